@@ -1,0 +1,69 @@
+# Every target sets up .venv first (tools/bootstrap.py returns at once when it is current).
+
+PYTHON ?= python3
+# Build of torch to install: empty for the default one, or `cpu` for the small one.
+TORCH_BACKEND ?=
+DEVICE ?= cpu
+PORT ?= 8000
+PATTERN ?=
+ARGS ?=
+
+BIN := .venv/bin
+RUN := $(BIN)/python
+
+.DEFAULT_GOAL := help
+# `make -j test` too builds the site before it tests it.
+.NOTPARALLEL:
+.PHONY: help html html-fast html-pattern test lint unit site-tests bench serve linkcheck \
+	notebook-test lock clean venv
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv:
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "No $(PYTHON) on the PATH. Install Python 3.11 to 3.13, or name one: make html PYTHON=..."; exit 1; }
+	@$(PYTHON) tools/bootstrap.py --torch-backend "$(TORCH_BACKEND)"
+
+html: venv  ## execute the tutorials and build the site into build/html
+	@$(RUN) tools/build_site.py $(ARGS)
+
+html-fast: venv  ## build the site without executing tutorials (not for publishing)
+	@$(RUN) tools/build_site.py --no-gallery $(ARGS)
+
+html-pattern: venv  ## execute only the tutorials whose path matches PATTERN=...
+	@$(RUN) tools/build_site.py --pattern "$(PATTERN)" $(ARGS)
+
+test: lint unit html site-tests  ## lint, unit tests, RST blocks, build, link and browser checks
+
+lint: venv  ## style of code, spelling, RST
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/sphinx-lint --enable all --disable line-too-long,default-role docs tutorials README.md CONTRIBUTING.md
+
+unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
+	$(RUN) -m pytest -m "not site and not browser" $(ARGS)
+
+site-tests: venv  ## links, weight and browser checks of build/html
+	$(RUN) -m pytest -m "site or browser" $(ARGS)
+
+bench: venv  ## take the benchmark records; DEVICE=cuda for a GPU
+	$(RUN) -m benchmarks --device $(DEVICE) $(ARGS)
+
+serve: venv  ## serve build/html compressed on http://localhost:PORT
+	@$(RUN) tools/serve.py --port $(PORT)
+
+linkcheck: venv  ## check the links to other hosts
+	$(RUN) -m sphinx -c . -b linkcheck -D plot_gallery=0 -d build/linkcheck/doctrees docs build/linkcheck
+
+notebook-test: venv  ## execute the downloadable notebooks
+	$(RUN) -m pytest -m notebook $(ARGS)
+
+lock: venv  ## compile requirements-docs.txt from pyproject.toml; ARGS=--upgrade for newer versions
+	$(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \
+		--no-annotate --custom-compile-command "make lock" --quiet --output-file requirements-docs.txt $(ARGS)
+
+clean:  ## remove everything that was built, but not .venv
+	rm -rf build docs/tutorials docs/sg_execution_times.rst .pytest_cache .ruff_cache
+	find docs/reference/api -maxdepth 1 -name "*.rst" ! -name index.rst -delete

@@ -1,0 +1,1 @@
+"""Benchmark suites and the records that they leave under ``results/``. See README.md."""

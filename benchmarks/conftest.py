@@ -1,0 +1,89 @@
+"""Options and fixtures of the suites. ``python -m benchmarks`` runs them and writes the records."""
+
+import inspect
+import os
+import platform
+
+import psutil
+import pytest
+import torch
+
+from benchmarks import measure
+from benchmarks.record import DEVICES
+
+# Named one by one: a variable of another name may hold a path or a secret.
+VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "PYTORCH_ALLOC_CONF",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TRITON_INTERPRET",
+)
+SUITE = pytest.StashKey[dict]()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--device", choices=DEVICES, default="cpu", help="where to measure")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cuda: runs with --device cuda alone")
+    torch.set_num_threads(measure.THREADS)
+    if config.getoption("--device") == "cuda" and not torch.cuda.is_available():
+        raise pytest.UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what the device cannot run; remember what the suite says about itself."""
+    if config.getoption("--device") == "cpu":
+        left_out = [item for item in items if item.get_closest_marker("cuda")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+    for item in items:
+        title, _, description = inspect.getdoc(item.module).partition("\n\n")
+        config.stash[SUITE] = {
+            "title": title.removesuffix("."),
+            "description": " ".join(description.split()),
+            "metrics": item.module.METRICS,
+        }
+
+
+@pytest.fixture(scope="session")
+def device(request):
+    return torch.device(request.config.getoption("--device"))
+
+
+def pytest_benchmark_update_json(config, benchmarks, output_json):
+    """Add what the record states about suite, machine and settings."""
+    output_json["record"] = {
+        **config.stash[SUITE],
+        "machine": describe_machine(config.getoption("--device")),
+        "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "threads": torch.get_num_threads(),
+    }
+
+
+def describe_machine(device):
+    cpu = cpu_model()
+    machine = {
+        "device_name": cpu,
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "memory": psutil.virtual_memory().total,
+        "os": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        machine |= {"device_name": properties.name, "device_memory": properties.total_memory}
+    return machine
+
+
+def cpu_model():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
+            names = [line.partition(":")[2] for line in file if line.startswith("model name")]
+    except OSError:  # not Linux
+        names = []
+    return (names or [platform.processor() or platform.machine()])[0].strip()

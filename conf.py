@@ -1,0 +1,137 @@
+"""Sphinx configuration: ``sphinx-build -c . docs build/html``. The logic lives in docs/_ext."""
+
+import sys
+from importlib.metadata import version as installed
+from pathlib import Path
+
+ROOT = Path(__file__).parent.resolve()
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_ext")]
+
+# -- Project -----------------------------------------------------------------
+
+project = "TorchRL Field Manual"
+author = "the TorchRL Field Manual contributors"
+copyright = "2026, the TorchRL Field Manual contributors"
+release = version = installed("torchrl")
+
+# -- Extensions --------------------------------------------------------------
+
+extensions = [
+    # built in
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    # third party
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    # ours
+    "api_pages",
+    "doors",
+    "fresh_read",
+    "gallery_cache",
+    "gallery_cost",
+    "gallery_guard",
+    "gallery_order",
+    "gallery_output",
+    "gallery_progress",
+    "gallery_stack",
+    "gallery_warnings",
+    "html_fixes",
+    "mathml",
+    "not_executed",
+    "notebooks",
+    "page_meta",
+    "page_stamp",
+    "records",
+    "search_index",
+    "source_role",
+]
+
+# -- RST ---------------------------------------------------------------------
+
+nitpicky = True
+default_role = None
+exclude_patterns = [
+    "_ext",
+    "_static",
+    "_templates",
+    "reference/api/notes",  # included by the API pages
+    "tutorials/**/GALLERY_HEADER.rst",
+]
+templates_path = ["docs/_templates"]
+highlight_language = "python"
+
+# -- API pages ---------------------------------------------------------------
+
+autodoc_typehints = "signature"
+maximum_signature_line_length = 88
+# As a list: the methods that matter have an entry of their own below the class.
+napoleon_custom_sections = [("Methods", "params_style")]
+napoleon_use_ivar = True
+python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
+
+# -- Gallery -----------------------------------------------------------------
+
+# Only strings, numbers and lists: an object in here makes Sphinx rewrite every page.
+sphinx_gallery_conf = {
+    "examples_dirs": ["../tutorials"],
+    "gallery_dirs": ["tutorials"],
+    "filename_pattern": r"\.py$",  # everything runs, no plot_ prefix
+    "ignore_pattern": r"__init__\.py|conftest\.py",
+    "subsection_order": "gallery_order.topic_position",
+    "within_subsection_order": "gallery_order.TutorialPosition",
+    "reset_argv": "gallery_guard.start_tutorial",
+    "reset_modules": ["matplotlib", "gallery_guard.finish_tutorial"],
+    "reset_modules_order": "both",
+    "backreferences_dir": "tutorials/_backreferences",
+    "doc_module": ("torchrl", "tensordict"),
+    "min_reported_time": 1e9,  # run time differs from build to build
+    "write_computation_times": False,
+    "download_all_examples": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "matplotlib_animations": False,
+}
+
+tutorial_time_limit = 180  # seconds of wall time, on a busy machine too: it bounds a hang
+# "topic/name.py": (seconds, "reason")
+tutorial_time_limits = {}
+tutorial_cpu_budget = 15  # seconds of processor time, checked by make test
+# "topic/name.py": (seconds, at most 30, "reason")
+tutorial_cpu_budgets = {
+    "memory/memory_efficient_rl.py": (30, "the first tutorial of a build pays for all imports"),
+}
+# A warning is an error in a tutorial. "regular expression": "why readers may ignore it"
+tutorial_warnings_allowed = {
+    r"Creating \w+ which inherits from WeightUpdaterBase is deprecated": (
+        "torchrl.collectors warns about its own classes when it is first imported"
+    ),
+}
+
+# -- HTML --------------------------------------------------------------------
+
+html_theme = "pydata_sphinx_theme"
+html_title = "TorchRL Field Manual"
+html_static_path = ["docs/_static"]
+html_css_files = ["field-manual.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_math_renderer = "mathml"
+template_bridge = "html_fixes.Templates"
+html_theme_options = {
+    "article_footer_items": ["page-stamp"],
+    "logo": {
+        "text": "TorchRL Field Manual",
+        "image_light": "docs/_static/logo.svg",
+        "image_dark": "docs/_static/logo.svg",
+    },
+    "navbar_persistent": ["search-button"],  # the field fails axe's label-content-name-mismatch
+    "search_bar_text": "Search the manual",
+    "primary_sidebar_end": [],  # no advertisements
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+    "footer_start": ["copyright", "independent"],
+    "footer_end": ["theme-version"],
+}
+html_context = {"default_mode": "auto"}

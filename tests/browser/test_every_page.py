@@ -1,0 +1,137 @@
+"""Every page, once, on a phone: no sideways scroll, no foreign request, nothing in the console."""
+
+import pytest
+from probes import Traffic, overlaps, sideways
+
+STICK_OUT = """(selector) => {
+    const edge = (e) => e.closest(".bd-sidebar-secondary").getBoundingClientRect().right;
+    const right = (e) => {
+        const range = document.createRange();
+        range.selectNodeContents(e);
+        return range.getBoundingClientRect().right;
+    };
+    return [...document.querySelectorAll(selector)]
+        .filter((e) => e.checkVisibility() && right(e) > edge(e) + 1)
+        .map((e) => e.textContent.trim());
+}"""
+
+
+@pytest.fixture(scope="module")
+def visits(browser, site_url, all_pages):
+    """Page -> what its traffic was and what sticks out, at the width of a small phone."""
+    seen = {}
+    context = browser.new_context(viewport={"width": 360, "height": 740})
+    for name in all_pages:
+        page = context.new_page()
+        traffic = Traffic(page, site_url)
+        page.goto(site_url + name)
+        seen[name] = traffic, sideways(page)
+        page.close()
+    context.close()
+    return seen
+
+
+def test_no_page_scrolls_sideways(visits):
+    assert {name: wide for name, (_, wide) in visits.items() if wide} == {}
+
+
+def test_no_request_to_another_host(visits):
+    assert {name: seen.outside for name, (seen, _) in visits.items() if seen.outside} == {}
+
+
+def test_no_request_fails(visits):
+    assert {name: seen.failed for name, (seen, _) in visits.items() if seen.failed} == {}
+
+
+def test_console_is_silent(visits):
+    assert {name: seen.complaints for name, (seen, _) in visits.items() if seen.complaints} == {}
+
+
+def test_sample_at_tablet_and_common_phone_width(open_page, site_url, sample):
+    for width in (390, 768, 1000):
+        page = open_page(width=width)
+        for path in sample.values():
+            page.goto(site_url + path)
+            assert sideways(page) == [], (path, width)
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 960, 1000, 1280])
+def test_header_items_stand_apart(open_page, site_url, sample, width):
+    page = open_page(width=width)
+    page.goto(site_url + sample["tutorial"])
+    selector = "#pst-header :is(.navbar-brand, .nav-internal, button)"
+    assert page.locator(selector).count() > 4
+    assert overlaps(page, selector) == []
+
+
+def test_a_plain_folder_works_search_included(open_page, site):
+    page = open_page()
+    traffic = Traffic(page, site.as_uri())
+    page.goto((site / "index.html").as_uri())
+    page.locator(".door-name a").first.click()
+    page.wait_for_url("**/tutorials/index.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("tutorials")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=tutorials")
+    page.wait_for_selector("#search-results li a")
+    page.locator("#search-results li a").first.click()
+    page.wait_for_selector("article h1")
+    page.wait_for_url(lambda url: "search.html" not in url)
+    assert traffic.outside == traffic.failed == traffic.complaints == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_side_bars_do_not_cut_their_entries(open_page, site_url, width):
+    page = open_page(width=width)
+    symbol = "torchrl.objectives.value.ValueEstimatorBase"
+    # there, for the entries of members unfold only where the reader is
+    page.goto(f"{site_url}reference/api/{symbol}.html#{symbol}._sanitize_next_obs_nan")
+    if width == 390:
+        page.locator(".secondary-toggle").click()
+    page.wait_for_selector(".page-toc a >> text=_sanitize_next_obs_nan")
+    assert page.evaluate(STICK_OUT, ".page-toc a") == []
+
+
+def test_a_side_bar_entry_that_sticks_out_is_found(open_page):
+    page = open_page()
+    page.set_content(
+        '<div class="bd-sidebar-secondary page-toc" style="width:50px"><a>LongName</a></div>'
+    )
+    assert page.evaluate(STICK_OUT, ".page-toc a") == ["LongName"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["shuttle", "SyncDataCollector", "MultiaSyncDataCollector", "compact_obs", "hidden state"],
+)
+def test_a_search_for_a_word_lands_on_its_entry(open_page, site_url, name):
+    page = open_page()
+    page.goto(f"{site_url}search.html?q={name.replace(' ', '+')}")
+    page.locator("#search-results li a").first.click()
+    page.wait_for_url("**/reference/glossary.html**")
+    entry = page.locator(f"dt#term-{name.replace(' ', '-')}")
+    box = entry.bounding_box()
+    header = page.locator("#pst-header").bounding_box()
+    assert header["height"] <= box["y"] + box["height"] / 2 < 900
+
+
+def test_readable_without_scripts(open_page, site_url, sample):
+    page = open_page(java_script_enabled=False)
+    page.goto(site_url + sample["tutorial"])
+    assert page.locator("article h1").is_visible()
+    assert page.locator("header a", has_text="Reference").first.is_visible()
+    assert not page.locator("header .theme-switch-button").is_visible()
+
+
+def test_unknown_address_gets_the_404_page_with_its_assets(open_page, site_url):
+    page = open_page()
+    # The answer itself is 404; everything that page asks for must be there.
+    address = site_url + "some/deep/place/nothing.html"
+    traffic = Traffic(page, site_url)
+    assert page.goto(address).status == 404
+    assert traffic.failed == [f"404 {address}"]
+    assert page.locator("h1").inner_text().startswith("Page not found")
+    page.locator("article a", has_text="landing page").click()
+    page.wait_for_selector(".doors")
+    assert page.url == site_url + "index.html"

@@ -1,0 +1,97 @@
+"""The site without a mouse."""
+
+import pytest
+from probes import settle, unreachable_scrollers, walk
+
+
+@pytest.mark.parametrize("kind", ["home", "gallery", "reference"])
+def test_every_stop_shows_its_focus(open_page, site_url, sample, kind):
+    page = open_page()
+    page.goto(site_url + sample[kind])
+    stops, invisible = walk(page)
+    assert len(stops) > 8
+    assert invisible == []
+
+
+def test_skip_link_comes_first_and_leads_to_the_text(open_page, site_url, sample):
+    page = open_page()
+    page.goto(site_url + sample["tutorial"])
+    page.keyboard.press("Tab")
+    link = page.locator(":focus")
+    assert link.inner_text() == "Skip to main content"
+    settle(page)
+    assert link.bounding_box()["y"] >= 0
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('main') !== null")
+
+
+def test_search_by_keys(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    page.keyboard.press("Control+k")
+    page.get_by_role("dialog", name="Search").wait_for()
+    page.keyboard.type("tutorials")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=tutorials")
+    page.wait_for_selector("#search-results li a")
+    page.locator("#search-results li a").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: "search.html" not in url)
+    assert page.locator("article h1").is_visible()
+
+
+def test_theme_switch_by_keys_and_for_the_next_page(open_page, site_url, sample):
+    page = open_page()
+    page.goto(site_url)
+    page.locator("header .theme-switch-button").focus()
+    page.keyboard.press("Enter")
+    dark = page.locator("header .theme-change-button[data-mode=dark]")
+    for _ in range(4):
+        page.keyboard.press("ArrowDown")
+        if dark.evaluate("(e) => e === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.goto(site_url + sample["tutorial"])
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+
+
+def test_phone_menu_by_keys(open_page, site_url, sample):
+    page = open_page(width=390)
+    page.goto(site_url + sample["tutorial"])
+    page.locator(".primary-toggle").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#pst-primary-sidebar-modal[open]")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('dialog') !== null")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#pst-primary-sidebar-modal:not([open])", state="attached")
+    assert page.locator(".primary-toggle").evaluate("(e) => e === document.activeElement")
+
+
+def test_code_that_scrolls_takes_keys(open_page, site_url, sample):
+    page = open_page(width=390)
+    page.goto(site_url + sample["tutorial"])
+    block = page.locator("main pre[tabindex='0']").first
+    block.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("(e) => e.scrollLeft > 0", arg=block.element_handle())
+
+
+@pytest.mark.parametrize("kind", ["tutorial", "reference", "glossary", "api"])
+def test_every_scrolling_box_is_reachable(open_page, site_url, sample, kind):
+    page = open_page(width=360)
+    page.goto(site_url + sample[kind])
+    assert unreachable_scrollers(page) == []
+
+
+def test_copy_button_copies_the_code(open_page, site_url, sample):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page.goto(site_url + sample["tutorial"])
+    block = page.locator("main .highlight-Python").first
+    block.locator("button.copybtn").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("button.copybtn.success", state="attached")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip() == block.locator("pre").inner_text().strip()

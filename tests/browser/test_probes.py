@@ -1,0 +1,90 @@
+"""Each probe of the browser tests, on a page that is wrong and on the same page put right."""
+
+import pytest
+from probes import Traffic, overlaps, sideways, unreachable_scrollers, violations, walk
+
+PAGE = (
+    '<!DOCTYPE html><html lang="en"><head><title>t</title></head>'
+    "<body><main>{}</main></body></html>"
+)
+RIGHT = "<h1>Title</h1><p>Text</p>"
+
+
+def show(page, body, style=""):
+    page.set_content(PAGE.format(f"<style>{style}</style>{body}"))
+    return page
+
+
+@pytest.mark.parametrize(
+    ("rule", "body"),
+    [
+        ("image-alt", '<img src="data:," width="9" height="9">'),
+        ("color-contrast", '<p style="color:#999;background:#fff">pale</p>'),
+        ("link-name", '<a href="#x"></a>'),
+        ("button-name", "<button></button>"),
+        ("heading-order", "<h4>deep</h4>"),
+    ],
+)
+def test_axe_reports(open_page, rule, body):
+    assert violations(show(open_page(), RIGHT)) == []
+    found = violations(show(open_page(), RIGHT + body))
+    assert [line.split()[0] for line in found] == [rule]
+
+
+def test_sideways_names_the_element(open_page):
+    page = open_page(width=360)
+    assert sideways(show(page, RIGHT)) == []
+    assert 'id="wide"' in sideways(show(page, '<div id="wide" style="width:400px">w</div>'))[-1]
+    hidden = f'<div style="overflow-x:auto">{RIGHT}<p id="long" style="width:400px">w</p></div>'
+    assert 'id="long"' in sideways(show(page, hidden))[-1]
+    inside = RIGHT + '<div style="overflow-x:auto"><div style="width:400px">w</div></div>'
+    assert sideways(show(page, inside)) == []
+
+
+def test_scrollers_need_a_tab_stop(open_page):
+    box = '<div {} style="overflow-x:auto;width:100px"><pre style="width:400px">w</pre></div>'
+    page = open_page(width=360)
+    assert unreachable_scrollers(show(page, box.format('tabindex="0"'))) == []
+    assert len(unreachable_scrollers(show(page, box.format("")))) == 1
+
+
+def test_overlaps_names_both(open_page):
+    body = '<b style="display:inline-block;width:{}px;white-space:nowrap">a b c</b><b>d</b>'
+    assert overlaps(show(open_page(), body.format(90)), "b") == []
+    assert overlaps(show(open_page(), body.format(9)), "b") == [["a b c", "d"]]
+
+
+def test_walk_misses_an_invisible_focus(open_page):
+    links = '<a href="#a">first</a> <a href="#b">second</a>'
+    style = "a:focus-visible { outline: 2px solid red }"
+    stops, invisible = walk(show(open_page(), links, style))
+    assert [name.split()[1] for name in stops] == ["first", "second"]
+    assert invisible == []
+    stops, invisible = walk(show(open_page(), links, "a:focus { outline: none }"))
+    assert [name.split()[1] for name in invisible] == ["first", "second"]
+
+
+def test_traffic_reports_a_request_to_another_host(open_page, site_url):
+    page = open_page()
+    # Nothing leaves the machine: the request is seen, then refused.
+    page.route("https://example.org/*", lambda route: route.abort())
+    traffic = Traffic(page, site_url)
+    page.goto(site_url + "search.html")
+    assert traffic.outside == traffic.complaints == traffic.failed == []
+    page.evaluate("new Image().src = 'https://example.org/x.png'")
+    page.evaluate("fetch('missing.json').then(() => console.error('odd'))")
+    page.wait_for_function("performance.getEntriesByName(new URL('missing.json', location)).length")
+    page.wait_for_timeout(200)
+    assert traffic.outside == ["https://example.org/x.png"]
+    assert f"404 {site_url}missing.json" in traffic.failed
+    assert "error: odd" in traffic.complaints
+
+
+def test_vnu_reports_a_stray_tag(vnu, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(PAGE.format(RIGHT))
+    assert vnu(page) == []
+    page.write_text(PAGE.format(RIGHT + '</p><div tooltip="x">y</div>'))
+    texts = " ".join(message["message"] for message in vnu(page))
+    assert "No “p” element in scope" in texts
+    assert "Attribute “tooltip” not allowed" in texts

@@ -1,0 +1,28 @@
+"""What a first visit costs."""
+
+import pytest
+
+BUDGET = 300_000  # bytes over the wire, without images
+REQUESTS = 20  # without images; 24 with the theme as it comes
+
+
+@pytest.mark.parametrize("kind", ["home", "gallery", "tutorial", "glossary", "api", "search"])
+def test_first_visit_is_light(open_page, site_url, sample, kind):
+    page = open_page()
+    finished = []
+    page.on("requestfinished", lambda request: finished.append(request))
+    page.goto(site_url + sample[kind], wait_until="networkidle")
+    page.evaluate("document.fonts.ready")
+    sizes = {
+        request.url.removeprefix(site_url): request.sizes()["responseBodySize"]
+        for request in finished
+        if request.resource_type != "image"
+    }
+    total = sum(sizes.values())
+    print(f"{kind}: {total / 1000:.0f} kB in {len(sizes)} requests")
+    largest = sorted(sizes.items(), key=lambda item: -item[1])
+    assert total < BUDGET, largest[:8]
+    assert len(sizes) <= REQUESTS, sorted(sizes)
+    # One icon outside tools/subset_icons.py fetches the theme's whole font.
+    assert [url for url in sizes if "fontawesome" in url] == []
+    assert any("icons.woff2" in url for url in sizes)

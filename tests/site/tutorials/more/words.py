@@ -1,0 +1,8 @@
+"""
+Words
+=====
+
+A script that prints words.
+"""
+
+print("some words")

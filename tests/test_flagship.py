@@ -1,0 +1,231 @@
+"""The memory tutorial: runs as a plain script, prints the same text twice, and can fail."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[1] / "tutorials" / "memory" / "memory_efficient_rl.py"
+TIMEOUT_S = 300  # a bound for a hung child, not an expectation
+
+# Runs in one process: it imports torchrl once and forks per mutation, because an import costs
+# more than the page. Writes {mutation: failing assertion of the page} as JSON.
+DRIVER = '''
+import ast, functools, inspect, json, os, sys, traceback, warnings
+os.environ["RL_LOGGING_LEVEL"] = "ERROR"
+page = sys.argv[1]
+import matplotlib
+matplotlib.use("agg")
+import torch, torchrl.data
+from torchrl.collectors import Collector
+from torchrl.data import LazyMemmapStorage
+from torchrl.envs.transforms import NextObservationDelta, NextStateReconstructor
+from torchrl.envs.transforms import MultiStepTransform
+from torchrl.objectives.value import TD0Estimator, TDLambdaEstimator, ValueEstimatorBase
+
+
+def defaults(cls, **new):
+    """Change defaults of keyword arguments, signature included."""
+    init = cls.__init__
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def wrapper(self, *args, **kwargs):
+        init(self, *args, **{**new, **kwargs})
+
+    wrapper.__signature__ = signature.replace(parameters=[
+        p.replace(default=new.get(p.name, p.default)) for p in signature.parameters.values()
+    ])
+    cls.__init__ = wrapper
+
+
+def no_sanitizer():
+    ValueEstimatorBase._sanitize_next_obs_nan = staticmethod(lambda data, keys: data)
+
+
+def sanitized_estimate():
+    for cls in (TD0Estimator, TDLambdaEstimator):
+        def value_estimate(self, data, *args, _old=cls.value_estimate, **kwargs):
+            return _old(self, self._sanitize_next_obs_nan(data, ["observation"]), *args, **kwargs)
+        cls.value_estimate = value_estimate
+
+
+def reconstructor_checks_steps():
+    defaults(NextStateReconstructor, step_count_key="step_count")
+
+
+def compact_keeps_everything():
+    Collector._setup_compact_obs = lambda self, *args, **kwargs: setattr(
+        self, "_compact_next_keys", ()
+    )
+
+
+def delta_in_bfloat16():
+    defaults(NextObservationDelta, delta_dtype=torch.bfloat16)
+
+
+def existsok_true():
+    defaults(LazyMemmapStorage, existsok=True)
+
+
+def no_chunks():
+    ValueEstimatorBase._split_value_net_input = lambda self, data: (data,)
+
+
+def reward_not_n_step():
+    MultiStepTransform._inv_call = lambda self, td: td
+
+
+def docstring_corrected():
+    NextStateReconstructor.__doc__ = "Corrected."
+
+
+MUTATIONS = [no_sanitizer, sanitized_estimate, reconstructor_checks_steps,
+             compact_keeps_everything, delta_in_bfloat16, existsok_true, no_chunks,
+             reward_not_n_step, docstring_corrected]
+
+
+def failing_assertion():
+    source = open(page).read()
+    try:
+        exec(compile(source, page, "exec"), {"__name__": "__main__"})
+    except AssertionError as error:
+        if error.args:
+            return str(error)
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == page]
+        line = frames[-1].lineno
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Assert) and node.lineno <= line <= node.end_lineno:
+                return ast.unparse(node)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "the page passed"
+
+
+def plain_scan():
+    """What the page says about scan without recomputation, which is too slow to run there."""
+    from torch._higher_order_ops.partitioner import HopGraphMinCutPartitioner as partitioner
+
+    names = {"__name__": "__main__"}
+    source = open(page).read()
+    assert source.count("PLAIN_SCAN = False") == 1
+    exec(compile(source.replace("PLAIN_SCAN = False", "PLAIN_SCAN = True"), page, "exec"), names)
+    saved = names["saved_bytes"]
+    assert saved["GRU", "scan"] > saved["GRU", "pad"] and ("LSTM", "scan") in saved
+    traces = []
+    create = partitioner.create_partitioned_graph
+    partitioner.create_partitioned_graph = staticmethod(
+        lambda *args, **kwargs: traces.append(1) or create(*args, **kwargs)
+    )
+    counts = {}
+    for kind in ("GRU", "LSTM"):
+        names["train_pass"](names["recurrent"](kind, "scan"), names["inputs"])
+        counts[kind] = len(traces)
+        del traces[:]
+    return f"traces on the second call: {counts}"
+
+
+def in_a_fork(mutation):
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        sys.stdout = open(os.devnull, "w")
+        torch.set_num_threads(1)
+        try:
+            text = mutation() or failing_assertion()
+        except BaseException:
+            text = traceback.format_exc()
+        os.write(write, text.encode())
+        os._exit(0)
+    os.close(write)
+    text = b"".join(iter(lambda: os.read(read, 65536), b""))
+    os.close(read)
+    os.waitpid(pid, 0)
+    return text.decode()
+
+
+print(json.dumps({run.__name__: in_a_fork(run) for run in [*MUTATIONS, plain_scan]}))
+'''
+
+CAUGHT_BY = {
+    "no_sanitizer": "assert all(row[0] == 0 for row in nan_table.values())",
+    "sanitized_estimate": (
+        "assert all(row[2] > 0 for name, row in nan_table.items() if name != 'GAE')"
+    ),
+    "reconstructor_checks_steps": "assert n_wrong > 0",
+    "compact_keeps_everything": "assert dropped == {NEXT_OBS}",
+    "delta_in_bfloat16": "assert overflow.any()",
+    "existsok_true": (
+        "assert inspect.signature(LazyMemmapStorage).parameters['existsok'].default is False"
+    ),
+    "no_chunks": "assert predicted_peak < meter.peak < predicted_peak + 2 * truth.bytes()",
+    "docstring_corrected": (
+        'NextStateReconstructor no longer says \'therefore also consults ``("next", "done")``\': '
+        "correct this section"
+    ),
+    "reward_not_n_step": "assert torch.equal(n_step_truth[NEXT_OBS], truth[NEXT_OBS][lookup])",
+}
+
+
+def environment(tmp_path, **extra):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return {**os.environ, "TMPDIR": str(temporary), "MPLBACKEND": "agg", **extra}
+
+
+def run_page(tmp_path, hash_seed):
+    folder = tmp_path / f"cwd{hash_seed}"
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(PAGE)],
+        cwd=folder,
+        env=environment(tmp_path, PYTHONHASHSEED=hash_seed),
+        capture_output=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b""
+    assert list(folder.iterdir()) == []
+    assert [path for path in (tmp_path / "tmp").iterdir() if not is_compiler_cache(path)] == []
+    return done.stdout
+
+
+def is_compiler_cache(path):
+    """Importing torchrl alone creates this folder, empty; the page puts nothing into it."""
+    return path.name.startswith("torchinductor_") and list(path.iterdir()) == []
+
+
+def test_plain_script_prints_the_same_text_twice(tmp_path):
+    first, second = (run_page(tmp_path, seed) for seed in ("1", "2"))
+    assert first == second
+    assert b"13,200" in first
+
+
+@pytest.fixture(scope="module")
+def caught(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("mutations")
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(PAGE)],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("mutation", CAUGHT_BY)
+def test_page_notices_a_changed_torchrl(caught, mutation):
+    expected = CAUGHT_BY[mutation]
+    if expected.startswith("assert "):
+        expected = ast.unparse(ast.parse(expected))
+    assert caught[mutation] == expected
+
+
+def test_plain_scan_is_as_described(caught):
+    assert caught["plain_scan"] == "traces on the second call: {'GRU': 0, 'LSTM': 1}"

@@ -1,0 +1,112 @@
+"""Create or refresh ``.venv`` from ``requirements-docs.txt``; every make target calls this first.
+
+    python3 tools/bootstrap.py [--torch-backend cpu]
+
+Runs on whatever Python 3 the machine has, so it keeps to the syntax of an old one: an unsupported
+version has to reach the sentence that says so. Does nothing when the environment already holds the
+locked packages: ``.venv/.ready`` remembers which lock, Python and torch build it was made from.
+"""
+
+import argparse
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+SUPPORTED = ((3, 11), (3, 13))
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements-docs.txt"
+# Only CUDA builds of torch need these; a CPU build would leave gigabytes of them unused.
+CUDA_ONLY = re.compile(r"^(nvidia-|cuda-)")
+
+
+def check_python():
+    """Exit with the cure when this Python cannot host the environment."""
+    lowest, highest = (".".join(map(str, version)) for version in SUPPORTED)
+    if not SUPPORTED[0] <= sys.version_info[:2] <= SUPPORTED[1]:
+        sys.exit(
+            f"This is Python {sys.version.split()[0]}; "
+            f"the locked packages need Python {lowest} to {highest}.\n"
+            f"Install one of them and name it: make html PYTHON=python{highest}"
+        )
+    try:
+        import ensurepip  # noqa: F401
+        import venv  # noqa: F401
+    except ImportError as error:
+        sys.exit(
+            f"This Python has no {error.name} module, so it cannot create .venv.\n"
+            "On Debian and Ubuntu: apt-get install python3-venv"
+        )
+
+
+def fingerprint(backend):
+    """Return, as one line, everything that the contents of ``.venv`` depend on."""
+    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    version = ".".join(map(str, sys.version_info[:2]))
+    return f"{digest} python{version} torch-backend={backend}\n"
+
+
+def locked_version(name):
+    """Return the version of ``name`` in the lock file."""
+    match = re.search(rf"^{re.escape(name)}==(\S+)", LOCK.read_text(), re.MULTILINE)
+    if match is None:
+        sys.exit(f"{LOCK.name} pins no {name}: run make lock")
+    return match.group(1)
+
+
+def holds_this_python(python):
+    """Whether ``python`` starts and is the version that runs this script."""
+    if not python.exists():
+        return False
+    ask = "import sys; print(*sys.version_info[:2])"
+    answer = subprocess.run([str(python), "-c", ask], stdout=subprocess.PIPE, check=False)
+    return answer.stdout.split() == [str(part).encode() for part in sys.version_info[:2]]
+
+
+def install(venv, backend):
+    """Make ``venv`` hold exactly the locked packages."""
+    python = venv / "bin" / "python"
+    if not holds_this_python(python):
+        shutil.rmtree(venv, ignore_errors=True)
+        print(f"Creating {venv.name}", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    uv = venv / "bin" / "uv"
+    if not uv.exists():
+        pinned = f"uv=={locked_version('uv')}"
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", pinned], check=True)
+    lines = LOCK.read_text().splitlines(keepends=True)
+    wanted = [line for line in lines if backend is None or not CUDA_ONLY.match(line)]
+    command = [str(uv), "pip", "sync", "--python", str(python), "-"]
+    if backend is not None:
+        command += ["--torch-backend", backend]
+    print(f"Installing the packages of {LOCK.name}", flush=True)
+    subprocess.run(command, input="".join(wanted).encode(), check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
+    parser.add_argument("--torch-backend", default="", help="a build of torch, such as cpu")
+    arguments = parser.parse_args()
+    check_python()
+    backend = arguments.torch_backend or None
+    ready = arguments.venv / ".ready"
+    wanted = fingerprint(backend)
+    if ready.exists():
+        if ready.read_text() == wanted:
+            return
+        ready.unlink()
+    try:
+        install(arguments.venv, backend)
+    except subprocess.CalledProcessError as error:
+        sys.exit(
+            f"Setting up {arguments.venv.name} failed at: {' '.join(error.cmd)}\n"
+            "The lines above say why; run the same command again once it is mended."
+        )
+    ready.write_text(wanted)
+
+
+if __name__ == "__main__":
+    main()
