@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -252,6 +253,13 @@ def test_deleted_tutorial_leaves_nothing(site):
 def test_deleted_address_fails(site):
     site.append("docs/addresses.txt", "tutorials/basics/promised.html\n")
     fails(site, "addresses.txt:4: tutorials/basics/promised.html is not in the site")
+
+
+def test_log_has_no_colors(site):
+    """Continuous integration switches them on; they would hide a warning from the last check."""
+    status, output = site.build(CI="true", FORCE_COLOR="1")
+    assert status == 0, output
+    assert not re.search(r"\x1b\[\d+m", output)
 
 
 def test_what_runs_again(site):

@@ -27,7 +27,7 @@ from torchrl.data import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
-from torchrl.envs import Compose, GymEnv, InitTracker, StepCounter, TransformedEnv
+from torchrl.envs import Compose, GymEnv, InitTracker, ParallelEnv, StepCounter, TransformedEnv
 from torchrl.envs.transforms import NextObservationDelta, NextStateReconstructor, Transform
 from torchrl.modules import LSTMModule, ValueOperator, recurrent_mode, set_recurrent_mode
 from torchrl.objectives.value import GAE, TD0Estimator
@@ -468,3 +468,25 @@ def test_without_a_primer_the_hidden_state_is_zero_at_every_step():
             _, data = env.step_and_maybe_reset(env.rand_action(out))
     assert forgetful == [True, True, True]
     assert remembering == [True, False, False]
+
+
+def test_parallel_env_starts_processes():
+    assert ".Process" in inspect.getsource(ParallelEnv._start_workers)
+
+
+def test_rollout_moves_each_step_between_the_three_devices():
+    loop = inspect.getsource(Collector.rollout).partition("for t in range(")[2]
+    assert loop, "the loop of Collector.rollout looks different: read it again"
+    for device in ("policy_device", "env_device", "storing_device"):
+        assert re.search(rf"\.to\(\s*self\.{device},\s*non_blocking", loop), device
+
+
+def test_triton_refuses_the_cpu():
+    module = LSTMModule(
+        input_size=4, hidden_size=2, in_key="obs", out_key="embed", recurrent_backend="triton"
+    )
+    data = TensorDict(
+        {"obs": torch.ones(1, 6, 4), "is_init": torch.zeros(1, 6, 1, dtype=torch.bool)}, [1, 6]
+    )
+    with set_recurrent_mode(True), pytest.raises(ValueError, match="Expected a cuda device"):
+        module(data)

@@ -147,7 +147,8 @@ def run_sphinx(site, work, options, args):
     run_dir.mkdir(parents=True)
     token = f"MANUAL_BUILD={uuid.uuid4().hex}"
     command = [sys.executable, "-m", "sphinx", "-c", ".", "-b", "html"]
-    command += ["-n", "-d", str(work / "doctrees"), *options]
+    # CI=true switches colors on, and a color code before WARNING would hide it from log_problems.
+    command += ["--no-color", "-n", "-d", str(work / "doctrees"), *options]
     command += ["docs", str(html_dir := work / "html")]
     html_dir.mkdir(exist_ok=True)
     environment = dict(

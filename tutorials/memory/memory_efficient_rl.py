@@ -38,6 +38,7 @@ The words used here are in the :doc:`glossary </reference/glossary>`, the symbol
 # -----
 
 import inspect
+import logging
 import multiprocessing
 import shutil
 import sys
@@ -56,7 +57,6 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torchrl import torchrl_logger
 from torchrl.collectors import Collector
 from torchrl.data import (
     LazyMemmapStorage,
@@ -104,7 +104,9 @@ _ = GRUModule(1, 1, in_keys=["x", "h"], out_keys=["y", "h"], recurrent_backend="
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 torch.set_num_threads(1)
-torchrl_logger.setLevel("ERROR")  # else a line for each storage that is allocated
+logging.getLogger("torchrl").setLevel(
+    "ERROR"
+)  # else a line for each storage that is allocated
 ON_LINUX = sys.platform == "linux"  # two measurements read /proc
 
 SEED = 0
