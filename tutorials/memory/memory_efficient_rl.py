@@ -104,9 +104,7 @@ _ = GRUModule(1, 1, in_keys=["x", "h"], out_keys=["y", "h"], recurrent_backend="
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 torch.set_num_threads(1)
-logging.getLogger("torchrl").setLevel(
-    "ERROR"
-)  # else a line for each storage that is allocated
+logging.getLogger("torchrl").setLevel("ERROR")  # it announces each storage
 ON_LINUX = sys.platform == "linux"  # two measurements read /proc
 
 SEED = 0
