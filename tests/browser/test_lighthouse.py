@@ -8,8 +8,7 @@ from probes import FLAGS
 from serve import server
 
 FULL = ["accessibility", "best-practices", "seo"]
-SPEED = 95
-SPEED_ATTEMPTS = 3
+HIGHEST_SHIFT = 0.1  # what Lighthouse still calls good
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +38,23 @@ def scores(node, chromium, tmp_path_factory):
             for reference in categories[name]["auditRefs"]
             if reference["weight"] and result["audits"][reference["id"]]["score"] not in (1, None)
         ]
-        return {name: round(100 * (row["score"] or 0)) for name, row in categories.items()}, lost
+        found = {name: round(100 * (row["score"] or 0)) for name, row in categories.items()}
+        return found, lost, result["audits"]["cumulative-layout-shift"]["numericValue"]
 
     return measured
 
 
 @pytest.mark.parametrize("kind", ["home", "tutorial", "api"])
 def test_desktop(scores, site_url, sample, kind):
-    # A busy machine costs speed, never the other scores: the best of a few runs counts.
-    for _ in range(SPEED_ATTEMPTS):
-        found, lost = scores(site_url + sample[kind], "--preset=desktop")
-        print(f"{kind}, desktop: {found}")
-        assert [found[name] for name in FULL] == [100, 100, 100], lost
-        if found["performance"] >= SPEED:
-            return
-    pytest.fail(f"speed below {SPEED} in {SPEED_ATTEMPTS} runs")
+    """Speed is shown by ``pytest -s`` and not asserted: a busy machine costs wall time.
+
+    What decides it whatever the machine is asserted: the shift of the layout here, bytes and
+    requests in test_weight.py.
+    """
+    found, lost, shift = scores(site_url + sample[kind], "--preset=desktop")
+    print(f"{kind}, desktop: {found}, layout shift {shift:.3f}")
+    assert [found[name] for name in FULL] == [100, 100, 100], lost
+    assert shift <= HIGHEST_SHIFT
 
 
 def test_an_image_without_alternative_text_costs_points(scores, site, tmp_path_factory):
@@ -65,7 +66,9 @@ def test_an_image_without_alternative_text_costs_points(scores, site, tmp_path_f
     thread = threading.Thread(target=running.serve_forever)
     thread.start()
     try:
-        found, lost = scores(f"http://127.0.0.1:{running.server_address[1]}/", "--preset=desktop")
+        found, lost, _ = scores(
+            f"http://127.0.0.1:{running.server_address[1]}/", "--preset=desktop"
+        )
     finally:
         running.shutdown()
         thread.join()
