@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
 ROOT = Path(__file__).parent.parent
 EXTENSIONS = sorted((ROOT / "docs" / "_ext").glob("*.py"))
@@ -188,6 +189,17 @@ def test_generated_files_are_not_tracked():
     generated = re.compile(r"^(build/|docs/tutorials/|docs/sg_execution_times\.rst|\.venv)")
     names = [path.relative_to(ROOT).as_posix() for path, _ in tracked_files()]
     assert not [name for name in names if generated.match(name)]
+
+
+@pytest.mark.parametrize(
+    "script", sorted(ROOT.glob("tutorials/*/*.py")), ids=lambda path: path.stem
+)
+def test_no_section_of_a_tutorial_hides_in_a_code_cell(script):
+    """Without its ``# %%`` line a text cell is a comment of the code above it."""
+    for block in split_code_and_text_blocks(str(script))[1]:
+        if block.type == "code":
+            lost = re.search(r"^# (.+)\n# ([-=~^])\2{3,}$", block.content, re.MULTILINE)
+            assert not lost, f"{script.name}: put '# %%' before the section {lost[1]!r}"
 
 
 def test_every_make_target_has_a_help_line():

@@ -1213,7 +1213,8 @@ advantage, valid = shifted_pass(compact_truth, full_budget)
 torch.testing.assert_close(
     advantage, gae(rebuilt.clone())["advantage"], rtol=1e-3, atol=1e-4
 )
-#
+
+# %%
 # Buffers larger than memory
 # --------------------------
 #
