@@ -143,7 +143,7 @@ def test_swallowed_alarm_is_killed_from_outside(site):
     while True:
         try:
             time.sleep(60)
-        except Exception:
+        except Exception:  # the fault under test: a script that swallows its time limit
             continue
     """
     site.tutorial("stubborn", textwrap.dedent(code))

@@ -482,6 +482,7 @@ def test_rollout_moves_each_step_between_the_three_devices():
 
 
 def test_triton_refuses_the_cpu():
+    pytest.importorskip("triton", reason="triton is published for Linux only")
     module = LSTMModule(
         input_size=4, hidden_size=2, in_key="obs", out_key="embed", recurrent_backend="triton"
     )
