@@ -28,7 +28,6 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "cuda: runs with --device cuda alone")
     torch.set_num_threads(measure.THREADS)
     if config.getoption("--device") == "cuda" and not torch.cuda.is_available():
         raise pytest.UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
