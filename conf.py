@@ -43,6 +43,7 @@ extensions = [
     "page_meta",
     "page_stamp",
     "records",
+    "runs",
     "search_index",
     "source_role",
 ]

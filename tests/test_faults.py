@@ -153,6 +153,63 @@ def test_swallowed_alarm_is_killed_from_outside(site):
     assert left == []
 
 
+FAKE_TORCH = """
+import types
+
+cuda = types.SimpleNamespace(is_available=lambda: False)
+float32 = None
+threads = 5
+
+
+def get_num_threads():
+    return threads
+
+
+def set_num_threads(number):
+    global threads
+    threads = number
+
+
+def set_default_dtype(dtype):
+    pass
+
+
+set_default_device = set_grad_enabled = set_default_dtype
+"""
+
+
+def test_number_of_threads_is_restored(site):
+    """The first tutorial imports torch and lowers the number in the same cell."""
+    fake = site.root / "fake"
+    fake.mkdir()
+    (fake / "torch.py").write_text(FAKE_TORCH)
+    site.tutorial("aside", "import torch\ntorch.set_num_threads(1)\nprint('set')")
+    site.tutorial("later", "import torch\nprint(f'{torch.get_num_threads()} threads')")
+    site.append("conf.py", '\ngallery_stack = ["torch"]\n')
+    succeeds(site, PYTHONPATH=str(fake))
+    assert "5 threads" in (site.public / "tutorials/basics/later.html").read_text()
+
+
+def test_server_of_a_tutorial_ends_with_it(site):
+    """Its workers would hand what this tutorial preloaded to the next one."""
+    code = """
+    import multiprocessing.forkserver, time
+
+    server = multiprocessing.forkserver._forkserver
+    print("no server yet" if server._forkserver_pid is None else "a server runs already")
+    worker = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(0,))
+    worker.start()
+    worker.join()
+    print("a server of its own" if server._forkserver_pid else "no server")
+    """
+    for name in ("before", "next"):
+        site.tutorial(name, textwrap.dedent(code))
+    succeeds(site)
+    for name in ("before", "next"):
+        page = (site.public / f"tutorials/basics/{name}.html").read_text()
+        assert "no server yet\na server of its own" in page
+
+
 def test_os_exit_is_noticed(site):
     site.tutorial("leaver", "import os\nos._exit(0)")
     fails(site, "tutorials/basics/leaver.py ended the whole build", "must not call os._exit")

@@ -12,7 +12,7 @@ from sybil.document import Document
 from sybil.parsers.rest import DocTestParser, PythonCodeBlockParser
 
 # Files in here run in the build or in the test suite, so quoting them shows code that runs.
-QUOTABLE = ("benchmarks", "docs/_ext", "tests", "tools", "tutorials")
+QUOTABLE = ("benchmarks", "docs/_ext", "docs/runs", "tests", "tools", "tutorials")
 
 
 def line_of(document, region):

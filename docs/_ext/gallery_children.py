@@ -10,6 +10,15 @@ import psutil
 CHILD_GRACE_S = 3
 
 
+def end_server():
+    """End the process that starts workers by "forkserver".
+
+    It would end with this process, and no public call ends it earlier: the next tutorial would
+    get workers with what this one had preloaded.
+    """
+    multiprocessing.forkserver._forkserver._stop()
+
+
 def children():
     """Descendants of this process, less the two helpers that multiprocessing keeps on purpose."""
     helpers = {

@@ -15,20 +15,20 @@ Settings in ``conf.py`` (names of tutorials are relative to the gallery's source
 The limit bounds a hang; what a tutorial may cost is the concern of ``gallery_cost``. A tutorial
 that exceeds its limit, emits a warning (see ``gallery_warnings``), calls ``sys.exit`` or leaves a
 child process behind fails, is named, and runs again in the next build. What hangs beyond the reach
-of a signal is left to ``tools/build_site.py``. The environment and PyTorch's defaults are restored
-after each tutorial.
+of a signal is left to ``tools/build_site.py``. The environment is restored after each tutorial, and
+where ``gallery_stack`` names torch, its defaults and its number of threads.
 
 Writes ``<name>.stamp.json`` beside the page of a tutorial that passed (see ``gallery_stack``).
 """
 
+import importlib
 import os
 import re
 import signal
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gallery_children import children, end_children
+from gallery_children import children, end_children, end_server
 from gallery_cost import cpu_seconds
 from gallery_progress import tutorial_ended, tutorial_starts
 from gallery_stack import write_stamp
@@ -56,6 +56,7 @@ class RunningTutorial:
     shown: str
     target: Path
     limit: float
+    threads: int | None
     warnings: TutorialWarnings = field(default_factory=TutorialWarnings)
     environ: dict = field(default_factory=lambda: dict(os.environ))
     children: set = field(default_factory=lambda: {child.pid for child in children()})
@@ -114,7 +115,10 @@ def read_settings(app, config):
                 f"conf.py: tutorial_time_limits[{name!r}] must be (seconds, 'reason')"
             )
     _settings.update(
-        gallery=gallery, limit=config.tutorial_time_limit, limits=config.tutorial_time_limits
+        gallery=gallery,
+        limit=config.tutorial_time_limit,
+        limits=config.tutorial_time_limits,
+        torch="torch" in config.gallery_stack,
     )
 
 
@@ -125,7 +129,9 @@ def start_tutorial(gallery_conf, script_vars):
     target = Path(script_vars["target_file"])
     name = source.relative_to(_settings["gallery"]).as_posix()
     limit = _settings["limits"].get(name, (_settings["limit"],))[0]
-    _running = RunningTutorial(name, f"{_settings['gallery'].name}/{name}", target, limit)
+    # The cell that imports PyTorch may change its threads at once.
+    threads = importlib.import_module("torch").get_num_threads() if _settings["torch"] else None
+    _running = RunningTutorial(name, f"{_settings['gallery'].name}/{name}", target, limit, threads)
     _running.images = _forget_earlier_run(target)
     tutorial_starts(_running.shown, limit)
     signal.signal(signal.SIGALRM, _on_alarm)
@@ -143,7 +149,8 @@ def finish_tutorial(gallery_conf, fname, when):
     tutorial, _running = _running, None
     os.environ.clear()
     os.environ.update(tutorial.environ)
-    _reset_torch()
+    if tutorial.threads is not None:
+        _reset_torch(tutorial.threads)
     problems = [tutorial.too_long] if tutorial.timed_out else []
     if left := end_children(tutorial.children):
         problems.append(
@@ -152,6 +159,9 @@ def finish_tutorial(gallery_conf, fname, when):
         )
     for problem in problems:
         logger.warning(problem, type="gallery_guard", subtype="tutorial")
+    used_before = cpu_seconds()
+    end_server()  # whose time counts from now on, with that of its workers
+    tutorial.cpu_seconds += cpu_seconds() - used_before
     passed = Path(f"{tutorial.target}.md5").is_file()  # sphinx-gallery's word for it
     if passed and not problems:
         write_stamp(tutorial.target, tutorial.warnings.used, tutorial.cpu_seconds)
@@ -171,12 +181,13 @@ def _on_alarm(signum, frame):
         raise TutorialTimeoutError(_running.too_long)
 
 
-def _reset_torch():
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "set_default_dtype"):
-        torch.set_default_dtype(torch.float32)
-        torch.set_default_device(None)
-        torch.set_grad_enabled(True)
+def _reset_torch(threads):
+    import torch
+
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    torch.set_grad_enabled(True)
+    torch.set_num_threads(threads)
 
 
 def _forget_earlier_run(target):

@@ -1,5 +1,6 @@
 """What a record looks like on a page: values, tables, stamps."""
 
+import tables
 from docutils import nodes
 from record_store import library, link, stamp_id
 
@@ -77,20 +78,8 @@ def values_table(record, chosen, metrics, outdated, caption=None, keys=False):
 
 
 def table(header, rows, caption=None):
-    group = nodes.tgroup("", cols=len(header))
-    group += [nodes.colspec(colwidth=1) for _ in header]
-    group += nodes.thead("", table_row(header))
-    group += nodes.tbody("", *(table_row(row) for row in rows))
-    title = [nodes.title(caption, caption)] if caption else []
-    return nodes.table("", *title, group, classes=["record-table"])
-
-
-def table_row(cells):
-    return nodes.row("", *(nodes.entry("", nodes.paragraph("", "", as_node(c))) for c in cells))
-
-
-def as_node(cell):
-    return cell if isinstance(cell, nodes.Node) else nodes.Text(cell)
+    title = nodes.title(caption, caption) if caption else None
+    return tables.table(header, rows, classes=["record-table"], title=title)
 
 
 def code(text):

@@ -51,7 +51,7 @@ def draw(series, *, x_label, y_label, unit, numeric, log, name, label):
         if len(series) > 1:
             columns = 2 if max(map(len, series)) <= SHORT else 1
             figure.legend(loc="outside upper left", ncols=columns, frameon=False)
-        return _part_of_page(_render(figure), name, label)
+        return part_of_page(_render(figure), name, label)
 
 
 def _error(values, factor):
@@ -129,7 +129,7 @@ def _render(figure):
     return output.getvalue()
 
 
-def _part_of_page(svg, name, label):
+def part_of_page(svg, name, label):
     """Turn a whole SVG document into an element that shares a page with others."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)

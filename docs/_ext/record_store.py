@@ -7,8 +7,8 @@ the domain knows which page shows the stamps and which pages are to be read agai
 from functools import lru_cache
 
 from docutils import nodes
+from page_domain import PageDomain
 from sphinx import addnodes
-from sphinx.domains import Domain
 from sphinx.util import logging
 from sphinx.util.nodes import make_refnode
 from sphinx.util.osutil import relative_uri
@@ -67,7 +67,7 @@ def note_outdated(address, outdated, location):
         logger.info("%s is %s: %s", address, records.AGAIN, "; ".join(outdated), location=location)
 
 
-class RecordsDomain(Domain):
+class RecordsDomain(PageDomain):
     """Knows which page shows the stamps, and which pages wait for a record."""
 
     name = "records"
@@ -76,15 +76,6 @@ class RecordsDomain(Domain):
     dangling_warnings = {  # noqa: RUF012
         "stamp": "no page shows the stamp of %(target)s; put '.. record-index::' on one"
     }
-
-    def clear_doc(self, docname):
-        for name in self.initial_data:
-            self.data[name].pop(docname, None)
-
-    def merge_domaindata(self, docnames, otherdata):
-        for name in self.initial_data:
-            theirs = otherdata[name]
-            self.data[name].update({doc: theirs[doc] for doc in docnames if doc in theirs})
 
     def resolve_xref(self, env, fromdocname, builder, typ, target, node, contnode):
         if typ == "file":
@@ -97,9 +88,6 @@ class RecordsDomain(Domain):
                 title = node.get("hover")
                 return make_refnode(builder, fromdocname, docname, anchor, contnode, title)
         return None
-
-    def resolve_any_xref(self, env, fromdocname, builder, target, node, contnode):
-        return []
 
 
 def stamp_id(address):
