@@ -40,12 +40,15 @@ extensions = [
     "mathml",
     "not_executed",
     "notebooks",
+    "old_names",
     "page_meta",
     "page_stamp",
     "records",
     "runs",
     "search_index",
     "source_role",
+    "term_hints",
+    "upstream_says",
 ]
 
 # -- RST ---------------------------------------------------------------------
@@ -101,6 +104,7 @@ tutorial_time_limits = {}
 tutorial_cpu_budget = 15  # seconds of processor time, checked by make test
 # "topic/name.py": (seconds, at most 30, "reason")
 tutorial_cpu_budgets = {
+    "collectors/batch_shapes.py": (30, "its workers come from a server that imports TorchRL again"),
     "memory/memory_efficient_rl.py": (30, "the first tutorial of a build pays for all imports"),
 }
 # A warning is an error in a tutorial. "regular expression": "why readers may ignore it"
@@ -118,6 +122,7 @@ html_static_path = ["docs/_static"]
 html_css_files = ["field-manual.css"]
 html_copy_source = False
 html_show_sourcelink = False
+html_search_scorer = "docs/_ext/search_names.js"
 html_math_renderer = "mathml"
 template_bridge = "html_fixes.Templates"
 html_theme_options = {

@@ -230,8 +230,43 @@ def test_the_pages(site):
     assert 'href="reference/api/tiny.Wagon.html#tiny.Wagon"' in guide
     # the correction and the summary
     assert "The docstring says “Is pulled by”" in wagon
-    assert "Pulls a <code" in index
-    assert "More." not in index
+    # the subject is a page of its own, in between
+    parts = site.page(f"{FOLDER}/parts")
+    for listing in (index, parts):
+        assert "Pulls a <code" in listing
+        assert "More." not in listing
+    assert 'rel="next" title="Parts" href="parts.html"' in index
+    assert 'rel="prev" title="Parts" href="parts.html"' in engine
+
+
+@pytest.mark.slow
+def test_a_short_reference_to_a_method_of_several_classes_is_text(site):
+    """Sphinx asks every class for one of that name, and warns that there are several."""
+    site.edit(
+        "tiny/parts.py",
+        'class Wagon:\n    """Is pulled by :class:`tiny.parts.Engine`."""\n',
+        'class Wagon:\n    """Is pulled by :class:`tiny.parts.Engine`."""\n\n'
+        '    def run(self):\n        """Follow."""\n\n'
+        'class Signal:\n    """Stands beside :meth:`.run`."""\n',
+    )
+    site.edit("tiny/__init__.py", "Engine, Wagon", "Engine, Signal, Wagon")
+    site.edit("reference/api/symbols.toml", '"tiny.Wagon" = []', '"tiny.Signal" = []')
+    site.edit("reference/api/symbols.toml", '"tiny.Sig', '"tiny.Wagon" = ["run"]\n"tiny.Sig')
+    result = site.build()
+    assert result.returncode == 0, result.stderr
+    assert re.search(
+        r"Stands beside <code[^>]*><span[^>]*>\.?run", site.page(f"{FOLDER}/tiny.Signal")
+    )
+
+
+@pytest.mark.slow
+def test_a_subject_removed_is_a_page_gone(site):
+    assert site.build().returncode == 0
+    site.edit("reference/api/symbols.toml", 'title = "Parts"', 'title = "Pieces of it"')
+    result = site.build()
+    assert result.returncode == 0, result.stderr
+    for root in (site.docs / FOLDER, site.html / FOLDER):
+        assert [path.stem for path in root.glob("p*")] == ["pieces-of-it"]
 
 
 @pytest.mark.slow
@@ -272,6 +307,18 @@ def test_a_changed_relation_reaches_every_member(site):
             "Is pulled by",
             "Follows",
             r"tiny\.Wagon\.rst:1: WARNING: the docstring of tiny\.Wagon no longer says 'Is pulled",
+        ),
+        (
+            "reference/api/notes/tiny.Wagon.rst",
+            "Is pulled by",
+            "Is pulled by\n   :of: tiny.Waggon",
+            r"tiny\.Wagon\.rst:1: ERROR: upstream-says: tiny has no 'Waggon'",
+        ),
+        (
+            "reference/api/notes/tiny.Wagon.rst",
+            "It rolls, with or without an :class:`tiny.Engine`.",
+            "",
+            r"tiny\.Wagon\.rst:1: ERROR: Content block expected for the \"upstream-says\"",
         ),
         (
             "reference/api/notes/tiny.Wagon.rst",

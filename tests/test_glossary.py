@@ -3,22 +3,28 @@
 import ast
 import inspect
 import os
+import pickle
 import re
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
+from claims import guards
 from source_lookup import find, locate
 
 # Before torchrl is imported: its log lines carry a time stamp.
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
 import torch
-from tensordict import TensorDict
-from torchrl.collectors import Collector, MultiCollector, MultiSyncCollector
+from tensordict import LazyStackedTensorDict, TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl._utils import _get_default_mp_start_method
+from torchrl.collectors import Collector, MultiAsyncCollector, MultiCollector, MultiSyncCollector
 from torchrl.data import (
+    Composite,
     LazyMemmapStorage,
     LazyTensorStorage,
     MultiStep,
@@ -27,27 +33,65 @@ from torchrl.data import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
-from torchrl.envs import Compose, GymEnv, InitTracker, ParallelEnv, StepCounter, TransformedEnv
+from torchrl.data.utils import CloudpickleWrapper
+from torchrl.envs import (
+    Compose,
+    EnvCreator,
+    GymEnv,
+    InitTracker,
+    ParallelEnv,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    VecNorm,
+)
 from torchrl.envs.transforms import NextObservationDelta, NextStateReconstructor, Transform
-from torchrl.modules import LSTMModule, ValueOperator, recurrent_mode, set_recurrent_mode
-from torchrl.objectives.value import GAE, TD0Estimator
+from torchrl.envs.utils import ExplorationType, exploration_type
+from torchrl.modules import (
+    LSTMModule,
+    OneHotCategorical,
+    ProbabilisticActor,
+    ValueOperator,
+    recurrent_mode,
+    set_recurrent_mode,
+)
+from torchrl.objectives import value
+from torchrl.objectives.value import GAE, TD0Estimator, ValueEstimatorBase
+from torchrl.weight_update import WeightSyncScheme
 
-GLOSSARY = Path(__file__).parents[1] / "docs" / "reference" / "glossary.rst"
+PAGE = "docs/reference/glossary.rst"
+GLOSSARY = Path(__file__).parents[1] / PAGE
 TEXT = GLOSSARY.read_text(encoding="utf-8")
 
 
-def make_env():
-    return TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps=3))
+def make_env(max_steps=3):
+    return TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps=max_steps))
+
+
+def actor():
+    """A policy that also writes the log-probability of its action."""
+    net = TensorDictModule(torch.nn.Linear(4, 2), in_keys=["observation"], out_keys=["logits"])
+    return ProbabilisticActor(
+        net,
+        in_keys=["logits"],
+        distribution_class=OneHotCategorical,
+        return_log_prob=True,
+        default_interaction_type=ExplorationType.RANDOM,
+    )
+
+
+def make_collector(frames, env=None, policy=None, batches=1, **options):
+    return Collector(
+        env or make_env(),
+        policy=policy,
+        frames_per_batch=frames,
+        total_frames=frames * batches,
+        **{"auto_register_policy_transforms": False, **options},
+    )
 
 
 def collect(frames, batches=1, **options):
-    collector = Collector(
-        make_env(),
-        policy=None,
-        frames_per_batch=frames,
-        total_frames=frames * batches,
-        **options,
-    )
+    collector = make_collector(frames, batches=batches, **options)
     collected = list(collector)
     collector.shutdown()
     return collected
@@ -76,19 +120,50 @@ def entries():
 
 # Addresses that other pages and outside links rely on: #term-<term>.
 TERMS = """
-    frames_per_batch, batched environment, carrier, collector devices, policy_device, env_device,
-    storing_device, trajectory id, compact observations, compact_obs, time dimension, TED, done,
-    terminated, truncated, terminal observation, boundary, spec, in_keys, out_keys, storage,
-    memory-mapped storage, scratch_dir, ndim, sampler, slice, next-state reconstruction,
-    observation delta, n-step return, MultiStep, value estimator, GAE, sanitizer,
-    shifted value call, shifted_valid, is_init, primer, hidden state, recurrent mode,
-    recurrent backend, SyncDataCollector, MultiSyncDataCollector, MultiaSyncDataCollector,
-    shuttle, CompressedStorage
+    frames_per_batch, worker, start method, carrier, collector devices, policy_device, env_device,
+    storing_device, cast flag, sync point, no_cuda_sync, exploration type, random frames,
+    init_random_frames, hook, pre_collect_hook, post_collect_hook, postproc, extend_buffer,
+    direct write, LazyStackedTensorDict, interruptor, weight synchronization,
+    compact observations, compact_obs, trajs_per_batch, set_truncated, cat_results,
+    batch size, root, next, TED, transition, time dimension, done, terminated, truncated,
+    terminal observation, boundary, seam, trajectory id, traj_ids, track_traj_ids,
+    trajectory pool, split_trajectories, padding, storage, memory-mapped storage, scratch_dir,
+    ndim, sampler, slice, strict_length, prefetch, next-state reconstruction, observation delta,
+    n-step return, MultiStep, spec, Composite, in_keys, out_keys, batched environment, BatchedEnv,
+    EnvCreator, partial reset, dead time step, value estimator, advantage, GAE, sanitizer,
+    shifted value call, shifted_valid, functional loss, tensor_keys, set_keys, _AcceptedKeys,
+    is_init, InitTracker, primer, TensorDictPrimer, hidden state, recurrent mode,
+    recurrent backend
 """
+
+# The old name, and where the entry leads: a documented path, or a term.
+OLD_NAMES = {
+    "SyncDataCollector": "torchrl.collectors.Collector",
+    "MultiSyncDataCollector": "torchrl.collectors.MultiSyncCollector",
+    "MultiaSyncDataCollector": "torchrl.collectors.MultiAsyncCollector",
+    "aSyncDataCollector": "torchrl.collectors.AsyncCollector",
+    "DataCollectorBase": "torchrl.collectors.BaseCollector",
+    "DistributedDataCollector": "torchrl.collectors.distributed.DistributedCollector",
+    "DistributedSyncDataCollector": "torchrl.collectors.distributed.DistributedSyncCollector",
+    "RPCDataCollector": "torchrl.collectors.distributed.RPCCollector",
+    "shuttle": "torchrl.collectors.Collector._carrier",
+    "_shuttle": "torchrl.collectors.Collector._carrier",
+    "_shuttle_has_no_device": "torchrl.collectors.Collector._carrier_has_no_device",
+    "CompressedStorage": "torchrl.data.CompressedListStorage",
+    "trajectory_key": "torchrl.data.SliceSampler",
+    "update_priorities": "torchrl.data.ReplayBuffer.update_priority",
+    "WeightUpdaterBase": "torchrl.weight_update.WeightSyncScheme",
+    "VanillaWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "MultiProcessedWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "RayWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "RemoteModuleWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "DistributedWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "RPCWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+}
 
 
 def test_no_term_disappears():
-    assert {term.strip() for term in TERMS.split(",")} <= set(entries())
+    assert {term.strip() for term in TERMS.split(",")} | set(OLD_NAMES) == set(entries())
 
 
 @pytest.mark.parametrize("term", list(entries()))
@@ -101,12 +176,26 @@ def test_an_entry_begins_with_one_sentence_that_stands_alone(term):
 @pytest.mark.parametrize("term", list(entries()))
 def test_an_entry_leads_on(term):
     """To its source, to the API, to a neighbor or to the tutorial."""
-    assert re.search(r":(source|class|term|doc):`", entries()[term]) or term == "boundary"
+    assert re.search(r":(source|class|term|doc):`", entries()[term])
 
 
-@pytest.mark.parametrize("old", ["SyncDataCollector", "MultiSyncDataCollector"])
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_an_old_name_leads_to_the_present_one(old):
+    assert find(OLD_NAMES[old]) is not None
+    assert re.search(rf"`~?{re.escape(OLD_NAMES[old])}`|<{OLD_NAMES[old]}>`", entries()[old])
+
+
+@pytest.mark.parametrize("old", [name for name in OLD_NAMES if "Collector" in name])
 def test_old_names_are_gone(old):
-    assert find(f"torchrl.collectors.{old}") is None
+    for package in ("torchrl.collectors", "torchrl.collectors.distributed"):
+        assert find(f"{package}.{old}") is None
+
+
+@pytest.mark.parametrize("old", [name for name in OLD_NAMES if "Updater" in name])
+def test_the_weight_updaters_are_still_there(old):
+    distributed = old in ("DistributedWeightUpdater", "RPCWeightUpdater")
+    package = "torchrl.collectors.distributed" if distributed else "torchrl.collectors"
+    assert find(f"{package}.{old}") is not None
 
 
 # -- Collecting --------------------------------------------------------------
@@ -135,16 +224,252 @@ def test_only_the_single_process_collector_can_leave_trajectory_ids_out():
 
 
 @pytest.mark.slow
-def test_workers_drop_next_observations():
+@guards(
+    PAGE,
+    "The workers of a multi-process collector draw from one pool, so no two of them use the same "
+    "number.",
+    'stacked along a new first dimension (``"stack"``, the default)',
+    "by a :source:`WeightSyncScheme <torchrl.weight_update.WeightSyncScheme>`.",
+)
+def test_two_workers():
+    """One start for all that is said of workers; compact observations reach them too."""
     collector = MultiSyncCollector(
-        [make_env], policy=None, frames_per_batch=4, total_frames=4, compact_obs=True
+        [make_env] * 2,
+        policy=actor(),
+        frames_per_batch=8,
+        total_frames=8,
+        compact_obs=True,
+        auto_register_policy_transforms=False,
     )
     try:
         batch = next(iter(collector))
+        schemes = collector._weight_sync_schemes
     finally:
         collector.shutdown()
+    assert batch.shape == (2, 4)
+    first, second = (set(ids.tolist()) for ids in batch["collector", "traj_ids"])
+    assert len(first) == len(second) == 2
+    assert not first & second
     assert set(batch["next"].keys()) == {"done", "reward", "terminated", "truncated"}
-    assert ("collector", "traj_ids") in batch.keys(True)
+    assert isinstance(schemes["policy"], WeightSyncScheme)
+
+
+@guards(PAGE, "A start method chosen before the import stays.")
+def test_a_chosen_start_method_stays(monkeypatch):
+    monkeypatch.setattr("torch.multiprocessing.get_start_method", lambda **options: "forkserver")
+    assert _get_default_mp_start_method() == "forkserver"
+
+
+@guards(PAGE, "Environment functions and hooks go by cloudpickle, so a lambda works.")
+def test_what_goes_to_a_worker_goes_by_cloudpickle():
+    assert "CloudpickleWrapper(env_fun)" in inspect.getsource(MultiCollector._run_processes)
+    constructor = inspect.getsource(MultiCollector.__init__)
+    for hook in ("pre_collect_hook", "post_collect_hook"):
+        assert f"CloudpickleWrapper({hook})" in constructor
+    env_function = pickle.loads(pickle.dumps(CloudpickleWrapper(lambda: make_env(5))))
+    assert env_function().transform.max_steps == 5
+
+
+@guards(PAGE, "hands on the batch of whichever is ready.")
+def test_the_asynchronous_collector_takes_what_comes_first():
+    assert "self.queue_out.get(" in inspect.getsource(sys.modules[MultiAsyncCollector.__module__])
+
+
+@pytest.mark.parametrize("env_device", [None, "cpu"])
+@pytest.mark.parametrize("policy_device", [None, "cpu"])
+@pytest.mark.parametrize("storing_device", [None, "cpu"])
+@guards(
+    PAGE,
+    "The second is True where the first is, and where the environment's device is not the storing "
+    "device.",
+)
+def test_the_second_cast_flag(env_device, policy_device, storing_device):
+    devices = {"policy_device": policy_device, "storing_device": storing_device}
+    collector = make_collector(1, GymEnv("CartPole-v1", device=env_device), **devices)
+    first, second = collector._cast_to_policy_device, collector._cast_to_env_device
+    assert first == (collector.policy_device is not None)
+    assert second == (first or collector.env.device != collector.storing_device)
+    collector.shutdown()
+
+
+@guards(PAGE, "by the destination, and does nothing where none is named:")
+def test_the_sync_function_is_chosen_by_the_destination(monkeypatch):
+    collector = make_collector(1)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    names = [
+        collector._get_sync_fn(destination).__name__
+        for destination in (None, torch.device("cuda"), torch.device("cpu"))
+    ]
+    assert names == ["_do_nothing", "_do_nothing", "_cuda_sync_if_initialized"]
+    collector.shutdown()
+
+
+@guards(
+    PAGE,
+    "leaves out every :term:`sync point` and, in exchange, makes copies to destinations other than "
+    "CUDA blocking.",
+    "Copies to a CUDA device stay asynchronous.",
+)
+def test_no_cuda_sync_makes_copies_blocking(monkeypatch):
+    copies, waits = [], []
+    move = TensorDict.to
+
+    def spy(self, *args, **kwargs):
+        copies.append(kwargs.get("non_blocking"))
+        return move(self, *args, **kwargs)
+
+    for no_cuda_sync in (False, True):
+        collector = make_collector(
+            1, GymEnv("CartPole-v1"), device="cpu", policy_device="cpu", no_cuda_sync=no_cuda_sync
+        )
+        for name in ("_sync_policy", "_sync_env", "_sync_storage"):
+            monkeypatch.setattr(collector, name, lambda: waits.append(True))
+        with monkeypatch.context() as patch:
+            patch.setattr(TensorDict, "to", spy)
+            collector.rollout()
+        collector.shutdown()
+        assert set(copies) - {None} == {not no_cuda_sync}
+        assert bool(waits) == (not no_cuda_sync)
+        copies.clear()
+        waits.clear()
+    formula = r"non_blocking = \(?\s*not self.no_cuda_sync\s+or self.\w+_device.type == .cuda."
+    assert len(re.findall(formula, inspect.getsource(Collector.rollout))) == 3
+
+
+@guards(PAGE, "Outside a collector nothing is set.")
+def test_no_exploration_type_is_set_outside_a_collector():
+    assert exploration_type() is None
+
+
+@guards(
+    PAGE,
+    "What else the policy writes, such as a log-probability, holds zeros in these frames, and is "
+    "missing with ``use_buffers=False``.",
+)
+def test_random_frames_hold_zeros_for_what_the_policy_writes():
+    options = {"batches": 2, "policy": actor(), "init_random_frames": 4}
+    first, second = collect(4, **options)
+    assert not first["action_log_prob"].any()
+    assert second["action_log_prob"].all()
+    assert collect(4, **options, use_buffers=False)[0].get("action_log_prob", None) is None
+
+
+@guards(PAGE, "A :term:`direct write` is compared step by step:")
+def test_a_direct_write_stops_being_random_in_the_middle():
+    calls = []
+
+    def left(observation):
+        calls.append(True)
+        return torch.tensor([1, 0])
+
+    for extend, expected in ((True, 0), (False, 5)):
+        buffer = ReplayBuffer(storage=LazyTensorStorage(8))
+        policy = TensorDictModule(left, in_keys=["observation"], out_keys=["action"])
+        with pytest.warns(UserWarning, match="more init_random_frames than requested"):
+            collector = make_collector(
+                8, policy=policy, init_random_frames=3, replay_buffer=buffer, extend_buffer=extend
+            )
+        calls.clear()
+        list(collector)
+        collector.shutdown()
+        assert (len(buffer), len(calls)) == (8, expected)
+
+
+@guards(PAGE, "unless ``policy_device`` made it copy the module to another device:")
+def test_a_policy_is_copied_to_another_device():
+    policy, collector = actor(), make_collector(1)
+    for device, copied in (("cpu", False), ("meta", True)):
+        found, _ = collector._get_policy_and_device(policy, policy_device=torch.device(device))
+        assert (found is not policy) == copied
+        assert {parameter.device.type for parameter in found.parameters()} == {device}
+    collector.shutdown()
+
+
+@pytest.mark.parametrize("extend", [True, False])
+@guards(
+    PAGE,
+    "A collector that extends a replay buffer hands one to :term:`post_collect_hook`.",
+    ":term:`postproc` and :term:`post_collect_hook` see nothing of such a run",
+)
+def test_who_sees_the_batch_of_a_replay_buffer(extend):
+    seen = []
+    collect(
+        4,
+        replay_buffer=ReplayBuffer(storage=LazyTensorStorage(10)),
+        extend_buffer=extend,
+        post_collect_hook=lambda batch: seen.append(type(batch)),
+        **({"postproc": lambda batch: seen.append("postproc") or batch} if extend else {}),
+    )
+    assert seen == (["postproc", LazyStackedTensorDict] if extend else [])
+    if not extend:
+        assert "_postproc" not in inspect.getsource(Collector.rollout)
+
+
+@guards(PAGE, "uses it when it is given a ``preemptive_threshold``.")
+def test_a_preemptive_threshold_makes_an_interruptor():
+    assert "_Interruptor() if preemptive_threshold < 1.0 else None" in inspect.getsource(
+        sys.modules[MultiCollector.__module__]
+    )
+
+
+@guards(PAGE, "A trajectory that is still running waits for a later batch.")
+def test_a_running_trajectory_waits():
+    batches = collect(4, batches=3, trajs_per_batch=1, traj_format="cat")
+    assert [set(batch["collector", "traj_ids"].tolist()) for batch in batches] == [
+        {0},
+        {1},
+        {2},
+        {3},
+    ]
+    assert all(batch["next", "done"][-1] for batch in batches)
+
+
+@guards(PAGE, "With a replay buffer the trajectories are written to it one after the other")
+def test_whole_trajectories_reach_the_buffer_in_order():
+    buffer = ReplayBuffer(storage=LazyTensorStorage(100))
+    collect(8, batches=2, trajs_per_batch=1, replay_buffer=buffer)
+    assert buffer[:]["collector", "traj_ids"].tolist() == sorted([0, 1, 2, 3, 4] * 3)
+
+
+# -- Batches and trajectories ------------------------------------------------
+
+
+@guards(PAGE, "its entries, the reward apart, move to the :term:`root`")
+def test_all_but_the_reward_moves_to_the_root():
+    env = make_env()
+    step, following = env.step_and_maybe_reset(env.rand_action(env.reset()))
+    left = set(step["next"].keys()) - set(following.keys())
+    assert left == {"reward"}
+    assert torch.equal(step["next", "observation"], following["observation"])
+
+
+@guards(PAGE, "the first has a :term:`sanitizer`, the second has one in :term:`GAE` alone.")
+def test_value_estimate_is_sanitized_in_gae_alone():
+    for kind in estimators():
+        own = kind.__dict__.get("value_estimate")
+        if own is not None and kind is not ValueEstimatorBase:
+            sanitized = "_call_value_nets" in inspect.getsource(own)
+            assert sanitized == (kind is GAE), kind
+
+
+@guards(PAGE, "``split_trajs=True`` makes a collector call it, with a warning")
+def test_a_collector_splits_trajectories():
+    with pytest.warns(UserWarning, match="contiguous-trajectory layout"):
+        (batch,) = collect(8, split_trajs=True)
+    assert batch.shape == (3, 3)
+
+
+@guards(PAGE, "Without the ids there is no :term:`split_trajectories` in the collector")
+def test_splitting_needs_the_ids():
+    with pytest.raises(ValueError, match="requires track_traj_ids=True"):
+        make_collector(8, split_trajs=True, track_traj_ids=False)
+
+
+@guards(PAGE, "They hold rewards like any other row.")
+def test_dead_time_steps_hold_rewards():
+    env = SerialEnv(2, [partial(make_env, 2), partial(make_env, 4)])
+    rollout = env.rollout(6, break_when_all_done=True, break_when_any_done=False)
+    assert rollout["next", "reward"].all()
 
 
 @pytest.mark.parametrize(("names", "dim"), [(["time", None], 0), ([None, None], 1)])
@@ -187,6 +512,13 @@ def test_without_terminated_the_estimators_take_done():
     )
     torch.testing.assert_close(missing, as_done)
     assert not torch.allclose(missing, cut)
+
+
+def estimators():
+    found = [kind for kind in vars(value).values() if isinstance(kind, type)]
+    found = [kind for kind in found if issubclass(kind, ValueEstimatorBase)]
+    assert len(found) >= 5
+    return found
 
 
 def lstm():
@@ -352,6 +684,73 @@ def test_a_large_difference_becomes_infinite():
     assert torch.tensor(1e5).to(delta.delta_dtype).isinf()
 
 
+@guards(
+    PAGE,
+    "the first samples after an extension may hold none of it.",
+    "Transforms run in those threads as well, where a :term:`recurrent mode` set outside is not "
+    "seen.",
+)
+def test_a_prefetched_sample_is_older_than_the_data():
+    modes = []
+
+    class Note(Transform):
+        def forward(self, tensordict):
+            modes.append(recurrent_mode())
+            return tensordict
+
+    buffer = ReplayBuffer(storage=LazyTensorStorage(8), transform=Note(), batch_size=4, prefetch=2)
+    buffer.extend(TensorDict(x=torch.zeros(8), batch_size=[8]))
+    with set_recurrent_mode(True):
+        buffer.sample()
+        ahead = list(buffer._prefetch_queue)
+        assert ahead
+        for sample in ahead:
+            sample.result()
+        buffer.extend(TensorDict(x=torch.ones(8), batch_size=[8]))
+        for _ in ahead:
+            assert buffer.sample()["x"].tolist() == [0.0] * 4
+        assert buffer.sample()["x"].tolist() == [1.0] * 4
+    assert None in modes
+
+
+# -- Environments and specs --------------------------------------------------
+
+
+@guards(PAGE, "is described by such dictionaries, even where there is one entry only.")
+def test_the_specs_of_an_environment_are_dictionaries():
+    env = GymEnv("CartPole-v1")
+    for name in ("observation", "action", "reward", "done"):
+        assert isinstance(getattr(env, f"full_{name}_spec"), Composite)
+    assert isinstance(env.observation_spec, Composite)
+
+
+@pytest.mark.filterwarnings("ignore:.*VecNorm")  # deprecated, and the one that shares
+@guards(
+    PAGE,
+    "With the transform ``VecNorm`` the copies share their statistics, which those of a plain "
+    "function do not.",
+    "that has built one in advance to know its specs.",
+)
+def test_an_env_creator_shares_state():
+    built = []
+
+    def make():
+        built.append(True)
+        return TransformedEnv(GymEnv("CartPole-v1"), VecNorm(new_api=False))
+
+    creator = EnvCreator(make)
+    assert len(built) == 1
+    for factory, shared in ((creator, True), (make, False)):
+        one, two = factory(), factory()
+        one.rollout(3)
+        assert (two.transform._td is not None) == shared
+    count = "observation_count"
+    one, two = creator(), creator()
+    before = two.transform._td[count].item()
+    one.rollout(3)
+    assert two.transform._td[count].item() != before
+
+
 # -- Values ------------------------------------------------------------------
 
 
@@ -426,6 +825,15 @@ def test_rows_outside_the_budget_are_finite_and_wrong():
 
 
 # -- Recurrent policies ------------------------------------------------------
+
+
+@guards(PAGE, "A collector adds it, and the :term:`primer`")
+def test_a_collector_adds_what_a_recurrent_policy_needs():
+    head = TensorDictModule(torch.nn.Linear(2, 2), in_keys=["embed"], out_keys=["action"])
+    policy = TensorDictSequential(lstm(), head)
+    (batch,) = collect(4, policy=policy, auto_register_policy_transforms=True)
+    assert batch["is_init"].flatten().tolist() == [True, False, False, True]
+    assert batch["recurrent_state_h"][1].any()
 
 
 def test_the_module_needs_is_init():

@@ -18,18 +18,19 @@ Switch on
         ``symbol``, ``find`` (a regular expression), ``replace``, ``why``: the smallest changes that
         make an upstream docstring valid. One that no longer applies is a warning.
     ``notes/<symbol>.rst``
-        What upstream's docstring gets wrong, shown above it: ``.. upstream-says::`` with the words
-        that are wrong, and in the body what happens instead, with a doctest that proves it. Once
-        the docstring no longer holds these words, the note is a warning.
+        Shown above the docstring: what it gets wrong, in ``.. upstream-says::`` of
+        :mod:`upstream_says` with a doctest that proves what happens instead, and former names.
 
 Markup
-    ``.. api-index::`` writes the list of pages by subject. Elsewhere the usual roles work, as in
+    ``.. api-index::`` writes the list of pages by subject. Each subject is a page too, so that the
+    side bar folds. Elsewhere the usual roles work, as in
     ``:class:`torchrl.collectors.Collector```.
 
 What it writes
-    ``docs/reference/api/<symbol>.rst`` (ignored by git, replaced only when changed, deleted when no
-    longer listed). References inside upstream's docstrings link to our pages where we have
-    one and are plain text where we do not; references in our own prose stay strict.
+    ``docs/reference/api/<symbol>.rst`` and ``<subject>.rst`` (ignored by git, replaced only when
+    changed, deleted when no longer listed). References inside upstream's docstrings link to our
+    pages where we have one and are plain text where we do not; references in our own prose
+    stay strict.
 """
 
 from __future__ import annotations
@@ -40,12 +41,10 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import source_lookup
 import source_role
 from docutils import nodes
-from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
@@ -157,20 +156,41 @@ def write_pages(app) -> None:
     if not catalog.symbols:
         return
     used = _tutorials_by_symbol(app)
+    pages = {subject_page(subject): subject_text(subject) for subject in catalog.subjects}
     for symbol in catalog.symbols:
-        path = catalog.folder / f"{symbol}.rst"
         names = dict.fromkeys([symbol, source_lookup.locate(symbol).definition])
-        text = page_text(catalog, symbol, [name for name in names if used.get(name)])
+        pages[symbol] = page_text(catalog, symbol, [name for name in names if used.get(name)])
+    for page, text in pages.items():
+        path = catalog.folder / f"{page}.rst"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
     for path in catalog.folder.glob("*.rst"):
-        if path.stem not in catalog.symbols and path.read_text(encoding="utf-8").startswith(
-            GENERATED
-        ):
+        if path.stem not in pages and path.read_text(encoding="utf-8").startswith(GENERATED):
             path.unlink()
     for path in Path(app.outdir, FOLDER).glob("*.html"):
-        if path.stem not in catalog.symbols and path.stem != "index":
+        if path.stem not in pages and path.stem != "index":
             path.unlink()
+
+
+def subject_page(subject: dict) -> str:
+    return subject["title"].lower().replace(" ", "-")
+
+
+def subject_text(subject: dict) -> str:
+    """The page of one subject: what is in it, and the toctree that folds in the side bar."""
+    title = subject["title"]
+    lines = [GENERATED, title, "=" * len(title), "", *_listing(subject)]
+    lines += [".. toctree::", "   :hidden:", ""]
+    return "\n".join([*lines, *(f"   {symbol}" for symbol in subject["symbols"])]) + "\n"
+
+
+def _listing(subject: dict) -> list[str]:
+    """The symbols of one subject, each with the first sentence of its docstring."""
+    lines = [subject["about"], ""]
+    for symbol in subject["symbols"]:
+        name = source_lookup.locate(symbol).name
+        lines += [f":py:obj:`{name} <{symbol}>`", f"   {summary(symbol)}"]
+    return [*lines, ""]
 
 
 def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
@@ -286,16 +306,12 @@ class ApiIndex(SphinxDirective):
     """``.. api-index::``: the pages by subject, each with the first sentence of its docstring."""
 
     def run(self) -> list[nodes.Node]:
-        lines = []
-        for subject in self.env.app.api_catalog.subjects:
+        lines, subjects = [], self.env.app.api_catalog.subjects
+        for subject in subjects:
             title = subject["title"]
-            lines += [title, "-" * len(title), "", subject["about"], ""]
-            for symbol in subject["symbols"]:
-                name = source_lookup.locate(symbol).name
-                lines.append(f":py:obj:`{name} <{symbol}>`")
-                lines.append(f"   {summary(symbol)}")
-            lines += ["", ".. toctree::", "   :hidden:", ""]
-            lines += [f"   {symbol}" for symbol in subject["symbols"]] + [""]
+            lines += [title, "-" * len(title), "", *_listing(subject)]
+        lines += [".. toctree::", "   :hidden:", ""]
+        lines += [f"   {subject_page(subject)}" for subject in subjects]
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
@@ -304,39 +320,6 @@ def summary(symbol: str) -> str:
     paragraph = source_lookup.locate(symbol).summary
     paragraph = re.sub(r":[\w:]+:`~?(?:[\w.]+\.)?([^`]+)`", r"``\1``", paragraph)
     return re.match(r".*?(?:\.(?=\s|$)|$)", paragraph).group()
-
-
-# -- What upstream's docstrings get wrong ------------------------------------
-
-
-class UpstreamSays(SphinxDirective):
-    """``.. upstream-says:: words``: a correction that is reported once the words are gone.
-
-    ``:of:`` names the class whose docstring holds the words when a subclass takes it over.
-    """
-
-    has_content = True
-    option_spec: ClassVar = {"of": directives.unchanged_required}
-    required_arguments = 1
-    final_argument_whitespace = True
-
-    def run(self) -> list[nodes.Node]:
-        words = " ".join(self.arguments[0].split())
-        symbol = self.options.get("of", self.env.docname.removeprefix(f"{FOLDER}/"))
-        if words not in " ".join(source_lookup.locate(symbol).text.split()):
-            logger.warning(
-                "the docstring of %s no longer says %r; delete the note or adapt it",
-                symbol,
-                words,
-                location=self.get_location(),
-                type="api_pages",
-                subtype="claim",
-            )
-        note = nodes.admonition(classes=["warning", "upstream-says"])
-        titles, messages = self.state.inline_text(f"The docstring says “{words}”", self.lineno)
-        note += nodes.title("", "", *titles)
-        note += self.parse_content_to_nodes()
-        return [note, *messages]
 
 
 # -- Upstream's docstrings ---------------------------------------------------
@@ -378,6 +361,10 @@ def finish_signatures(app, doctree) -> None:
                 reference.replace_self(reference.children)
             else:
                 reference["upstream"] = True
+                if "." not in reference["reftarget"]:
+                    # ``:meth:`.sample``` in a docstring: of this class, or none that we can name;
+                    # with this attribute Sphinx would ask every class for one and find several.
+                    reference.attributes.pop("refspecific", None)
 
 
 def _add_source_link(app, signature) -> None:
@@ -419,8 +406,8 @@ def read_catalog(app) -> None:
 
 def setup(app):
     app.setup_extension("source_role")
+    app.setup_extension("upstream_says")
     app.add_directive("api-index", ApiIndex)
-    app.add_directive("upstream-says", UpstreamSays)
     app.connect("builder-inited", read_catalog, priority=100)
     app.connect("builder-inited", write_pages, priority=600)
     app.connect("source-read", add_relations)

@@ -109,13 +109,14 @@ def all_pages(site):
 
 @pytest.fixture(scope="session")
 def sample(site):
-    """One page of each kind, by name; the API page is the longest one."""
+    """One page of each kind, by name; of the API and of what explains, the longest one."""
     api = sorted((site / "reference" / "api").glob("*.html"), key=lambda path: path.stat().st_size)
     pages = {
         "home": "index.html",
         "gallery": "tutorials/index.html",
         "tutorial": "tutorials/memory/memory_efficient_rl.html",
         "reference": "reference/index.html",
+        "internals": "reference/collectors_internals.html",
         "glossary": "reference/glossary.html",
         "api": api[-1].relative_to(site).as_posix(),
         "not found": "404.html",

@@ -3,7 +3,17 @@
 import pytest
 from probes import violations
 
-KINDS = ["home", "gallery", "tutorial", "reference", "glossary", "api", "not found", "search"]
+KINDS = [
+    "home",
+    "gallery",
+    "tutorial",
+    "reference",
+    "internals",
+    "glossary",
+    "api",
+    "not found",
+    "search",
+]
 
 
 @pytest.mark.parametrize("width", [1280, 390])

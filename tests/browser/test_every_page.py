@@ -55,6 +55,43 @@ def test_sample_at_tablet_and_common_phone_width(open_page, site_url, sample):
             assert sideways(page) == [], (path, width)
 
 
+COVERED_LINKS = """() => [...document.querySelectorAll(".door a")].filter((a) => {
+    const { left, top, height } = a.getClientRects()[0];
+    return document.elementFromPoint(left + 2, top + height / 2).closest("a") !== a;
+}).map((a) => a.textContent)"""
+
+
+def test_a_link_in_a_door_leads_to_its_own_page(open_page, site_url):
+    page = open_page()
+    page.goto(site_url + "index.html")
+    assert page.locator(".door p:not(.door-name) a").count() > 5
+    assert page.evaluate(COVERED_LINKS) == []
+
+
+CUT_CAPTIONS = """() => [...document.querySelectorAll(".bd-article table caption .caption-text")]
+    .map((e) => [e.textContent, e.getBoundingClientRect(), e.closest("table").parentElement])
+    .filter(([, text, box]) => text.left < box.getBoundingClientRect().left - 1
+        || text.right > box.getBoundingClientRect().right + 1)
+    .map(([name]) => name)"""
+
+
+def test_the_caption_of_a_wide_table_is_in_sight(open_page, site_url, sample):
+    page = open_page(width=390)
+    page.goto(site_url + sample["internals"])
+    assert page.locator(".bd-article table caption .caption-text").count() > 5
+    assert page.evaluate(CUT_CAPTIONS) == []
+    page.add_style_tag(content=".bd-article table.table caption { text-align: center; }")
+    assert page.evaluate(CUT_CAPTIONS) != []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_class_name_in_the_list_of_errata_keeps_to_one_line(open_page, site_url, width):
+    page = open_page(width=width)
+    page.goto(site_url + "reference/upstream_errata.html")
+    name = page.locator("table.upstream-claims a", has_text="NextStateReconstructor").first
+    assert name.evaluate("(e) => e.getClientRects().length") == 1
+
+
 @pytest.mark.parametrize("width", [360, 390, 768, 960, 1000, 1280])
 def test_header_items_stand_apart(open_page, site_url, sample, width):
     page = open_page(width=width)

@@ -6,7 +6,9 @@ BUDGET = 300_000  # bytes over the wire, without images
 REQUESTS = 20  # without images; 24 with the theme as it comes
 
 
-@pytest.mark.parametrize("kind", ["home", "gallery", "tutorial", "glossary", "api", "search"])
+@pytest.mark.parametrize(
+    "kind", ["home", "gallery", "tutorial", "internals", "glossary", "api", "search"]
+)
 def test_first_visit_is_light(open_page, site_url, sample, kind):
     page = open_page()
     finished = []

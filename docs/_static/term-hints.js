@@ -1,0 +1,62 @@
+/* Show what a glossary term means beside a reference to it: on hover and on keyboard focus.
+   docs/_ext/term_hints.py writes the hints; its docstring says what happens without this. */
+"use strict";
+
+(() => {
+  const OPEN_MS = 150; // a pointer that only passes opens nothing
+  const CLOSE_MS = 250; // time to move from the link to the hint
+  const MARGIN = 8; // pixels to the edge of the window
+  let link = null;
+  let hint = null;
+  let timer = 0;
+
+  const hintOf = (a) => document.getElementById(a.getAttribute("aria-describedby"));
+
+  const place = () => {
+    const at = link.getBoundingClientRect();
+    const { width, height } = hint.getBoundingClientRect();
+    const room = document.documentElement.clientWidth - width - MARGIN;
+    const below = at.bottom + height + MARGIN <= window.innerHeight;
+    hint.style.left = `${Math.max(MARGIN, Math.min(at.left, room))}px`;
+    hint.style.top = `${below || at.top < height + MARGIN ? at.bottom : at.top - height}px`;
+  };
+
+  const hide = () => {
+    clearTimeout(timer);
+    if (hint) hint.hidden = true;
+    link = hint = null;
+  };
+
+  const show = (a) => {
+    clearTimeout(timer);
+    if (a === link) return;
+    hide();
+    link = a;
+    hint = hintOf(a);
+    hint.hidden = false;
+    place();
+  };
+
+  const soon = (action, delay) => {
+    clearTimeout(timer);
+    timer = setTimeout(action, delay);
+  };
+
+  // The focus keeps a hint open when the pointer leaves.
+  const leave = () => soon(() => document.activeElement !== link && hide(), CLOSE_MS);
+  const mouse = (action) => (event) => event.pointerType !== "touch" && action();
+
+  document.querySelectorAll(".term-hint").forEach((box) => {
+    box.addEventListener("pointerenter", () => clearTimeout(timer));
+    box.addEventListener("pointerleave", mouse(leave));
+  });
+  document.querySelectorAll('a[aria-describedby^="hint-term-"]').forEach((a) => {
+    a.addEventListener("pointerenter", mouse(() => soon(() => show(a), OPEN_MS)));
+    a.addEventListener("pointerleave", mouse(leave));
+    a.addEventListener("focus", () => a.matches(":focus-visible") && show(a));
+    a.addEventListener("blur", () => a === link && hide());
+  });
+  document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
+  document.addEventListener("scroll", () => link && place(), { capture: true, passive: true });
+  window.addEventListener("resize", () => link && place());
+})();

@@ -1,0 +1,288 @@
+"""The tutorial that traces a rollout: runs as a plain script, prints the same text, can fail."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from claims import guards
+
+PAGE = Path(__file__).parents[1] / "tutorials" / "collectors" / "rollout_trace.py"
+TIMEOUT_S = 300  # a bound for a hung child, not an expectation
+
+# Runs in one process: it imports torchrl once and forks per mutation, because an import costs
+# more than the page. Writes {mutation: what stopped the page} as JSON.
+DRIVER = '''
+import ast, inspect, json, os, sys, textwrap, traceback
+os.environ["RL_LOGGING_LEVEL"] = "ERROR"
+page = sys.argv[1]
+import matplotlib
+matplotlib.use("agg")
+import torch
+import torchrl.collectors._single as module
+from torchrl.collectors import Collector, MultiSyncCollector
+
+
+def rewrite(method, old, new):
+    """Compile a method of Collector anew with its text changed in one place."""
+    source = textwrap.dedent(inspect.getsource(getattr(Collector, method)))
+    old, new = (textwrap.dedent(text).strip("\\n") for text in (old, new))
+    squeezed = "\\n".join(line.strip() for line in old.splitlines())
+    lines = source.splitlines()
+    for at in range(len(lines)):
+        found = lines[at : at + len(old.splitlines())]
+        if "\\n".join(line.strip() for line in found) == squeezed:
+            margin = len(found[0]) - len(found[0].lstrip())
+            lines[at : at + len(found)] = textwrap.indent(new, " " * margin).splitlines()
+            break
+    else:
+        raise LookupError(f"Collector.{method} has no such lines: {old}")
+    names = {}
+    exec("\\n".join(lines), vars(module), names)
+    setattr(Collector, method, names[method])
+
+
+def batch_cast_after_its_sync():
+    rewrite(
+        "rollout",
+        """
+        tensordicts.append(
+            carrier_for_out.to(
+                self.storing_device, non_blocking=non_blocking
+            )
+        )
+        if not self.no_cuda_sync:
+            self._sync_storage()
+        """,
+        """
+        if not self.no_cuda_sync:
+            self._sync_storage()
+        tensordicts.append(
+            carrier_for_out.to(self.storing_device, non_blocking=non_blocking)
+        )
+        """,
+    )
+
+
+def no_sync_of_the_environment():
+    rewrite("rollout", "self._sync_env()", "pass")
+
+
+def sync_env_renamed():
+    rewrite("rollout", "self._sync_env()", "self._sync_environment()")
+    rewrite(
+        "_setup_devices",
+        "self._sync_env = self._get_sync_fn(env_device)",
+        "self._sync_environment = self._get_sync_fn(env_device)",
+    )
+
+
+def carrier_not_rebound():
+    rewrite("rollout", "self._carrier = env_next_output", "self._carrier.update(env_next_output)")
+
+
+def carriers_kept():
+    rewrite(
+        "rollout",
+        "self._carrier = env_next_output",
+        "self.kept = [*getattr(self, 'kept', []), self._carrier]; self._carrier = env_next_output",
+    )
+
+
+def always_updated():
+    rewrite("rollout", "if self._carrier is not policy_output:", "if True:")
+
+
+def random_frames_cast_for_the_policy():
+    rewrite(
+        "rollout",
+        "self.env.rand_action(self._carrier)",
+        "self.env.rand_action(self._carrier); self._sync_policy()",
+    )
+
+
+def direct_write_goes_on():
+    rewrite(
+        "rollout",
+        """
+        if self._increment_frames(carrier_for_out.numel()):
+            return
+        """,
+        "self._increment_frames(carrier_for_out.numel())",
+    )
+
+
+def loop_calls_policy():
+    """And the page's own tracer follows it, so that only the gotcha is wrong."""
+    rewrite(
+        "rollout",
+        "policy_output = self._wrapped_policy(policy_input)",
+        """
+        policy_output = (
+            self.policy if inspect.isfunction(self.policy) else self._wrapped_policy
+        )(policy_input)
+        """,
+    )
+
+
+def compiled_output_as_it_is():
+    rewrite("rollout", "if self.compiled_policy or self.cudagraphed_policy:", "if False:")
+
+
+def storing_device_ignored_by_the_flag():
+    rewrite(
+        "_apply_env_device",
+        """
+        self._cast_to_env_device = self._cast_to_policy_device or (
+            self.env.device != self.storing_device
+        )
+        """,
+        "self._cast_to_env_device = self._cast_to_policy_device",
+    )
+
+
+def workers_loop_in_the_main_process():
+    MultiSyncCollector.rollout = Collector.rollout
+
+
+MUTATIONS = [batch_cast_after_its_sync, no_sync_of_the_environment, sync_env_renamed,
+             carrier_not_rebound, carriers_kept, always_updated,
+             random_frames_cast_for_the_policy, direct_write_goes_on, loop_calls_policy,
+             compiled_output_as_it_is, storing_device_ignored_by_the_flag,
+             workers_loop_in_the_main_process]
+
+
+def unchanged():
+    """The driver itself: rewriting a line to itself changes nothing."""
+    rewrite("rollout", "self._carrier = env_next_output", "self._carrier = env_next_output")
+
+
+def what_stopped_the_page():
+    source = open(page).read()
+    try:
+        exec(compile(source, page, "exec"), {"__name__": "__main__"})
+    except AssertionError as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == page]
+        line = frames[-1].lineno
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Assert) and node.lineno <= line <= node.end_lineno:
+                return ast.unparse(node)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "the page passed"
+
+
+def in_a_fork(mutation):
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        sys.stdout = open(os.devnull, "w")
+        torch.set_num_threads(1)
+        try:
+            mutation()
+            text = what_stopped_the_page()
+        except BaseException:
+            text = traceback.format_exc()
+        os.write(write, text.encode())
+        os._exit(0)
+    os.close(write)
+    text = b"".join(iter(lambda: os.read(read, 65536), b""))
+    os.close(read)
+    os.waitpid(pid, 0)
+    return text.decode()
+
+
+print(json.dumps({run.__name__: in_a_fork(run) for run in [unchanged, *MUTATIONS]}))
+'''
+
+DEFAULTS = "assert lines(defaults) == PREDICTED_DEFAULTS"
+CAUGHT_BY = {
+    "unchanged": "the page passed",
+    "batch_cast_after_its_sync": "assert lines(cpu) == PREDICTED_CPU",
+    "no_sync_of_the_environment": "assert lines(across) == PREDICTED_ACROSS",
+    "sync_env_renamed": "AttributeError: 'Collector' object has no attribute '_sync_env'",
+    "carrier_not_rebound": DEFAULTS,
+    "carriers_kept": "assert first_carrier() is None",
+    "always_updated": DEFAULTS,
+    "random_frames_cast_for_the_policy": "assert lines(events) == predicted",
+    "direct_write_goes_on": "assert last[-1].call == 'add(C)'",
+    "loop_calls_policy": "assert seen == []",
+    "compiled_output_as_it_is": "assert lines(compiled)",
+    "storing_device_ignored_by_the_flag": "assert exercise._cast_to_env_device",
+    "workers_loop_in_the_main_process": "assert not hasattr(MultiSyncCollector, 'rollout')",
+}
+
+
+def environment(tmp_path, **extra):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return {**os.environ, "TMPDIR": str(temporary), "MPLBACKEND": "agg", **extra}
+
+
+def run_page(tmp_path, hash_seed):
+    folder = tmp_path / f"cwd{hash_seed}"
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(PAGE)],
+        cwd=folder,
+        env=environment(tmp_path, PYTHONHASHSEED=hash_seed),
+        capture_output=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b""
+    assert list(folder.iterdir()) == []
+    return done.stdout.decode()
+
+
+def test_plain_script_prints_the_same_text_twice(tmp_path):
+    first, second = (run_page(tmp_path, seed) for seed in ("1", "2"))
+    assert first == second
+    assert "A.to(cpu:0)" in first
+
+
+def test_page_needs_published_packages_only():
+    names = [
+        node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in ast.walk(ast.parse(PAGE.read_text("utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    published = {"torch", "torchrl", "tensordict", "matplotlib"}
+    assert {name.partition(".")[0] for name in names} <= published | sys.stdlib_module_names
+
+
+@guards(
+    "tutorials/collectors/rollout_trace.py",
+    "the collector is told so: it would warn otherwise.",
+)
+def test_collector_warns_about_a_transform_that_no_policy_needs():
+    from tensordict.nn import TensorDictModule
+    from torch import nn
+    from torchrl.collectors import Collector
+    from torchrl.envs import GymEnv
+
+    env, policy = GymEnv("CartPole-v1"), TensorDictModule(nn.Linear(4, 2), ["observation"], ["x"])
+    with pytest.warns(FutureWarning, match="missing transforms required by the policy"):
+        Collector(env, policy, frames_per_batch=1, total_frames=1, use_buffers=False).shutdown()
+
+
+@pytest.fixture(scope="module")
+def caught(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("mutations")
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(PAGE)],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("mutation", CAUGHT_BY)
+def test_page_notices_a_changed_torchrl(caught, mutation):
+    assert caught[mutation].partition(" == [")[0] == CAUGHT_BY[mutation].partition(" == [")[0]
