@@ -1,16 +1,12 @@
 """The tutorial on batch shapes: runs as a plain script, prints the same text twice, can fail."""
 
 import ast
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tutorial_script import run_driver, run_page
 
 PAGE = Path(__file__).parents[1] / "tutorials" / "collectors" / "batch_shapes.py"
-TIMEOUT_S = 300  # a bound for a hung child, not an expectation
 
 # Runs in one process, which keeps one import of torchrl and one server for all mutations. It has no
 # file that a worker could run again, like a notebook. Each mutation changes torchrl in the process
@@ -133,47 +129,16 @@ CAUGHT_BY = {
 }
 
 
-def environment(tmp_path, **extra):
-    temporary = tmp_path / "tmp"
-    temporary.mkdir(exist_ok=True)
-    return {**os.environ, "TMPDIR": str(temporary), "MPLBACKEND": "agg", **extra}
-
-
-def run_page(tmp_path, hash_seed):
-    folder = tmp_path / f"cwd{hash_seed}"
-    folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(PAGE)],
-        cwd=folder,
-        env=environment(tmp_path, PYTHONHASHSEED=hash_seed),
-        capture_output=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert done.stderr == b""
-    assert list(folder.iterdir()) == []
-    return done.stdout
-
-
 @pytest.mark.slow
 def test_plain_script_prints_the_same_text_twice(tmp_path):
-    first, second = (run_page(tmp_path, seed) for seed in ("1", "2"))
+    first, second = (run_page(PAGE, tmp_path, seed) for seed in ("1", "2"))
     assert first == second
-    assert b"(2, 3, 20)" in first
+    assert "(2, 3, 20)" in first
 
 
 @pytest.fixture(scope="module")
 def caught(tmp_path_factory):
-    tmp_path = tmp_path_factory.mktemp("mutations")
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(PAGE)],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_driver(DRIVER, PAGE, tmp_path_factory.mktemp("mutations"))
 
 
 def test_page_passes_unchanged(caught):

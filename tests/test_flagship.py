@@ -1,16 +1,12 @@
 """The memory tutorial: runs as a plain script, prints the same text twice, and can fail."""
 
 import ast
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tutorial_script import run_driver, run_page
 
 PAGE = Path(__file__).parents[1] / "tutorials" / "memory" / "memory_efficient_rl.py"
-TIMEOUT_S = 300  # a bound for a hung child, not an expectation
 
 # Runs in one process: it imports torchrl once and forks per mutation, because an import costs
 # more than the page. Writes {mutation: failing assertion of the page} as JSON.
@@ -171,52 +167,21 @@ CAUGHT_BY = {
 }
 
 
-def environment(tmp_path, **extra):
-    temporary = tmp_path / "tmp"
-    temporary.mkdir(exist_ok=True)
-    return {**os.environ, "TMPDIR": str(temporary), "MPLBACKEND": "agg", **extra}
-
-
-def run_page(tmp_path, hash_seed):
-    folder = tmp_path / f"cwd{hash_seed}"
-    folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(PAGE)],
-        cwd=folder,
-        env=environment(tmp_path, PYTHONHASHSEED=hash_seed),
-        capture_output=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert done.stderr == b""
-    assert list(folder.iterdir()) == []
-    assert [path for path in (tmp_path / "tmp").iterdir() if not is_compiler_cache(path)] == []
-    return done.stdout
-
-
 def is_compiler_cache(path):
     """Importing torchrl alone creates this folder, empty; the page puts nothing into it."""
     return path.name.startswith("torchinductor_") and list(path.iterdir()) == []
 
 
 def test_plain_script_prints_the_same_text_twice(tmp_path):
-    first, second = (run_page(tmp_path, seed) for seed in ("1", "2"))
+    first, second = (run_page(PAGE, tmp_path, seed) for seed in ("1", "2"))
     assert first == second
-    assert b"13,200" in first
+    assert "13,200" in first
+    assert [path for path in (tmp_path / "tmp").iterdir() if not is_compiler_cache(path)] == []
 
 
 @pytest.fixture(scope="module")
 def caught(tmp_path_factory):
-    tmp_path = tmp_path_factory.mktemp("mutations")
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(PAGE)],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_driver(DRIVER, PAGE, tmp_path_factory.mktemp("mutations"))
 
 
 @pytest.mark.parametrize("mutation", CAUGHT_BY)

@@ -1,17 +1,14 @@
 """The tutorial that traces a rollout: runs as a plain script, prints the same text, can fail."""
 
 import ast
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from claims import guards
+from tutorial_script import run_driver, run_page
 
 PAGE = Path(__file__).parents[1] / "tutorials" / "collectors" / "rollout_trace.py"
-TIMEOUT_S = 300  # a bound for a hung child, not an expectation
 
 # Runs in one process: it imports torchrl once and forks per mutation, because an import costs
 # more than the page. Writes {mutation: what stopped the page} as JSON.
@@ -216,30 +213,8 @@ CAUGHT_BY = {
 }
 
 
-def environment(tmp_path, **extra):
-    temporary = tmp_path / "tmp"
-    temporary.mkdir(exist_ok=True)
-    return {**os.environ, "TMPDIR": str(temporary), "MPLBACKEND": "agg", **extra}
-
-
-def run_page(tmp_path, hash_seed):
-    folder = tmp_path / f"cwd{hash_seed}"
-    folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(PAGE)],
-        cwd=folder,
-        env=environment(tmp_path, PYTHONHASHSEED=hash_seed),
-        capture_output=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert done.stderr == b""
-    assert list(folder.iterdir()) == []
-    return done.stdout.decode()
-
-
 def test_plain_script_prints_the_same_text_twice(tmp_path):
-    first, second = (run_page(tmp_path, seed) for seed in ("1", "2"))
+    first, second = (run_page(PAGE, tmp_path, seed) for seed in ("1", "2"))
     assert first == second
     assert "A.to(cpu:0)" in first
 
@@ -271,16 +246,7 @@ def test_collector_warns_about_a_transform_that_no_policy_needs():
 
 @pytest.fixture(scope="module")
 def caught(tmp_path_factory):
-    tmp_path = tmp_path_factory.mktemp("mutations")
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(PAGE)],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_driver(DRIVER, PAGE, tmp_path_factory.mktemp("mutations"))
 
 
 @pytest.mark.parametrize("mutation", CAUGHT_BY)
