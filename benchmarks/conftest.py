@@ -29,6 +29,10 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     torch.set_num_threads(measure.THREADS)
+    # Tracing scan raises it in torch 2.11; as an error it would fail the check that scan runs.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+    )
     if config.getoption("--device") == "cuda" and not torch.cuda.is_available():
         raise pytest.UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
 
