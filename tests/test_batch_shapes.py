@@ -12,12 +12,13 @@ PAGE = Path(__file__).parents[1] / "tutorials" / "collectors" / "batch_shapes.py
 # file that a worker could run again, like a notebook. Each mutation changes torchrl in the process
 # that runs the page, and is undone. Writes {mutation: failing assertion of the page} as JSON.
 DRIVER = '''
-import ast, contextlib, io, json, sys, traceback
+import json, sys
 page = sys.argv[1]
 import matplotlib
 matplotlib.use("agg")
 import torch
 from unittest import mock
+from tutorial_script import failing_assertion
 from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.objectives.value import GAE, ValueEstimatorBase
 import torchrl.collectors.utils as utils
@@ -92,27 +93,11 @@ def padding_is_done():
     return mock.patch.object(utils, "split_trajectories", closing)
 
 
-def failing_assertion():
-    source = open(page).read()
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(source, page, "exec"), {"__name__": "__main__"})
-    except AssertionError as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == page]
-        line = frames[-1].lineno
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Assert) and node.lineno <= line <= node.end_lineno:
-                return ast.unparse(node)
-    except BaseException as error:
-        return f"{type(error).__name__}: {error}"
-    return "the page passed"
-
-
-results = {"nothing": failing_assertion()}
+results = {"nothing": failing_assertion(page)}
 for mutation in (swapped, seams_marked, time_is_first, name_is_ignored, unnamed,
                  set_truncated_ignored, padding_is_done):
     with mutation():
-        results[mutation.__name__] = failing_assertion()
+        results[mutation.__name__] = failing_assertion(page)
 print(json.dumps(results))
 '''
 

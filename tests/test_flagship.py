@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[1] / "tutorials" / "memory" / "memory_efficient_rl
 # Runs in one process: it imports torchrl once and forks per mutation, because an import costs
 # more than the page. Writes {mutation: failing assertion of the page} as JSON.
 DRIVER = '''
-import ast, functools, inspect, json, os, sys, traceback, warnings
+import functools, inspect, json, os, sys
 os.environ["RL_LOGGING_LEVEL"] = "ERROR"
 page = sys.argv[1]
 import matplotlib
@@ -22,6 +22,7 @@ from torchrl.data import LazyMemmapStorage
 from torchrl.envs.transforms import NextObservationDelta, NextStateReconstructor
 from torchrl.envs.transforms import MultiStepTransform
 from torchrl.objectives.value import TD0Estimator, TDLambdaEstimator, ValueEstimatorBase
+from tutorial_script import in_a_fork
 
 
 def defaults(cls, **new):
@@ -85,23 +86,6 @@ MUTATIONS = [no_sanitizer, sanitized_estimate, reconstructor_checks_steps,
              reward_not_n_step, docstring_corrected]
 
 
-def failing_assertion():
-    source = open(page).read()
-    try:
-        exec(compile(source, page, "exec"), {"__name__": "__main__"})
-    except AssertionError as error:
-        if error.args:
-            return str(error)
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == page]
-        line = frames[-1].lineno
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Assert) and node.lineno <= line <= node.end_lineno:
-                return ast.unparse(node)
-    except BaseException as error:
-        return f"{type(error).__name__}: {error}"
-    return "the page passed"
-
-
 def plain_scan():
     """What the page says about scan without recomputation, which is too slow to run there."""
     from torch._higher_order_ops.partitioner import HopGraphMinCutPartitioner as partitioner
@@ -125,26 +109,7 @@ def plain_scan():
     return f"traces on the second call: {counts}"
 
 
-def in_a_fork(mutation):
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        sys.stdout = open(os.devnull, "w")
-        torch.set_num_threads(1)
-        try:
-            text = mutation() or failing_assertion()
-        except BaseException:
-            text = traceback.format_exc()
-        os.write(write, text.encode())
-        os._exit(0)
-    os.close(write)
-    text = b"".join(iter(lambda: os.read(read, 65536), b""))
-    os.close(read)
-    os.waitpid(pid, 0)
-    return text.decode()
-
-
-print(json.dumps({run.__name__: in_a_fork(run) for run in [*MUTATIONS, plain_scan]}))
+print(json.dumps({run.__name__: in_a_fork(run, page) for run in [*MUTATIONS, plain_scan]}))
 '''
 
 CAUGHT_BY = {
@@ -160,8 +125,7 @@ CAUGHT_BY = {
     ),
     "no_chunks": "assert predicted_peak < meter.peak < predicted_peak + 2 * truth.bytes()",
     "docstring_corrected": (
-        'NextStateReconstructor no longer says \'therefore also consults ``("next", "done")``\': '
-        "correct this section"
+        "assert found, f'{symbol.__name__} no longer says {quote!r}: correct this section'"
     ),
     "reward_not_n_step": "assert torch.equal(n_step_truth[NEXT_OBS], truth[NEXT_OBS][lookup])",
 }
@@ -186,10 +150,7 @@ def caught(tmp_path_factory):
 
 @pytest.mark.parametrize("mutation", CAUGHT_BY)
 def test_page_notices_a_changed_torchrl(caught, mutation):
-    expected = CAUGHT_BY[mutation]
-    if expected.startswith("assert "):
-        expected = ast.unparse(ast.parse(expected))
-    assert caught[mutation] == expected
+    assert caught[mutation] == ast.unparse(ast.parse(CAUGHT_BY[mutation]))
 
 
 def test_plain_scan_is_as_described(caught):

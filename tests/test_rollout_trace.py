@@ -13,14 +13,14 @@ PAGE = Path(__file__).parents[1] / "tutorials" / "collectors" / "rollout_trace.p
 # Runs in one process: it imports torchrl once and forks per mutation, because an import costs
 # more than the page. Writes {mutation: what stopped the page} as JSON.
 DRIVER = '''
-import ast, inspect, json, os, sys, textwrap, traceback
+import inspect, json, os, sys, textwrap
 os.environ["RL_LOGGING_LEVEL"] = "ERROR"
 page = sys.argv[1]
 import matplotlib
 matplotlib.use("agg")
-import torch
 import torchrl.collectors._single as module
 from torchrl.collectors import Collector, MultiSyncCollector
+from tutorial_script import in_a_fork
 
 
 def rewrite(method, old, new):
@@ -157,42 +157,7 @@ def unchanged():
     rewrite("rollout", "self._carrier = env_next_output", "self._carrier = env_next_output")
 
 
-def what_stopped_the_page():
-    source = open(page).read()
-    try:
-        exec(compile(source, page, "exec"), {"__name__": "__main__"})
-    except AssertionError as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == page]
-        line = frames[-1].lineno
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Assert) and node.lineno <= line <= node.end_lineno:
-                return ast.unparse(node)
-    except BaseException as error:
-        return f"{type(error).__name__}: {error}"
-    return "the page passed"
-
-
-def in_a_fork(mutation):
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        sys.stdout = open(os.devnull, "w")
-        torch.set_num_threads(1)
-        try:
-            mutation()
-            text = what_stopped_the_page()
-        except BaseException:
-            text = traceback.format_exc()
-        os.write(write, text.encode())
-        os._exit(0)
-    os.close(write)
-    text = b"".join(iter(lambda: os.read(read, 65536), b""))
-    os.close(read)
-    os.waitpid(pid, 0)
-    return text.decode()
-
-
-print(json.dumps({run.__name__: in_a_fork(run) for run in [unchanged, *MUTATIONS]}))
+print(json.dumps({run.__name__: in_a_fork(run, page) for run in [unchanged, *MUTATIONS]}))
 '''
 
 DEFAULTS = "assert lines(defaults) == PREDICTED_DEFAULTS"
