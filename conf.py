@@ -105,12 +105,17 @@ tutorial_cpu_budget = 15  # seconds of processor time, checked by make test
 # "topic/name.py": (seconds, at most 30, "reason")
 tutorial_cpu_budgets = {
     "collectors/batch_shapes.py": (30, "its workers come from a server that imports TorchRL again"),
+    "recurrent/sequence_training.py": (30, "it trains five seeds with and without memory"),
     "memory/memory_efficient_rl.py": (30, "the first tutorial of a build pays for all imports"),
+    "recurrent/backends.py": (30, "Triton's interpreter needs a process that imports all again"),
 }
 # A warning is an error in a tutorial. "regular expression": "why readers may ignore it"
 tutorial_warnings_allowed = {
     r"Creating \w+ which inherits from WeightUpdaterBase is deprecated": (
         "torchrl.collectors warns about its own classes when it is first imported"
+    ),
+    r"The \.grad attribute of a Tensor that is not a leaf Tensor is being accessed": (
+        "Dynamo looks at it while it traces a scan; readers do not see it, because Dynamo hides it"
     ),
 }
 

@@ -6,12 +6,14 @@ import os
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
 import inspect
+from unittest import mock
 
 import pytest
 import torch
 from api_pages import FOLDER, load_catalog
+from claims import guards
 from tensordict import LazyStackedTensorDict, TensorDict
-from tensordict.nn import InteractionType, set_interaction_type
+from tensordict.nn import InteractionType, TensorDictModule, set_interaction_type
 from test_api_pages import ROOT
 from torchrl.collectors import AsyncCollector, Collector, MultiAsyncCollector, RandomPolicy
 from torchrl.data import (
@@ -29,13 +31,25 @@ from torchrl.data import (
 from torchrl.envs import (
     ExplorationType,
     GymEnv,
+    InitTracker,
     RewardSum,
+    SerialEnv,
     TransformedEnv,
     exploration_type,
     set_exploration_type,
     terminated_or_truncated,
 )
-from torchrl.modules import EGreedyModule
+from torchrl.modules import (
+    GRU,
+    LSTM,
+    EGreedyModule,
+    GRUModule,
+    LSTMModule,
+    get_env_transforms_from_module,
+    recurrent_mode,
+    set_recurrent_mode,
+)
+from torchrl.modules.utils import utils as module_utils
 from torchrl.objectives.value import TD0Estimator
 
 CATALOG = load_catalog(ROOT / "docs" / FOLDER)
@@ -216,3 +230,103 @@ def test_a_relation_is_written_without_a_full_stop(relation):
     """The page puts one after each line."""
     for member, does in relation["members"].items():
         assert not does.endswith("."), member
+
+
+# -- Recurrent modules ---------------------------------------------------------
+
+NOTES = "docs/reference/api/notes"
+SIZES = {"input_size": 4, "hidden_size": 2, "in_key": "observation", "out_key": "embed"}
+
+
+def resets():
+    """Six rows, two trajectories."""
+    is_init = torch.tensor([True, False, False, False, True, False]).unsqueeze(-1)
+    return TensorDict(observation=torch.randn(6, 4), is_init=is_init, batch_size=[6])
+
+
+@guards(f"{NOTES}/torchrl.modules.LSTMModule.rst", "the pieces are packed before they reach it.")
+def test_pieces_are_packed():
+    module, seen = LSTMModule(**SIZES), []
+    module.lstm.register_forward_pre_hook(lambda layer, args: seen.append(type(args[0]).__name__))
+    with set_recurrent_mode(True):
+        module(resets())
+    assert seen == ["PackedSequence"]
+
+
+@guards(
+    f"{NOTES}/torchrl.modules.GRUModule.rst",
+    "one dimension is enough in recurrent mode, the method ``set_recurrent_mode`` raises, and TF32 "
+    "is not the default.",
+)
+def test_what_holds_for_both_modules():
+    module = GRUModule(**SIZES)
+    with set_recurrent_mode(True):
+        assert module(resets())["embed"].shape == (6, 2)
+    with pytest.raises(RuntimeError, match="has been removed"):
+        module.set_recurrent_mode(True)
+    words = "``torch.float32`` -> TF32 on H100, default"
+    assert words in GRUModule.__doc__
+    assert words in LSTMModule.__doc__
+    assert module.recurrent_matmul_precision == "auto"
+
+
+@pytest.mark.parametrize("kind", [LSTM, GRU])
+def test_the_python_layers_work_under_vmap(kind):
+    name = f"torchrl.modules.{kind.__name__}"
+    assert says(name, "is a layer in Python, for ``vmap``")
+    layer, rows = kind(4, 2), torch.randn(3, 2, 5, 4)
+    out = torch.vmap(lambda x: layer(x)[0])(rows)
+    torch.testing.assert_close(out[1], layer(rows[1])[0])
+
+
+@guards(
+    f"{NOTES}/torchrl.modules.LSTM.rst",
+    "A projection is taken and fails when it is used, with shapes that do not match. So does a "
+    "packed sequence.",
+)
+def test_what_the_python_layer_refuses_late():
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        LSTM(4, 3, proj_size=2)(torch.randn(2, 3, 4))
+    packed = torch.nn.utils.rnn.pack_sequence([torch.randn(3, 4), torch.randn(2, 4)])
+    with pytest.raises(AttributeError, match="PackedSequence"):
+        LSTM(4, 3)(packed)
+
+
+@guards(f"{NOTES}/torchrl.modules.set_recurrent_mode.rst", "as a decorator it does that itself:")
+def test_the_decorator_makes_a_new_context():
+    @set_recurrent_mode(True)
+    def descend(depth):
+        return descend(depth - 1) if depth else recurrent_mode()
+
+    assert descend(3) is True
+    assert recurrent_mode() is None
+
+
+@guards(
+    f"{NOTES}/torchrl.envs.transforms.InitTracker.rst",
+    "a :term:`partial reset` sets it for those alone that were reset.",
+)
+def test_a_partial_reset_marks_those_that_were_reset():
+    env = TransformedEnv(SerialEnv(2, lambda: GymEnv("CartPole-v1")), InitTracker())
+    step = env.step(env.rand_action(env.reset()))["next"]
+    step["_reset"] = torch.tensor([[True], [False]])
+    assert env.reset(step)["is_init"].flatten().tolist() == [True, False]
+
+
+@guards(
+    f"{NOTES}/torchrl.modules.get_primers_from_module.rst",
+    "A collector uses it when it is given ``auto_register_policy_transforms=True``.",
+)
+def test_a_collector_asks_for_the_primers():
+    policy = TensorDictModule(torch.nn.Linear(4, 2), in_keys=["observation"], out_keys=["action"])
+    with mock.patch.object(module_utils, "get_primers_from_module") as asked:
+        asked.return_value = None
+        make_collector(policy=policy, auto_register_policy_transforms=True).shutdown()
+    assert asked.called
+
+
+def test_the_transforms_are_the_tracker_and_the_primers():
+    name = "torchrl.modules.get_env_transforms_from_module"
+    assert says(name, "makes the tracker and the primers")
+    kinds = [type(one).__name__ for one in get_env_transforms_from_module(LSTMModule(**SIZES))]
+    assert kinds == ["InitTracker", "TensorDictPrimer"]

@@ -45,7 +45,12 @@ from torchrl.envs import (
     TransformedEnv,
     VecNorm,
 )
-from torchrl.envs.transforms import NextObservationDelta, NextStateReconstructor, Transform
+from torchrl.envs.transforms import (
+    BurnInTransform,
+    NextObservationDelta,
+    NextStateReconstructor,
+    Transform,
+)
 from torchrl.envs.utils import ExplorationType, exploration_type
 from torchrl.modules import (
     LSTMModule,
@@ -55,7 +60,7 @@ from torchrl.modules import (
     recurrent_mode,
     set_recurrent_mode,
 )
-from torchrl.objectives import value
+from torchrl.objectives import LossModule, value
 from torchrl.objectives.value import GAE, TD0Estimator, ValueEstimatorBase
 from torchrl.weight_update import WeightSyncScheme
 
@@ -132,8 +137,9 @@ TERMS = """
     n-step return, MultiStep, spec, Composite, in_keys, out_keys, batched environment, BatchedEnv,
     EnvCreator, partial reset, dead time step, value estimator, advantage, GAE, sanitizer,
     shifted value call, shifted_valid, functional loss, tensor_keys, set_keys, _AcceptedKeys,
-    is_init, InitTracker, primer, TensorDictPrimer, hidden state, recurrent mode,
-    recurrent backend
+    is_init, InitTracker, primer, TensorDictPrimer, hidden state, memoryless policy,
+    sequential mode, recurrent mode, recurrent backend, recompute, sequence training,
+    recurrent replay, stored state, burn-in, truncated backpropagation
 """
 
 # The old name, and where the entry leads: a documented path, or a term.
@@ -876,6 +882,142 @@ def test_without_a_primer_the_hidden_state_is_zero_at_every_step():
             _, data = env.step_and_maybe_reset(env.rand_action(out))
     assert forgetful == [True, True, True]
     assert remembering == [True, False, False]
+
+
+def recurrent_rows(steps=6):
+    """CartPole pushed to the left: one trajectory with the states that the module left in it."""
+    torch.manual_seed(0)
+    module = lstm()
+    head = TensorDictModule(
+        lambda embed: torch.tensor([1, 0]).expand(*embed.shape[:-1], 2), ["embed"], ["action"]
+    )
+    transforms = Compose(InitTracker(), module.make_tensordict_primer())
+    env = TransformedEnv(GymEnv("CartPole-v1"), transforms)
+    return module, env.rollout(steps, TensorDictSequential(module, head)).detach()
+
+
+@guards(
+    PAGE,
+    "also sets the flag where a :term:`slice` begins; like its other marks, that reaches the "
+    "sample only in a :class:`~torchrl.data.TensorDictReplayBuffer`.",
+)
+@pytest.mark.parametrize("kind", [TensorDictReplayBuffer, ReplayBuffer])
+def test_a_slice_sampler_sets_is_init(kind):
+    env = make_env(6).append_transform(InitTracker())
+    buffer = kind(
+        storage=LazyTensorStorage(6),
+        sampler=SliceSampler(slice_len=2, traj_key=("collector", "traj_ids")),
+        batch_size=40,
+    )
+    buffer.extend(collect(6, env=env)[0])
+    sample = buffer.sample().view(20, 2)
+    starts = sample["step_count"] == 0
+    if kind is TensorDictReplayBuffer:
+        starts[:, 0] = True
+    assert torch.equal(sample["is_init"], starts)
+    assert (sample["step_count"][:, 0] > 0).any()
+
+
+@guards(PAGE, "With another one the two modes disagree")
+def test_a_primer_with_another_default_divides_the_modes():
+    module, rows = recurrent_rows()
+    outputs = {}
+    for default in (0.0, 1.0):
+        rows["recurrent_state_h"][0] = default
+        for mode in (False, True):
+            with set_recurrent_mode(mode):
+                outputs[default, mode] = module(rows[:1].clone())["embed"]
+    torch.testing.assert_close(outputs[0.0, False], outputs[0.0, True])
+    torch.testing.assert_close(outputs[1.0, False], outputs[0.0, False])
+    assert not torch.allclose(outputs[1.0, True], outputs[0.0, True])
+
+
+@guards(PAGE, "the outputs are right where states are stored, and the gradient sees one step.")
+def test_sequential_mode_has_the_outputs_of_recurrent_mode():
+    module, rows = recurrent_rows()
+    for mode in (False, True):
+        with set_recurrent_mode(mode):
+            torch.testing.assert_close(module(rows.clone())["embed"], rows["embed"])
+
+
+@guards(
+    PAGE,
+    "A :class:`~torchrl.objectives.LossModule` sets the switch around its ``forward``.",
+    "A value estimator that you call yourself does not",
+)
+def test_who_sets_the_recurrent_mode():
+    class Loss(LossModule):
+        def forward(self, tensordict):
+            return recurrent_mode()
+
+    seen = []
+    network = TensorDictModule(
+        lambda observation: seen.append(recurrent_mode()) or observation,
+        in_keys=["observation"],
+        out_keys=["state_value"],
+    )
+    estimator = TD0Estimator(gamma=0.9, value_network=network)
+    for mode in (None, False):
+        with set_recurrent_mode(mode):
+            assert Loss()(None) is True
+            estimator(rollout(terminated=rollout()["next", "done"]))
+    assert set(seen) == {None, False}
+
+
+@guards(PAGE, "Off is :term:`sequential mode`, unless the module was made with")
+def test_the_default_of_a_module():
+    options = {"input_size": 4, "hidden_size": 2, "in_key": "observation", "out_key": "embed"}
+    assert LSTMModule(**options).recurrent_mode is False
+    module = LSTMModule(**options, default_recurrent_mode=True)
+    assert module.recurrent_mode is True
+    with set_recurrent_mode(False):
+        assert module.recurrent_mode is False
+
+
+@guards(
+    PAGE, "``torch.compile`` traces the call.", 'The backends ``"pad"`` and ``"auto"`` refuse it'
+)
+def test_auto():
+    source = inspect.getsource(LSTMModule.forward)
+    assert 'backend = "scan" if is_compiling() else "pad"' in source
+    options = {"input_size": 4, "hidden_size": 2, "in_key": "observation", "out_key": "embed"}
+    for backend in ("pad", "auto"):
+        with pytest.raises(ValueError, match="only supported for recurrent_backend"):
+            LSTMModule(**options, recurrent_backend=backend, recurrent_recompute="full")
+    LSTMModule(**options, recurrent_backend="scan", recurrent_recompute="full")
+
+
+@guards(PAGE, "is zero afterward, except where a trajectory ends and in the last row.")
+def test_recurrent_mode_overwrites_the_states_of_the_rows():
+    module, rows = recurrent_rows()
+    rows["is_init"][3] = True
+    assert rows["next", "recurrent_state_h"].flatten(1).any(1).all()
+    with set_recurrent_mode(True):
+        module(rows)
+    written = rows["next", "recurrent_state_h"].flatten(1).any(1).tolist()
+    assert written == [False, False, True, False, False, True]
+
+
+@guards(PAGE, "Steps spent on the burn-in give no gradient.")
+def test_burn_in_gives_no_gradient():
+    _, rows = recurrent_rows()
+    module = LSTMModule(4, 2, in_key="observation", out_key="embed", default_recurrent_mode=True)
+    fresh = BurnInTransform([module], burn_in=2)(rows.clone()[None])
+    assert not torch.equal(fresh["recurrent_state_h"][0, 0], rows["recurrent_state_h"][2])
+    assert not fresh["recurrent_state_h"].requires_grad
+
+
+@guards(PAGE, "The module must be in :term:`recurrent mode` when the transform runs")
+def test_burn_in_in_sequential_mode_looks_at_one_step():
+    _, rows = recurrent_rows()
+    other = lstm()
+    states = {}
+    for mode in (False, True):
+        with set_recurrent_mode(mode):
+            sample = BurnInTransform([other], burn_in=2)(rows.clone()[None])
+        states[mode] = sample["recurrent_state_h"][0, 0]
+        one_step = other(rows[1].clone())["next", "recurrent_state_h"]
+        assert torch.allclose(states[mode], one_step) == (not mode)
 
 
 def test_parallel_env_starts_processes():

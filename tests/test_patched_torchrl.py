@@ -31,6 +31,8 @@ SYNC_BEFORE_CAST = """\
                             self.env_device, non_blocking=non_blocking
                         )
 """
+RNN = "modules/tensordict_module/rnn.py"
+LIFECYCLE = {"recurrent_state_lifecycle"}
 # name: (file, what stands there, what stands there instead, runs that fail, pages that fail,
 #        a run that has nothing to do with it)
 CHANGES = {
@@ -57,6 +59,54 @@ CHANGES = {
         {"batch_shapes", "slice_configurations"},
         {"collectors_basics", "collectors_replay", "upstream_errata"},
         "rollout_flow",
+    ),
+    "recurrent mode puts zeros where is_init is True": (
+        RNN,
+        "        if not self.recurrent_mode and hidden0 is not None:\n",
+        "        if hidden0 is not None:\n",
+        {"recurrent_zeroing", "recurrent_slices", "recurrent_shapes"},
+        LIFECYCLE,
+        "recurrent_mode",
+    ),
+    "recurrent mode is on unless something says otherwise": (
+        RNN,
+        '"torchrl_recurrent_mode", default=None\n',
+        '"torchrl_recurrent_mode", default=True\n',
+        {"recurrent_mode", "recurrent_trace"},
+        LIFECYCLE,
+        "slice_configurations",
+    ),
+    "a loss does not set the recurrent mode": (
+        "objectives/common.py",
+        "        rm = set_recurrent_mode(True)\n",
+        "        rm = set_recurrent_mode(None)\n",
+        {"recurrent_mode", "recurrent_trace"},
+        LIFECYCLE,
+        "recurrent_shapes",
+    ),
+    "a slice begins without is_init": (
+        "data/replay_buffers/samplers/slice.py",
+        "        init_marker[slice_starts] = True\n",
+        "",
+        {"recurrent_slices"},
+        LIFECYCLE,
+        "recurrent_shapes",
+    ),
+    "the next values see no reset of their own": (
+        "objectives/value/advantages.py",
+        'data_next["is_init"] = data_next["is_init"] | data_root["is_init"]',
+        'data_next["is_init"] = data_next["is_init"].clone()',
+        {"recurrent_advantages"},
+        LIFECYCLE,
+        "recurrent_slices",
+    ),
+    "burn-in hands on its first state in place of its last": (
+        "envs/transforms/_env.py",
+        'td_burn_in["next"][..., -1][out_key]',
+        'td_burn_in["next"][..., 0][out_key]',
+        {"recurrent_burn_in"},
+        LIFECYCLE,
+        "recurrent_slices",
     ),
 }
 

@@ -19,11 +19,13 @@ os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 import torch
 import torchrl.modules.tensordict_module.rnn as rnn
 from tensordict import TensorDict
+from tensordict.nn import TensorDictSequential
 from torchrl.collectors import Collector, MultiCollector, MultiSyncCollector
-from torchrl.data import LazyTensorStorage, ReplayBuffer
-from torchrl.envs import GymEnv
+from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
+from torchrl.envs import GymEnv, TensorDictPrimer
+from torchrl.modules import GRUModule, LSTMModule, ValueOperator, set_recurrent_mode
 from torchrl.objectives import value as estimators
-from torchrl.objectives.value import TD0Estimator
+from torchrl.objectives.value import GAE, TD0Estimator
 from torchrl.objectives.value.advantages import ValueEstimatorBase
 
 PAGE = ROOT / "docs" / "reference" / "upstream_errata.rst"
@@ -118,11 +120,36 @@ class GlobalMode:
         self.mode = mode
 
 
+class PerThread(threading.local, GlobalMode):
+    """A switch that compiled code reads as other code does."""
+
+
+def fall_back(self, *args, **options):
+    """As if the Triton backend were left out where Triton is not there."""
+    if not rnn._has_triton:
+        options.pop("recurrent_backend", None)
+    PLAIN_LSTM(self, *args, **options)
+
+
 def renamed_keys(self, **keys):
     return PLAIN_SET_KEYS(self, **{name.removesuffix("_key"): key for name, key in keys.items()})
 
 
 PLAIN_SET_KEYS = ValueEstimatorBase.set_keys
+PLAIN_INIT_POLICY = Collector._init_policy
+PLAIN_SETUP = Collector._maybe_setup_policy_env_transforms
+PLAIN_LSTM = LSTMModule.__init__
+PLAIN_RESET = TensorDictPrimer._reset_func
+
+
+def stale_states(self, tensordict, tensordict_reset):
+    """Later resets do not clear the entries, unless there is a flag beside them."""
+    out = PLAIN_RESET(self, tensordict, tensordict_reset)
+    if tensordict_reset.get("is_init", None) is None and hasattr(self, "was_reset"):
+        for key in self.primers.keys(True, True):
+            out.set(key, torch.ones_like(out.get(key)))
+    self.was_reset = True
+    return out
 
 
 @pytest.mark.slow
@@ -140,7 +167,9 @@ PLAIN_SET_KEYS = ValueEstimatorBase.set_keys
         (
             Collector,
             "_maybe_setup_policy_env_transforms",
-            lambda self, env, policy: env,
+            lambda self, env, policy: (
+                PLAIN_SETUP(self, env, policy) if self._auto_register_policy_transforms else env
+            ),
             "Transforms that a policy is said to need",
         ),
         (
@@ -149,6 +178,29 @@ PLAIN_SET_KEYS = ValueEstimatorBase.set_keys
             lambda self: self.init_random_frames > 0,
             "Random frames that are written one by one",
         ),
+        (
+            Collector,
+            "_init_policy",
+            lambda self, policy, policy_factory, *args: PLAIN_INIT_POLICY(
+                self, policy or policy_factory, None, *args
+            ),
+            "A policy factory and its transforms",
+        ),
+        (
+            rnn,
+            "recurrent_mode_state_manager",
+            PerThread(),
+            "The recurrent mode of a process",
+        ),
+        (LSTMModule, "__init__", fall_back, "What happens without Triton"),
+        (GAE, "forward", set_recurrent_mode(True)(GAE.forward), "Who sets the recurrent mode"),
+        (
+            SliceSampler,
+            "_maybe_emit_init_marker",
+            lambda self, *args: None,
+            "The flag in a slice",
+        ),
+        (TensorDictPrimer, "_reset_func", stale_states, "Who clears the state"),
         (
             estimators,
             "TD0Estimate",
@@ -323,3 +375,35 @@ def test_words_that_are_gone_retire_the_entry(errata):
     assert result.returncode != 0
     assert "errata.rst:4: WARNING: the comment of tiny.parts.pull no longer says" in result.stderr
     assert "'rolls on its own'; delete the note or adapt it" in result.stderr
+
+
+@guards(
+    NAME,
+    "the argument that does so is off unless it is given.",
+    "``deactivate_vmap=True``, without which it raises.",
+)
+def test_what_the_page_about_recurrent_state_leaves_out():
+    arguments = inspect.signature(Collector.__init__).parameters
+    assert arguments["auto_register_policy_transforms"].default is None
+    size = {"input_size": 4, "hidden_size": 2, "in_key": "observation", "out_key": "embed"}
+    head = ValueOperator(torch.nn.Linear(2, 1), in_keys=["embed"])
+    flag = torch.zeros(1, 3, 1, dtype=torch.bool)
+    state = torch.zeros(1, 3, 1, 2)
+    row = {"observation": torch.ones(1, 3, 4), "is_init": flag, "recurrent_state": state}
+    following = {**row, "reward": torch.ones(1, 3, 1), "done": flag, "terminated": flag}
+    for backend in ("pad", "scan"):
+        network = TensorDictSequential(GRUModule(**size, recurrent_backend=backend), head)
+        data = TensorDict({**row, "next": following}, [1, 3])
+        gae = GAE(gamma=0.9, lmbda=0.5, value_network=network)
+        with set_recurrent_mode(True), torch.no_grad(), pytest.raises(RuntimeError):
+            gae(data.clone())
+        gae = GAE(gamma=0.9, lmbda=0.5, value_network=network, deactivate_vmap=True)
+        with set_recurrent_mode(True), torch.no_grad():
+            assert gae(data.clone())["advantage"].isfinite().all()
+
+
+@guards(NAME, ":class:`~torchrl.modules.GRUModule` has the same words:")
+def test_both_modules_say_the_same_of_auto():
+    for module in (LSTMModule, GRUModule):
+        words = " ".join(module.__doc__.split())
+        assert 'in eager mode and ``"scan"`` when called under' in words, module

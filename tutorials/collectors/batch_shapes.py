@@ -505,7 +505,8 @@ if __name__ == "__main__":
 #   looks like is the subject of :doc:`/reference/collectors_replay`.
 # * The comparison covers the *first* batch. Later ones start in the middle of trajectories; the
 #   rule stays, because the rows of a trajectory still follow each other.
-# * A recurrent value network reads rows in order as well. This page runs none.
+# * A recurrent value network reads rows in order as well. This page runs none;
+#   :doc:`/reference/recurrent_state_lifecycle` does.
 # * One-step losses look at one row at a time. For them every shape on this page is as good as flat.
 #
 # Conclusion

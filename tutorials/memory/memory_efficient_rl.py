@@ -1603,6 +1603,9 @@ else:
 #    :metrics: step_time peak_memory output_error gradient_error
 #    :caption: One training step by backend, on CUDA
 #    :if-absent: Triton has not been measured on CUDA yet.
+#
+# :doc:`/reference/recurrent_backends` measures other lengths, sizes and numbers of resets.
+# :doc:`/tutorials/recurrent/sequence_training` trains a policy on such slices.
 
 # %%
 # Value networks in chunks

@@ -1,0 +1,693 @@
+"""
+Recurrent backends
+==================
+
+Four words choose the code that runs a slice through an LSTM or a GRU: ``"pad"``, ``"scan"``,
+``"triton"`` and ``"auto"``. This lesson computes one batch of slices by hand, and checks what each
+backend returns against it: outputs, next states and gradients.
+
+After it you can
+
+* say which stored states a backend reads and where it writes the next ones;
+* say what ``"auto"`` runs, in eager mode and compiled;
+* run the Triton kernels without a GPU, slowly, to check them;
+* say what ``recurrent_recompute``, ``recurrent_matmul_precision`` and
+  ``recurrent_compute_dtype`` change, and on which backend they change nothing.
+
+**Cost.** A few seconds on CPU, most of them for a second process that imports PyTorch again. On a
+CUDA device the Triton kernels also run natively, and are compiled first. Every number is printed by
+the run.
+
+**Markers.** A box titled *Wrong on purpose* announces code that does the wrong thing and raises
+nothing. What is *refused* raises, and the page prints the error.
+
+What each backend costs is measured in :doc:`/reference/recurrent_backends`. Where the states come
+from is the subject of :doc:`/reference/recurrent_state_lifecycle`.
+"""
+
+# %%
+# Setup
+# -----
+
+import inspect
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
+
+import matplotlib.pyplot as plt
+import torch
+from tensordict import TensorDict
+from torchrl.modules import (
+    LSTM,
+    GRUModule,
+    LSTMModule,
+    get_recurrent_matmul_precision,
+    set_recurrent_matmul_precision,
+    set_recurrent_mode,
+)
+
+# %%
+# All sizes stand here. ``DEVICE`` decides where the backends run.
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SEED = 3
+ROWS, STEPS = 4, 12
+INPUTS, HIDDEN, LAYERS = 3, 20, 2
+KINDS = ("LSTM", "GRU")
+
+# Of a difference to the largest value of the tensor, in units of that value.
+TOLERANCE = 1e-5
+TOLERANCE_TF32 = 1e-2
+
+torch.set_num_threads(1)
+
+# %%
+# cuDNN may round the operands of float32 products to TF32, which keeps ten bits of a mantissa. It
+# does so by default on the GPUs that can. Then ``"pad"`` would differ from the rest for a reason
+# that has nothing to do with its algorithm. So both switches are off here, and put back at the end.
+
+switches_before = (
+    torch.backends.cudnn.allow_tf32,
+    torch.backends.cuda.matmul.allow_tf32,
+)
+torch.backends.cudnn.allow_tf32 = False
+torch.backends.cuda.matmul.allow_tf32 = False
+
+# %%
+# **The slices.** Every slot has a :term:`stored state`, and none of them is zero. Some rows hold
+# several trajectories: ``is_init`` marks where the next one starts, also in the last slot, and
+# also in two slots in a row. No row starts with the flag: each slice begins inside a trajectory.
+
+RESETS = [(0, 3), (0, 8), (1, 5), (1, 6), (3, 11)]  # row, step; row 2 has none
+STATES = {"LSTM": ["h", "c"], "GRU": ["h"]}
+
+torch.manual_seed(SEED)
+is_init = torch.zeros(ROWS, STEPS, 1, dtype=torch.bool)
+for row, step in RESETS:
+    is_init[row, step] = True
+slices = TensorDict(
+    {
+        "observation": torch.randn(ROWS, STEPS, INPUTS),
+        "is_init": is_init,
+        "h": torch.randn(ROWS, STEPS, LAYERS, HIDDEN),
+        "c": torch.randn(ROWS, STEPS, LAYERS, HIDDEN),
+    },
+    batch_size=[ROWS, STEPS],
+)
+
+
+def make_module(kind, backend, **options):
+    """An LSTMModule or a GRUModule; its weights are the same in every call."""
+    torch.manual_seed(SEED)
+    states = STATES[kind]
+    return {"LSTM": LSTMModule, "GRU": GRUModule}[kind](
+        INPUTS,
+        HIDDEN,
+        **{"num_layers": LAYERS, **options},
+        recurrent_backend=backend,
+        in_keys=["observation", *states],
+        out_keys=["features", *[("next", key) for key in states]],
+    )
+
+
+# %%
+# By hand
+# -------
+#
+# A piece is a stretch of a row that no reset interrupts. The state of its first slot goes in, with
+# its inputs; one output for each step comes out, and one state after the last. In float64, on the
+# CPU, with PyTorch's own layer, one piece at a time: this is what every backend has to return. The
+# slots of ``("next", "h")`` in the middle of a piece stay zero.
+#
+# The loss reads all of it: outputs, and next states.
+
+
+def pieces(row):
+    """First and last step of each trajectory in a row, whose first slot starts one."""
+    starts = [0, *[step for step in range(1, STEPS) if is_init[row, step]]]
+    ends = [start - 1 for start in starts[1:]] + [STEPS - 1]
+    return list(zip(starts, ends, strict=True))
+
+
+def gradients(features, states, parameters, leaves):
+    """What is compared: results, and gradients of a loss that depends on all of them."""
+    scale = torch.linspace(-1, 1, features.numel()).view_as(features).to(features)
+    loss = (features * scale).sum() + sum(state.square().sum() for state in states)
+    found = torch.autograd.grad(loss, [*parameters, *leaves])
+    return {
+        "outputs": [features.detach()],
+        "next states": [state.detach() for state in states],
+        "parameters": list(found[: len(parameters)]),
+        "inputs": list(found[len(parameters) :][:1]),
+        "stored states": list(found[len(parameters) :][1:]),
+    }
+
+
+def by_hand(kind):
+    """The truth: one piece at a time, in float64."""
+    module = make_module(kind, "pad").double()
+    layer = module.lstm if kind == "LSTM" else module.gru
+    leaves = [
+        slices[key].double().requires_grad_() for key in ("observation", *STATES[kind])
+    ]
+    features = torch.zeros(ROWS, STEPS, HIDDEN, dtype=torch.float64)
+    states = [torch.zeros_like(leaf) for leaf in leaves[1:]]
+    for row in range(ROWS):
+        for start, end in pieces(row):
+            stored = [leaf[row, start, :, None] for leaf in leaves[1:]]
+            piece, after = layer(
+                leaves[0][row, None, start : end + 1],
+                tuple(stored) if kind == "LSTM" else stored[0],
+            )
+            features[row, start : end + 1] = piece[0]
+            after = after if kind == "LSTM" else [after]
+            for state, last in zip(states, after, strict=True):
+                state[row, end] = last[:, 0]
+    return gradients(features, states, list(layer.parameters()), leaves)
+
+
+truth = {kind: by_hand(kind) for kind in KINDS}
+
+# %%
+# **Check.** Count the pieces: one for each row, and one more for each reset. There are as many
+# slots with a next state. And as many stored states have a gradient, the ones where a piece starts.
+
+
+def touched(tensors):
+    """The slots where some tensor is not zero, as a table of rows and steps."""
+    return sum(tensor.cpu().abs().sum((-1, -2)) for tensor in tensors) > 0
+
+
+begins, finishes = torch.zeros(2, ROWS, STEPS, dtype=torch.bool)
+for row in range(ROWS):
+    for start, end in pieces(row):
+        begins[row, start] = finishes[row, end] = True
+
+assert begins.sum() == finishes.sum() == ROWS + len(RESETS)
+for kind in KINDS:
+    assert torch.equal(touched(truth[kind]["next states"]), finishes)
+    assert torch.equal(touched(truth[kind]["stored states"]), begins)
+print(f"{ROWS} rows, {len(RESETS)} resets, {int(begins.sum())} pieces")
+
+# %%
+plt.rcParams["font.size"] = 12
+figure, axes = plt.subplots(figsize=(5.6, 3.6), layout="constrained")
+for row in range(ROWS):
+    for start, end in pieces(row):
+        axes.plot([start, end], [row, row], color="C0", lw=2)
+for slots, marker, label in (
+    (begins, ">", "stored state is read"),
+    (finishes, "s", "next state is written"),
+):
+    found_rows, found_steps = slots.nonzero().T.tolist()
+    offset = -0.12 if marker == ">" else 0.12
+    axes.plot(
+        found_steps,
+        [row + offset for row in found_rows],
+        marker,
+        color="C1" if marker == ">" else "C2",
+        ms=8,
+        label=label,
+    )
+axes.set_title("Pieces of four slices, and their states", fontsize="medium")
+axes.set_xlabel("step of the slice")
+axes.set_ylabel("row of the batch")
+axes.set_yticks(range(ROWS))
+axes.invert_yaxis()
+figure.legend(loc="outside lower center", frameon=False, ncols=2)
+plt.show()
+
+# %%
+# Pad, scan and auto
+# ------------------
+#
+# **Claim.** The backends differ in how they go through the row, not in what they compute.
+#
+# * ``"pad"`` cuts the rows into pieces, pads them with zeros to one length, and makes one call of
+#   PyTorch's layer, which is cuDNN's on CUDA.
+# * ``"scan"`` goes through the rows as they are. Where ``is_init`` is set, it puts the stored state
+#   in the place of the carried one. With ``recurrent_recompute="full"`` it keeps no intermediate
+#   result of a step, and computes the step again in the backward pass.
+# * ``"auto"`` chooses, and says so nowhere. In eager mode it takes ``"pad"``.
+#
+# Each runs under :class:`~torchrl.modules.set_recurrent_mode`, like a loss does.
+
+
+def run_slices(module, slices, device):
+    """Results and gradients of one module on the slices."""
+    module = module.to(device)
+    leaves = {
+        key: slices[key].to(device).clone().requires_grad_()
+        for key in module.in_keys
+        if key != "is_init"
+    }
+    batch = slices.select("is_init").to(device).update(leaves)
+    with set_recurrent_mode(True):
+        module(batch)
+    features, *states = [batch[key] for key in module.out_keys]
+    return gradients(features, states, list(module.parameters()), list(leaves.values()))
+
+
+def difference(found, expected):
+    """The largest difference of each quantity, relative to its largest value."""
+    return {
+        name: max(
+            float((one.cpu().double() - other).abs().max() / other.abs().max())
+            for one, other in zip(found[name], expected[name], strict=True)
+        )
+        for name in expected
+    }
+
+
+def print_table(header, rows):
+    """One aligned table."""
+    table = [header, *[[str(cell) for cell in row] for row in rows]]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    table.insert(1, ["-" * width for width in widths])
+    for row in table:
+        cells = zip(row, widths, strict=True)
+        print("  ".join(f"{text:{width}}" for text, width in cells).rstrip())
+
+
+def compare(found, kind, tolerance=TOLERANCE):
+    """The cells of one line: what stays below the tolerance."""
+    differences = difference(found, truth[kind])
+    for name, value in differences.items():
+        assert value < tolerance, (kind, name, value)
+    assert torch.equal(touched(found["next states"]), finishes)
+    assert torch.equal(touched(found["stored states"]), begins)
+    return [f"< {tolerance:g}"] * len(differences)
+
+
+BACKENDS = {
+    "pad": ("pad", {}),
+    "scan": ("scan", {}),
+    "scan, recompute": ("scan", {"recurrent_recompute": "full"}),
+    "auto": ("auto", {}),
+}
+
+results, lines = {}, []
+for kind in KINDS:
+    for name, (backend, options) in BACKENDS.items():
+        module = make_module(kind, backend, **options)
+        results[kind, name] = run_slices(module, slices, DEVICE)
+        lines.append([kind, name, *compare(results[kind, name], kind)])
+print("relative difference to the computation by hand; gradients of the last three")
+print_table(["layer", "backend", *truth["LSTM"]], lines)
+
+# %%
+# **Reading.** They agree to the rounding of float32, gradients included. And each reads the stored
+# states at the same slots, and writes the next states at the same slots, as the computation by
+# hand. The state of a reset is *not* zeroed: what stands there is read. It is zero in collected
+# data because the primer put zeros there.
+#
+# ``"auto"`` is ``"pad"`` to the last bit.
+
+for kind in KINDS:
+    auto, pad = results[kind, "auto"], results[kind, "pad"]
+    for name in ("outputs", "next states"):
+        assert all(map(torch.equal, auto[name], pad[name]))
+print("auto equals pad, bitwise")
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    ``("next", "h")`` has a value at every slot, and most of them are placeholders. Whoever goes on
+#    from one of them goes on from zero. Nothing raises.
+#
+# Row 2 has no reset. Cut it in the middle and go on with the second half: first from what the whole
+# row left at the cut, then from what the first half leaves there when it is a slice of its own.
+
+CUT = STEPS // 2
+
+
+def features_of(module, batch):
+    """Features and next states of a batch, without gradients."""
+    with torch.no_grad(), set_recurrent_mode(True):
+        out = module(batch.to(DEVICE))
+    return out["features"], out.select(("next", "h"), ("next", "c"))["next"]
+
+
+lstm = make_module("LSTM", "pad").to(DEVICE)
+whole, after_whole = features_of(lstm, slices[2:3].clone())
+_, after_half = features_of(lstm, slices[2:3, :CUT].clone())
+
+shifts = {}
+for name, after in (("whole row", after_whole), ("first half", after_half)):
+    second_half = slices[2:3, CUT:].clone()
+    for key in ("h", "c"):
+        second_half[key][:, 0] = after[key][:, CUT - 1].cpu()
+    found, _ = features_of(lstm, second_half)
+    shifts[name] = float((found - whole[:, CUT:]).abs().max())
+
+assert not after_whole["h"][:, CUT - 1].any()
+assert shifts["whole row"] > 1e-2
+assert shifts["first half"] < TOLERANCE
+print(f"from the next state that the whole row left: off by {shifts['whole row']:.1f}")
+print(f"from the next state that the first half left: off by less than {TOLERANCE:g}")
+
+# %%
+# What auto runs when it is compiled
+# ----------------------------------
+#
+# **Claim.** ``"auto"`` asks one question: is this call being compiled? Then it takes ``"scan"``. It
+# does not look at the device, at the sizes or at the resets, and it never takes ``"triton"``.
+#
+# The graphs show it. The compiler's backend below notes what it is given and runs that unchanged.
+# It is given several graphs, because the compiler does not look into PyTorch's recurrent layers
+# unless ``torch._dynamo.config.allow_rnn`` is set. One of them holds the scan.
+#
+# ``"auto"`` does not prepare the scan, as ``"scan"`` does in its constructor. Compiled first in a
+# process, it fails. Here scans have been made already. :doc:`/reference/recurrent_backends` has
+# that error among the others.
+
+graphs = {"auto": [], "scan": []}
+for backend, noted in graphs.items():
+
+    def noting(graph, inputs, noted=noted):
+        """A backend for torch.compile that keeps the names of the operations."""
+        noted.append([str(node.target) for node in graph.graph.nodes])
+        return graph
+
+    torch.compiler.reset()
+    module = make_module("LSTM", backend).to(DEVICE)
+    features, _ = features_of(torch.compile(module, backend=noting), slices.clone())
+    expected = truth["LSTM"]["outputs"][0]
+    assert (features.cpu() - expected).abs().max() < TOLERANCE * expected.abs().max()
+
+assert graphs["auto"] == graphs["scan"]
+assert any("scan" in name for graph in graphs["auto"] for name in graph)
+print("auto, compiled: the same graphs as scan")
+
+# %%
+# **Where that bites.** Dropout works with ``"pad"`` and not with ``"scan"``. An ``"auto"`` module
+# with dropout works until somebody compiles it.
+
+module = make_module("LSTM", "auto", dropout=0.1).to(DEVICE)
+features_of(module, slices.clone())
+
+torch.compiler.reset()
+refusal = ""
+try:
+    features_of(torch.compile(module, backend="eager"), slices.clone())
+except NotImplementedError as error:
+    refusal = str(error)
+assert refusal.startswith(
+    "LSTMModule(recurrent_backend='scan') does not support dropout"
+)
+torch.compiler.reset()
+print(f"NotImplementedError: {refusal}")
+
+# %%
+# Triton
+# ------
+#
+# ``"triton"`` goes through the rows like ``"scan"``, in kernels written for CUDA. Three things can
+# happen to whoever asks for it:
+#
+# * the package ``triton`` is not installed, as on macOS: the constructor raises;
+# * it is installed, and the data is on the CPU: the constructor does not raise, the forward pass
+#   does, and only in recurrent mode. Collection works, which is one step at a time and runs
+#   PyTorch's layer whatever the backend is;
+# * the data is on CUDA: the kernels run.
+
+try:
+    make_module("LSTM", "triton")
+    has_triton = True
+except RuntimeError as error:
+    assert "requires the triton package" in str(error)
+    has_triton = False
+    print(f"{type(error).__name__}: {error}")
+
+if has_triton:
+    one_step = slices[:, 0].clone()
+    make_module("LSTM", "triton")(one_step)
+    assert one_step["next", "h"].all()
+
+    refusal = ""
+    try:
+        with set_recurrent_mode(True):
+            make_module("LSTM", "triton")(slices.clone())
+    except ValueError as error:
+        refusal = str(error)
+    assert refusal == "Expected a cuda device, but got: cpu"
+    print(f"ValueError: {refusal}")
+
+# %%
+# **In the interpreter.** Triton can run a kernel line by line in Python, with NumPy in the place of
+# the GPU. That says nothing about speed and much about numbers: indices, masks, resets, the
+# backward pass. It has to be switched on before Triton is imported, so it happens in a second
+# process. Three changes let these kernels run there:
+#
+# * the launch asks for the CUDA device of its tensors. A context that does nothing replaces it;
+# * a kernel has several configurations, and measuring the fastest needs a GPU. One is kept;
+# * the kernels take ``tanh`` from a library for GPUs. A formula replaces it.
+#
+# The function that runs the slices goes there as its source text, the modules and the slices in a
+# file. The precision of products is not simulated: the interpreter multiplies in float32, and
+# asking for TF32 changes no bit.
+
+IN_THE_INTERPRETER = """
+import contextlib
+import sys
+
+import torch
+import triton.language as tl
+from torchrl.modules import set_recurrent_mode
+from torchrl.modules.tensordict_module import _rnn_triton
+
+torch.set_num_threads(1)
+torch.cuda.device = lambda device: contextlib.nullcontext()
+for cell in ("gru", "lstm"):
+    for direction in ("fwd", "bwd"):
+        kernel = getattr(_rnn_triton, f"_{cell}_{direction}_kernel")
+        one = {"BLOCK_B": 16, "BLOCK_K": 16}
+        kernel.configs = [c for c in kernel.configs if c.kwargs == one][:1]
+tl.extra.cuda.libdevice.tanh = lambda x: 2 * tl.sigmoid(2 * x) - 1
+
+modules, slices = torch.load(sys.argv[1], weights_only=False)
+found = {name: run_slices(module, slices, "cpu") for name, module in modules.items()}
+torch.save(found, sys.argv[2])
+"""
+
+
+def interpret(modules):
+    """Results of the modules, whose Triton kernels run in the interpreter."""
+    functions = [inspect.getsource(function) for function in (gradients, run_slices)]
+    source = IN_THE_INTERPRETER.replace(
+        "\nmodules,", "\n".join(["", *functions, "modules,"])
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        given, returned = Path(folder) / "given.pt", Path(folder) / "returned.pt"
+        torch.save((modules, slices), given)
+        child = subprocess.run(
+            [sys.executable, "-c", source, str(given), str(returned)],
+            env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if child.returncode:
+            raise RuntimeError(child.stderr)
+        return torch.load(returned)
+
+
+TRITON = {"triton": {}, "triton, recompute": {"recurrent_recompute": "full"}}
+cases = [(kind, name) for kind in KINDS for name in TRITON]
+
+if has_triton:
+    modules = {
+        case: make_module(case[0], "triton", **TRITON[case[1]]) for case in cases
+    }
+    modules["tf32"] = make_module("GRU", "triton", recurrent_matmul_precision="tf32")
+    interpreted = interpret(modules)
+    exact, rounded = interpreted["GRU", "triton"], interpreted["tf32"]
+    assert torch.equal(exact["outputs"][0], rounded["outputs"][0])
+    lines = [[*case, *compare(interpreted[case], case[0])] for case in cases]
+    print("kernels in the interpreter, as above")
+    print_table(["layer", "backend", *truth["LSTM"]], lines)
+else:
+    print("no Triton on this platform: nothing to interpret")
+
+# %%
+# **Reading.** The kernels compute the same, resets and gradients included. Their hidden size is a
+# power of two, and the wrapper pads to it: the size here is none.
+#
+# **On CUDA.** The same comparison with the compiled kernels. With ``"ieee"`` products they are held
+# to the same tolerance. With ``"tf32"`` they are further off, and ``"tf32x3"`` stands between.
+
+if has_triton and DEVICE == "cuda":
+    lines = []
+    for kind, name in cases:
+        module = make_module(
+            kind, "triton", recurrent_matmul_precision="ieee", **TRITON[name]
+        )
+        found = run_slices(module, slices, DEVICE)
+        lines.append([kind, name, "ieee", *compare(found, kind)])
+    offs = {}
+    for precision in ("ieee", "tf32x3", "tf32"):
+        module = make_module("LSTM", "triton", recurrent_matmul_precision=precision)
+        features, _ = features_of(module.to(DEVICE), slices.clone())
+        compare_to = truth["LSTM"]["outputs"][0]
+        offs[precision] = float((features.cpu() - compare_to).abs().max())
+    print_table(["layer", "backend", "precision", *truth["LSTM"]], lines)
+    print({precision: f"{off:.0e}" for precision, off in offs.items()})
+    assert offs["ieee"] < TOLERANCE
+    assert offs["tf32"] < TOLERANCE_TF32
+    if torch.cuda.get_device_capability() >= (8, 0):
+        assert offs["tf32x3"] < offs["tf32"]
+else:
+    print("no CUDA device here: the compiled kernels did not run")
+
+# %%
+# The three options
+# -----------------
+#
+# ``recurrent_recompute``
+#   ``"full"`` trades time for memory. ``"scan"`` then runs each step under a checkpoint, once in
+#   the forward pass and once more in the backward pass. Count the cells: twice the steps. ``"pad"``
+#   and ``"auto"`` refuse the word, in the constructor.
+
+calls = []
+cell = LSTM._lstm_cell
+
+
+def counting(*args):
+    """The cell of the LSTM, counted."""
+    calls.append(args)
+    return cell(*args)
+
+
+module = make_module("LSTM", "scan", recurrent_recompute="full", num_layers=1)
+one_layer = slices.clone()
+one_layer["h"], one_layer["c"] = slices["h"][:, :, :1], slices["c"][:, :, :1]
+with mock.patch.object(LSTM, "_lstm_cell", staticmethod(counting)):
+    run_slices(module, one_layer, DEVICE)
+assert len(calls) == 2 * STEPS
+print(f"{STEPS} steps, {len(calls)} cells")
+
+for backend in ("pad", "auto"):
+    refusal = ""
+    try:
+        make_module("LSTM", backend, recurrent_recompute="full")
+    except ValueError as error:
+        refusal = str(error)
+    assert "only supported for recurrent_backend 'scan' and 'triton'" in refusal
+    print(f"{backend}: ValueError: {refusal[:60]} ...")
+
+# %%
+# ``recurrent_matmul_precision``
+#   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
+#   TF32. ``"tf32x3"`` makes three such products, to lose less. The other words are resolved at
+#   each call, for the GPU at hand: ``"fast"`` and ``"high-prec"`` to the two TF32 modes where the
+#   GPU has them, from Ampere on, and to ``"ieee"`` elsewhere. ``"auto"`` is the default and follows
+#   ``torch.get_float32_matmul_precision``, unless
+#   :func:`~torchrl.modules.set_recurrent_matmul_precision` or the variable
+#   ``TORCHRL_RNN_PRECISION`` says otherwise.
+
+predicted = {  # without TF32, with TF32
+    "ieee": ("ieee", "ieee"),
+    "tf32": ("tf32", "tf32"),
+    "tf32x3": ("tf32x3", "tf32x3"),
+    "fast": ("ieee", "tf32"),
+    "high-prec": ("ieee", "tf32x3"),
+    "auto, torch at highest": ("ieee", "ieee"),
+    "auto, torch at high": ("ieee", "tf32x3"),
+    "auto, torch at medium": ("ieee", "tf32"),
+}
+
+
+def resolved(mode):
+    """What the kernels would run with, for a word or for a setting of PyTorch."""
+    before = torch.get_float32_matmul_precision()
+    mode, _, setting = mode.partition(", torch at ")
+    try:
+        torch.set_float32_matmul_precision(setting or before)
+        set_recurrent_matmul_precision(mode)
+        return get_recurrent_matmul_precision()
+    finally:
+        set_recurrent_matmul_precision("auto")
+        torch.set_float32_matmul_precision(before)
+
+
+CAPABLE = "torchrl.modules.tensordict_module._rnn_precision._is_tensor_core_capable"
+lines = []
+for mode, expected in predicted.items():
+    simulated = []
+    for capable in (False, True):
+        with mock.patch(CAPABLE, return_value=capable):
+            simulated.append(resolved(mode))
+    assert tuple(simulated) == expected, mode
+    assert resolved(mode) in expected
+    lines.append([mode, resolved(mode), *simulated])
+print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
+
+# %%
+# **Reading.** PyTorch starts at ``"highest"``. So the kernels multiply in plain float32 unless
+# somebody asks for less, also on a GPU with TF32. cuDNN, and with it ``"pad"``, starts with TF32
+# allowed.
+
+# %%
+# ``recurrent_compute_dtype``
+#   The type of the operands in the Triton kernels. ``torch.bfloat16`` halves what they need of the
+#   fast memory of a GPU, and ignores the precision above. This page runs it on CUDA only.
+
+if has_triton and DEVICE == "cuda":
+    module = make_module("LSTM", "triton", recurrent_compute_dtype=torch.bfloat16)
+    features, _ = features_of(module.to(DEVICE), slices.clone())
+    off = float((features.cpu() - truth["LSTM"]["outputs"][0]).abs().max())
+    assert offs["ieee"] < off < 10 * TOLERANCE_TF32
+    print(f"bfloat16: off by {off:.0e}")
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    Both options are for ``"triton"`` alone. The other backends accept them and ignore them, to the
+#    last bit. The type is not even looked at.
+
+ignored = {
+    "recurrent_matmul_precision": "tf32",
+    "recurrent_compute_dtype": "no type at all",
+}
+for backend in ("pad", "scan", "auto"):
+    plain, _ = features_of(make_module("LSTM", backend).to(DEVICE), slices.clone())
+    module = make_module("LSTM", backend, **ignored).to(DEVICE)
+    assert torch.equal(features_of(module, slices.clone())[0], plain)
+print("pad, scan, auto: no effect")
+
+# %%
+# Where this stops being true
+# ---------------------------
+#
+# * Sequential mode, one step at a time, is the same for all backends: they share one code there.
+# * Dropout draws other numbers on ``"pad"`` and ``"triton"``. ``"scan"`` refuses it, with
+#   projections and bidirectional layers; ``"triton"`` runs the last two through ``"pad"``.
+#   :doc:`/reference/recurrent_backends` lists each combination with its error.
+# * The tolerance is that of float32. TF32 is off here, and on by default in cuDNN.
+# * Agreement says nothing about cost. The backends differ by orders of magnitude there, in both
+#   directions: :doc:`/reference/recurrent_backends` has the records.
+#
+# Conclusion
+# ----------
+#
+# The backends return the same numbers. So choose by cost and by what they refuse, write the name
+# instead of ``"auto"`` where you compile, and read next states only where a piece ends.
+
+torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = switches_before
+
+# %%
+# Further reading
+# ---------------
+#
+# * :doc:`/reference/recurrent_backends`, time, memory, and what each backend refuses
+# * :doc:`/reference/recurrent_state_lifecycle`, who writes the stored states
+# * :doc:`/tutorials/recurrent/sequence_training`, an agent that needs them
+# * `Debugging with the interpreter, in the Triton documentation
+#   <https://triton-lang.org/main/programming-guide/chapter-3/debugging.html>`__
