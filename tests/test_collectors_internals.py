@@ -3,12 +3,10 @@
 import ast
 import ctypes
 import functools
-import importlib.util
 import inspect
 import itertools
 import os
 import sys
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -19,6 +17,7 @@ os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
 import torch
 from claims import guards
+from run_module import load_run
 from tensordict import LazyStackedTensorDict, TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.collectors import Collector, MultiSyncCollector
@@ -35,11 +34,7 @@ says = functools.partial(guards, PAGE)
 @pytest.fixture(scope="module")
 def flow():
     """The script behind the figure and the tables, as a module."""
-    path = Path(__file__).parents[1] / "docs" / "runs" / "rollout_flow.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_run("rollout_flow")
 
 
 def make_env(max_steps=None):

@@ -1,12 +1,11 @@
 """What the page on recurrent state says about value estimators and the run does not show."""
 
-import importlib.util
 import os
-from pathlib import Path
 from unittest import mock
 
 import pytest
 from claims import guards
+from run_module import load_run
 
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
@@ -18,10 +17,7 @@ from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 from torchrl.modules.tensordict_module import rnn
 
 PAGE = "docs/reference/recurrent_state_lifecycle.rst"
-SCRIPT = Path(__file__).parents[1] / "docs" / "runs" / "recurrent_advantages.py"
-spec = importlib.util.spec_from_file_location("recurrent_advantages", SCRIPT)
-run = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(run)
+run = load_run("recurrent_advantages")
 
 DEACTIVATED = {"deactivate_vmap": True}
 

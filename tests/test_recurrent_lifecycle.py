@@ -1,10 +1,8 @@
 """What the page on the recurrent state says and does not show in an example."""
 
 import functools
-import importlib.util
 import inspect
 import os
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -14,6 +12,7 @@ os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
 import torch
 from claims import guards
+from run_module import load_run
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -22,23 +21,14 @@ from torchrl.modules import GRUModule, LSTMModule, ValueOperator, set_recurrent_
 from torchrl.objectives.value import GAE
 
 PAGE = "docs/reference/recurrent_state_lifecycle.rst"
-RUNS = Path(__file__).parents[1] / "docs" / "runs"
 says = functools.partial(guards, PAGE)
 H = 3  # features of the state
 kinds = pytest.mark.parametrize("kind", [LSTMModule, GRUModule])
 
 
-def load(name):
-    """A run as a module."""
-    spec = importlib.util.spec_from_file_location(name, RUNS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def shapes():
-    return load("recurrent_shapes")
+    return load_run("recurrent_shapes")
 
 
 @pytest.fixture(autouse=True)
@@ -243,7 +233,7 @@ def test_the_primer_copies_a_state_that_no_policy_wrote():
 
 def test_another_order_stops_the_trace(monkeypatch):
     """The run on the page compares what it sees with the order that the page states."""
-    trace = load("recurrent_trace")
+    trace = load_run("recurrent_trace")
     compose = trace.Compose
     monkeypatch.setattr(trace, "Compose", lambda tracker, primer: compose(primer, tracker))
     with pytest.raises(AssertionError, match="carrier is made elsewhere"):

@@ -2,10 +2,8 @@
 
 import asyncio
 import functools
-import importlib.util
 import os
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +11,7 @@ import pytest
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
 from claims import guards
+from run_module import load_run
 from torchrl.modules import GRUModule, LSTMModule, recurrent_mode, set_recurrent_mode
 from torchrl.modules.tensordict_module.rnn import recurrent_mode_state_manager
 
@@ -20,15 +19,7 @@ PAGE = "docs/reference/recurrent_state_lifecycle.rst"
 says = functools.partial(guards, PAGE)
 
 
-def load(name):
-    path = Path(__file__).parents[1] / "docs" / "runs" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-RUN = load("recurrent_mode")
+RUN = load_run("recurrent_mode")
 
 
 @pytest.fixture(autouse=True)

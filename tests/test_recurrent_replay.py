@@ -1,12 +1,11 @@
 """What the page on recurrent state says about slices, burn-in and compact batches."""
 
-import importlib.util
 import os
-from pathlib import Path
 from unittest import mock
 
 import pytest
 from claims import guards
+from run_module import load_run
 
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
@@ -18,19 +17,10 @@ from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
 from torchrl.envs.transforms import BurnInTransform
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 
-ROOT = Path(__file__).parents[1]
 PAGE = "docs/reference/recurrent_state_lifecycle.rst"
 
 
-def run(name):
-    """The script of a run as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "runs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-slices = run("recurrent_slices")
+slices = load_run("recurrent_slices")
 
 
 @pytest.fixture(scope="module", params=["LSTM, pad", "GRU, pad"])
@@ -193,7 +183,7 @@ def test_which_pieces_are_stale_after_an_update(name):
     "recurrent mode. The function above runs in your thread and is right there too;",
 )
 def test_burn_in_and_prefetch():
-    burn_in = run("recurrent_burn_in")
+    burn_in = load_run("recurrent_burn_in")
     core = burn_in.make_core()
     flat = burn_in.collect(core)
     with torch.no_grad():
@@ -233,7 +223,7 @@ def test_burn_in_and_prefetch():
     "itself,",
 )
 def test_what_stands_in_for_the_observation_at_the_ends():
-    compact = run("recurrent_compact")
+    compact = load_run("recurrent_compact")
     _, critic, batch = compact.collect(compact_obs=True)
     rebuilt = Compose(*compact.PREPARED["... and the hidden state"]())(batch.clone())
     lost = rebuilt["next", "observation"].isnan().any(-1)
@@ -250,7 +240,7 @@ def test_what_stands_in_for_the_observation_at_the_ends():
 
 
 def test_the_burn_in_run_notices_a_burn_in_that_does_nothing():
-    module = run("recurrent_burn_in")
+    module = load_run("recurrent_burn_in")
     core = module.make_core()
     flat = module.collect(core)
     batch = flat.reshape(module.EPISODES, module.STEPS)

@@ -1,11 +1,9 @@
 """What is wrong with a recurrent policy is seen, and right wirings pass."""
 
 import functools
-import importlib.util
 import inspect
 import os
 import warnings
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +12,7 @@ os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
 import torch
 from claims import guards
+from run_module import load_run
 from torchrl.envs import InitTracker
 from torchrl.modules import GRUModule, set_recurrent_mode
 from torchrl.modules.utils import get_primers_from_module
@@ -22,15 +21,7 @@ PAGE = "docs/reference/recurrent_state_lifecycle.rst"
 says = functools.partial(guards, PAGE)
 
 
-def load(name):
-    path = Path(__file__).parents[1] / "docs" / "runs" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-RUN = load("recurrent_wiring")
+RUN = load_run("recurrent_wiring")
 NO_PRIMER = {"transforms": (InitTracker,)}
 RIGHT = {
     "one environment": {},
