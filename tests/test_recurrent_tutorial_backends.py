@@ -252,10 +252,21 @@ def scan_takes_dropout():
 
 
 def triton_refuses_projections():
+    pad = LSTMModule._lstm_pad_with_resets
+
     def refusing(self, *args):
-        raise ValueError("no projections")
+        if self.lstm.proj_size:
+            raise ValueError("no proj_size")
+        return pad(self, *args)
 
     return mock.patch.object(LSTMModule, "_lstm_pad_with_resets", refusing)
+
+
+def pad_has_a_bug():
+    def failing(self, *args):
+        raise ValueError("no such thing")
+
+    return mock.patch.object(LSTMModule, "_lstm_pad_with_resets", failing)
 
 
 def any_precision():
@@ -291,6 +302,7 @@ def dropout_is_left_out():
 parts = {
     "scan_takes_dropout": (scan_takes_dropout, run.support),
     "triton_refuses_projections": (triton_refuses_projections, run.support),
+    "pad_has_a_bug": (pad_has_a_bug, run.support),
     "any_precision": (any_precision, run.refused_options),
     "triton_looks_for_cuda_early": (triton_looks_for_cuda_early, run.refused_options),
     "sequential_mode_takes_scan": (sequential_mode_takes_scan, run.refused_options),
@@ -307,7 +319,8 @@ print(json.dumps(results))
 
 RUN_CAUGHT_BY = {
     "scan_takes_dropout": "assert outcome('GRU'",
-    "triton_refuses_projections": "assert outcome('GRU'",
+    "triton_refuses_projections": "assert table['``bidirectional``'][2]",
+    "pad_has_a_bug": "ValueError: no such thing",
     "any_precision": "assert type(raised).__name__ == self.error",
     "triton_looks_for_cuda_early": "assert type(raised).__name__ == self.error",
     "sequential_mode_takes_scan": "assert type(raised).__name__ == self.error",
