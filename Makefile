@@ -40,7 +40,7 @@ lint: venv  ## style of code, spelling, RST
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
-	$(BIN)/sphinx-lint --enable all --disable line-too-long,default-role docs tutorials README.md CONTRIBUTING.md
+	$(BIN)/sphinx-lint --enable all --disable line-too-long,default-role --ignore docs/tutorials docs tutorials README.md CONTRIBUTING.md
 
 unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
 	$(RUN) -m pytest -m "not site and not browser" $(ARGS)

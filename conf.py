@@ -19,6 +19,7 @@ release = version = installed("torchrl")
 extensions = [
     # built in
     "sphinx.ext.autodoc",
+    "sphinx.ext.extlinks",
     "sphinx.ext.napoleon",
     # third party
     "sphinx_copybutton",
@@ -47,6 +48,7 @@ extensions = [
     "runs",
     "search_index",
     "source_role",
+    "symptoms",
     "term_hints",
     "upstream_says",
 ]
@@ -64,6 +66,8 @@ exclude_patterns = [
 ]
 templates_path = ["docs/_templates"]
 highlight_language = "python"
+
+extlinks = {"thread": ("https://github.com/pytorch/rl/issues/%s", "pytorch/rl#%s")}
 
 # -- API pages ---------------------------------------------------------------
 

@@ -64,3 +64,11 @@ def test_tutorials_of_the_site_are_cheap():
     values = config._raw_config
     budget, budgets = values["tutorial_cpu_budget"], values["tutorial_cpu_budgets"]
     assert gallery_cost.too_costly(generated, budget, budgets) == []
+
+
+@pytest.mark.site
+def test_the_pages_of_symptoms_are_cheap_together():
+    stamps = sorted((ROOT / "docs" / "tutorials" / "debugging").glob("*.stamp.json"))
+    costs = {path.stem: json.loads(path.read_text())["cpu_seconds"] for path in stamps}
+    assert len(costs) >= 50
+    assert sum(costs.values()) < 180, sorted(costs.items(), key=lambda item: -item[1])[:10]

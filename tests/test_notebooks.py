@@ -17,6 +17,8 @@ import notebooks  # noqa: E402
 from sphinx_gallery.gen_gallery import DEFAULT_GALLERY_CONF  # noqa: E402
 
 TUTORIALS = sorted((ROOT / "tutorials").glob("*/*.py"))
+SYMPTOMS = [script for script in TUTORIALS if script.parent.name == "debugging"]
+LESSONS = [script for script in TUTORIALS if script not in SYMPTOMS]
 PAGE = "``tutorials/memory/x.html``"
 REQUIREMENTS = ["torchrl", "numpy"]
 
@@ -59,6 +61,7 @@ print(math.pi)
         (":source:`torchrl.envs.GymEnv.step`", "``torchrl.envs.GymEnv.step``"),
         (":source:`the code <torchrl.envs.GymEnv>`", "the code"),
         (":term:`rollout`", "rollout"),
+        (":thread:`1406`", "pytorch/rl#1406"),
         (":term:`two\nlines <rollout>`", "two lines"),
         (":doc:`/reference/collectors_basics`", "*collectors basics*"),
         (":ref:`its title <label>`", "its title"),
@@ -104,6 +107,14 @@ def test_definition_list():
     text = "Before:\n\n``a``\n    first\n    second\n``b``\n    third\n\nAfter\n"
     expected = "Before:\n\n* ``a``:\n  first\n  second\n* ``b``:\n  third\n\nAfter\n"
     assert notebooks.readable(text, PAGE).rstrip() == expected.rstrip()
+
+
+def test_field_list():
+    text = "Before\n\n:Cause: one line\n:Decided in: another\n   and its rest\n\nAfter\n"
+    expected = (
+        "Before\n\n* **Cause:** one line\n* **Decided in:** another\n   and its rest\n\nAfter"
+    )
+    assert notebooks.readable(text, PAGE).rstrip() == expected
 
 
 @pytest.mark.parametrize(
@@ -164,20 +175,45 @@ def test_archive_depends_on_its_members_alone(monkeypatch):
     assert zipfile.ZipFile(io.BytesIO(first)).namelist() == ["x.py"]
 
 
-@pytest.mark.notebook
-@pytest.mark.parametrize("script", TUTORIALS, ids=lambda s: s.stem)
-def test_notebook_runs_in_an_empty_folder(script, tmp_path, monkeypatch):
-    """As a reader runs it: no repository around, the code cells in order, no error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+def notebook_without_leftovers(script):
     content, left = notebooks.notebook_of(
         script, dict(DEFAULT_GALLERY_CONF), PAGE, ["torch", "torchrl"]
     )
-    assert left == []
-    book = nbformat.reads(json.dumps(content), as_version=4)
+    assert left == [], script.name
+    return nbformat.reads(json.dumps(content), as_version=4)
+
+
+def execute(book, folder, monkeypatch):
+    """As a reader runs it: no repository around, the code cells in order, no error."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
     client = nbclient.NotebookClient(
-        book, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        book, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
     client.execute()
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+
+
+@pytest.mark.notebook
+@pytest.mark.parametrize("script", LESSONS, ids=lambda s: s.stem)
+def test_notebook_runs_in_an_empty_folder(script, tmp_path, monkeypatch):
+    execute(notebook_without_leftovers(script), tmp_path, monkeypatch)
+
+
+EMPTY = "for name in set(dir()) - {'In', 'Out', 'exit', 'quit', 'get_ipython'}:\n"
+EMPTY += "    if not name.startswith('_'):\n        del globals()[name]"
+
+
+@pytest.mark.notebook
+def test_notebooks_of_symptoms_run_in_an_empty_folder(tmp_path, monkeypatch):
+    """One kernel for all, emptied before each: most of a page's cost is the import of TorchRL.
+
+    ``%reset`` would also take what multiprocessing needs of the main module.
+    """
+    assert SYMPTOMS
+    book = nbformat.v4.new_notebook()
+    for script in SYMPTOMS:
+        book.cells.append(nbformat.v4.new_code_cell(f"# {script.stem}\n{EMPTY}"))
+        book.cells += notebook_without_leftovers(script).cells
+    execute(book, tmp_path, monkeypatch)

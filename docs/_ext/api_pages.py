@@ -2,7 +2,8 @@
 
 Purpose
     Readers look a class up here and find the signature and docstring of the installed release,
-    its source, what it belongs together with, and the tutorials that run it.
+    its source, what it belongs together with, the tutorials that run it, and the symptoms it has a
+    part in.
 
 Switch on
     Add ``"api_pages"`` to ``extensions`` beside ``sphinx.ext.autodoc``, ``sphinx.ext.napoleon``
@@ -50,6 +51,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
+from symptom_store import TOPIC
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +161,8 @@ def write_pages(app) -> None:
     pages = {subject_page(subject): subject_text(subject) for subject in catalog.subjects}
     for symbol in catalog.symbols:
         names = dict.fromkeys([symbol, source_lookup.locate(symbol).definition])
-        pages[symbol] = page_text(catalog, symbol, [name for name in names if used.get(name)])
+        scripts = [script for name in names for script in used.get(name, [])]
+        pages[symbol] = page_text(catalog, symbol, list(dict.fromkeys(scripts)))
     for page, text in pages.items():
         path = catalog.folder / f"{page}.rst"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -194,7 +197,7 @@ def _listing(subject: dict) -> list[str]:
 
 
 def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
-    """The page of ``symbol``; ``used`` are the names under which tutorials use it."""
+    """The page of ``symbol``; ``used`` are the tutorials that use it, as ``topic/name``."""
     location = source_lookup.locate(symbol)
     is_class = location.kind == "class"
     parts = [
@@ -218,8 +221,13 @@ def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
     if is_class and location.definition.rpartition(".")[2] != symbol.rpartition(".")[2]:
         # an import under another name: autodoc shows only "alias of"
         parts.append(f".. autoclass:: {location.definition}\n   :no-index:\n")
-    if used:
-        parts.append(f"Used in\n-------\n\n.. minigallery:: {' '.join(used)}\n")
+    if lessons := [script for script in used if not script.startswith(f"{TOPIC}/")]:
+        scripts = "\n   ".join(f"../tutorials/{script}.py" for script in lessons)
+        parts.append(f"Used in\n-------\n\n.. minigallery::\n\n   {scripts}\n")
+    if symptoms := [script for script in used if script not in lessons]:
+        links = "\n   ".join(f"* :doc:`/tutorials/{script}`" for script in symptoms)
+        title = f"{len(symptoms)} pages of the debugging map use it"
+        parts.append(f"Symptoms\n--------\n\n.. dropdown:: {title}\n\n   {links}\n")
     return "\n".join(parts)
 
 
@@ -244,13 +252,17 @@ def _link(member: str) -> str:
     return f":py:obj:`{source_lookup.locate(member).name} <{member}>`"
 
 
-def _tutorials_by_symbol(app) -> dict:
-    """What sphinx-gallery found in the tutorials: symbol to tutorials."""
+def _tutorials_by_symbol(app) -> dict[str, list[str]]:
+    """What sphinx-gallery found in the tutorials: symbol to tutorials, as ``topic/name``."""
     gallery = getattr(app.config, "sphinx_gallery_conf", {})
     if not gallery.get("backreferences_dir"):
         return {}
     file = Path(app.srcdir, gallery["backreferences_dir"], "backreferences_all.json")
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return {
+        symbol: [f"{Path(folder).name}/{Path(script).stem}" for script, folder, *_ in tutorials]
+        for symbol, tutorials in found.items()
+    }
 
 
 # -- Relations on pages of other kinds ---------------------------------------

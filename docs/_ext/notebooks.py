@@ -5,6 +5,7 @@ over what sphinx-gallery wrote, ``<name>.ipynb`` and ``<name>.zip`` (script and 
 generated page. The code cells are the script's code; the text is made readable without Sphinx:
 
 * ``:class:`~torch.nn.LSTM``` becomes ```` `LSTM` ````, ``:term:`text <entry>``` becomes *text*;
+* a field list becomes a bullet list, ``:thread:`` the name of the repository with the number;
 * a note or another admonition becomes a quote that starts with its title, a list table a table;
 * a record directive becomes a sentence that points at the page, which shows the measurement.
 
@@ -60,6 +61,8 @@ DEFINITIONS = re.compile(
     r"(?:\A|(?<=\n\n))"
     r"(?:(?!\.\. |[*+>#-] |\d+\. |\|)\S[^\n]*\n(?:[ ]+\S[^\n]*(?:\n|\Z))+)+(?=\n|\Z)"
 )
+# Consecutive fields of the text, each with the lines that continue it.
+FIELD = re.compile(r"^:(?P<name>[A-Z][\w ]*):[ ]+(?P<text>\S[^\n]*(?:\n[ ]+\S[^\n]*)*)$", re.M)
 LEFT_OVER = re.compile(r"^[ ]*\.\. [\w:-]+::|(?<!`):[a-z][\w:-]*:`[^`]", re.M)
 
 
@@ -76,6 +79,8 @@ def plain_role(match):
     if titled:
         text = titled["text"]
         return text if " " in text else f"``{text}``"
+    if role == "thread":
+        return f"pytorch/rl#{text}"
     if role in DOMAIN_ROLES:
         name = text.lstrip("!")
         return f"``{name[1:].rpartition('.')[2] if name.startswith('~') else name}``"
@@ -123,6 +128,7 @@ def plain_definitions(match):
 def readable(text, page):
     """reST of a tutorial, without what only Sphinx understands."""
     text = DIRECTIVE.sub(lambda match: plain_directive(match, page), f"{text}\n")
+    text = FIELD.sub(lambda match: f"* **{match['name']}:** {match['text']}", text)
     text = DEFINITIONS.sub(plain_definitions, text)
     text = ANONYMOUS_LINK.sub(r"\1", text)  # sphinx-gallery would leave the second underscore
     return LITERAL_OR_ROLE.sub(plain_role, text)

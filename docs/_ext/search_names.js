@@ -3,10 +3,13 @@
 
    A hit on an index entry is titled like its page; here it gets the name of what it leads to, as
    docs/_ext/search_index.py lists it, and the glossary's own words below it. A query is looked up
-   by the name that stands in it: ("collector", "traj_ids"), Collector._shuttle, workers. */
+   by the name that stands in it: ("collector", "traj_ids"), Collector._shuttle, workers.
+
+   Of two pages with a word of the query in their titles, the one with more of them comes first. */
 
 (() => {
   let names = null;
+  let asked = []; // the words of the query
 
   /* {"12#term-carrier": "Glossary > carrier"}, worded as Sphinx words the hit on a section. */
   const named = () => {
@@ -21,7 +24,9 @@
   };
 
   Scorer.score = (result) => {
-    const [page, , anchor, , score, , kind] = result;
+    const [page, title, anchor, , score, , kind] = result;
+    if (kind === SearchResultKind.text)
+      return score + asked.filter((word) => title.toLowerCase().includes(word)).length;
     if (kind !== SearchResultKind.index) return score;
     result[1] = named()[page + anchor] || result[1];
     return score < 100 ? score / 10 : score; // a part of a name, below pages of the whole name
@@ -46,6 +51,7 @@
   const parse = Search._parseQuery;
   Search._parseQuery = (query) => {
     const parsed = parse(query);
+    asked = query.toLowerCase().match(/\w{3,}/g) || [];
     parsed[0] = nameIn(query);
     return parsed;
   };

@@ -92,7 +92,7 @@ def test_other_searches_are_as_they_were(search):
     (whole, api, words, nothing) = search(queries)
     assert whole[0][0].startswith("reference/api/tensordict.TensorDict")
     assert api[0][0].startswith("reference/api/torchrl.modules.set_recurrent_mode")
-    assert any("memory_efficient_rl" in address for address, _ in words)
+    assert words[0][0] == "tutorials/memory/memory_efficient_rl"
     assert nothing == []
 
 

@@ -1,0 +1,225 @@
+"""The filter of the debugging map and the search of the error index, as a stranger uses them."""
+
+import pytest
+from probes import violations
+
+ROW = "details.symptom"
+ENTRY = ".error-entry"
+
+# What somebody types who does not know the cause, and the row that has to be among the first.
+WORDS = {
+    "lstm policy does not remember": "lstm_forgets_every_step",
+    "epsilon greedy does not decay": "epsilon_never_goes_down",
+    "same seed, other results": "same_seed_different_start",
+    "target network not updated": "q_values_stop_improving",
+    "evaluation with random actions": "evaluation_takes_random_actions",
+    "dqn loss nan compact_obs": "off_policy_loss_is_nan",
+    "sample bigger than batch_size": "sample_returns_far_more_rows",
+    "all workers do the same": "workers_act_alike",
+    "memmap in /dev/shm": "memmap_buffer_fills_memory",
+    "priorities have no effect": "prioritized_replay_draws_evenly",
+    "time limit terminated": "values_too_low_at_time_limits",
+    "GAE shuffled batch": "advantages_look_like_noise",
+    "LSTM hidden states not updating between steps": "lstm_forgets_every_step",
+    "my agent is not learning, reward does not increase": "collector_keeps_its_own_policy",
+    "DQN doesn't learn": "q_values_stop_improving",
+    "out of memory when creating replay buffer": "first_extend_takes_all_memory",
+    "RAM keeps growing while collecting": "one_kept_step_keeps_the_batch",
+    "ParallelEnv all envs same observations": "every_environment_starts_alike",
+    "MultiSyncDataCollector weights not updated in workers": "workers_never_learn",
+    "VecNorm stats differ per worker": "good_in_training_poor_in_evaluation",
+    "observation next is nan": "most_next_observations_nan",
+    "ratio not equal to 1 in first epoch of PPO": "actions_stay_noisy",
+    "slice sampler truncated key all false": "set_truncated_marks_nothing",
+    "SyncDataCollector + ParallelEnv + replay_buffer crashes": (
+        "filling_a_buffer_raises_about_dimensions"
+    ),
+    "when should I call update_policy_weights_": "collector_keeps_its_own_policy",
+    "Some stored trajectories have a length shorter than the slice that was asked for": (
+        "no_trajectory_is_long_enough"
+    ),
+    "Bus error (core dumped)": "memmap_buffer_fills_memory",
+}
+# A message as another terminal shows it, with other numbers, shapes and names, and its page.
+MESSAGES = {
+    """Traceback (most recent call last):
+  File "train.py", line 88, in <module>
+    for batch in collector:
+KeyError: 'key "is_init" not found in TensorDict with keys [\\'pixels\\', \\'step_count\\']'""": (
+        "is_init_not_found"
+    ),
+    "RuntimeError: Did not find a single trajectory with sufficient length "
+    "(length range: 3 - 17 / required=64)).": "no_trajectory_is_long_enough",
+    "RuntimeError: tensordict stored sample_log_prob requires grad.": (
+        "stored_log_prob_requires_grad"
+    ),
+    "tensor shape is incompatible with dest shape, got: tensor.shape=torch.Size([16, 8]), "
+    "dest=torch.Size([16, 1])": "one_step_cannot_be_stored",
+    "ValueError: Action spec shape does not match the action shape": "actor_of_many_fails_in_one",
+    "RuntimeError: SumSegmentTreeFp64 is not available. See warning above.": (
+        "prioritized_replay_not_available"
+    ),
+    "RuntimeError: split_with_sizes expects split_sizes to sum exactly to 512 (input tensor's size "
+    "at dimension 0), but got split_sizes=[100, 3]": "splitting_a_sample_fails",
+    "RuntimeError: Batching rule not implemented for aten::gru.input. We could not generate a "
+    "fallback.": "gae_raises_with_lstm",
+    "UserWarning: frames_per_batch (1000) is not exactly divisible by the number of batched "
+    "environments (48), this results in more frames_per_batch per iteration that requested": (
+        "more_frames_than_asked_for"
+    ),
+    "AttributeError: 'ModuleDict' object has no attribute 'data'": "update_weights_wants_data",
+    "AssertionError: The shapes of the real and fake tensordict don't match for key pos. Got "
+    "fake=torch.Size([1]) and real=torch.Size([]).": "specs_and_data_disagree",
+    "AttributeError: 'Linear' object has no attribute 'data'": "update_weights_wants_data",
+    "AttributeError: 'NoneType' object has no attribute 'is_floating_point'": (
+        "sampling_raises_nonetype_floating"
+    ),
+    "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+    "cuda:0 and cpu! (when checking argument for argument mat1)": "loss_and_data_on_two_devices",
+    # The first line of a long one.
+    "UserWarning: No target network updater has been associated with this loss module": (
+        "q_values_stop_improving"
+    ),
+    "batch_size not specified. You can specify the batch_size when": "sample_asks_for_a_batch_size",
+}
+FIRST = 3
+
+
+@pytest.fixture
+def opened(open_page, site_url):
+    """A function that opens a page of the reference; all requests have to stay on the site."""
+
+    def opened(name, **options):
+        page = open_page(**options)
+        page.goto(f"{site_url}reference/{name}.html")
+        page.wait_for_load_state("networkidle")
+        return page
+
+    return opened
+
+
+def visible(page, selector):
+    return page.locator(f"{selector}:visible")
+
+
+def label(slug):
+    return f"symptom-{slug.replace('_', '-')}"
+
+
+def ids(page):
+    return visible(page, ROW).evaluate_all("rows => rows.map(row => row.id)")
+
+
+def test_the_landing_page_leads_to_the_map_in_one_click(open_page, site_url):
+    page = open_page()
+    page.goto(f"{site_url}index.html")
+    page.get_by_role("link", name="Fix", exact=True).click()
+    assert page.locator("h1").inner_text().startswith("Debugging map")
+
+
+def test_each_filter_hides_what_does_not_fit(opened):
+    page = opened("debugging_map")
+    total = page.locator(ROW).count()
+    assert visible(page, ROW).count() == total >= 50
+    page.get_by_label("Effect").select_option("loud")
+    loud = visible(page, ROW).count()
+    assert 0 < loud < total
+    assert set(visible(page, ROW).evaluate_all("r => r.map(x => x.dataset.effect)")) == {"loud"}
+    page.get_by_label("Subsystem").select_option("recurrent state")
+    assert 0 < visible(page, ROW).count() < loud
+    page.get_by_label("Effect").select_option("")
+    page.get_by_label("Subsystem").select_option("")
+    page.get_by_label("Words").fill("zzzz")
+    assert visible(page, ROW).count() == 0
+    assert page.locator(".symptom-filter output").inner_text() == f"0 of {total} symptoms"
+    page.get_by_label("Words").fill("")
+    assert visible(page, ROW).count() == total
+
+
+def test_a_word_that_no_row_has_changes_nothing(opened):
+    page = opened("debugging_map")
+    order = ids(page)
+    page.get_by_label("Words").fill("LSTM forgets")
+    both = ids(page)
+    assert both[0] == "symptom-lstm-forgets-every-step"
+    assert len(both) < len(order)
+    assert "the nearest first" in page.locator(".symptom-filter output").inner_text()
+    page.get_by_label("Words").fill("LSTM forgets zzzz")
+    assert ids(page) == both
+    page.get_by_label("Words").fill("")
+    assert ids(page) == order, "the ranking is back"
+
+
+def test_a_word_inside_another_does_not_count(opened):
+    page = opened("debugging_map")
+    page.get_by_label("Words").fill("ram")  # frames, parameter
+    texts = visible(page, ROW).all_text_contents()
+    assert texts
+    assert all("RAM" in text for text in texts)
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_words_lead_to_the_row(opened, words):
+    page = opened("debugging_map")
+    page.get_by_label("Words").fill(words)
+    assert label(WORDS[words]) in ids(page)[:FIRST]
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_pasted_message_leads_to_the_row(opened, message):
+    page = opened("error_index")
+    everything = page.locator(ENTRY).count()
+    page.get_by_label("Message").fill(message)
+    entries = visible(page, ENTRY)
+    assert 0 < entries.count() < everything
+    assert f"{MESSAGES[message]}.html" in entries.first.inner_html()
+
+
+def test_an_unknown_message_says_so_and_nothing_shows_all(opened):
+    page = opened("error_index")
+    everything = page.locator(ENTRY).count()
+    before = page.locator(f"{ENTRY} pre").all_inner_texts()
+    page.get_by_label("Message").fill("qqqq wwww")
+    assert visible(page, ENTRY).count() == 0
+    assert "No row" in page.locator(".error-search output").inner_text()
+    page.get_by_label("Message").fill("")
+    assert visible(page, ENTRY).count() == everything
+    assert page.locator(f"{ENTRY} pre").all_inner_texts() == before
+
+
+def test_by_keyboard_alone(opened):
+    page = opened("debugging_map")
+    page.get_by_label("Words").focus()
+    page.keyboard.type("LSTM forgets")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    focused = page.evaluate("document.activeElement.tagName")
+    assert focused == "SUMMARY"
+    page.keyboard.press("Enter")
+    row = page.locator(f"{ROW}[open]")
+    assert row.count() == 1
+    assert row.get_by_text("What it prints when all is well").is_visible()
+
+
+def test_a_link_opens_its_row(opened, site_url):
+    page = opened("debugging_map")
+    page.goto(f"{site_url}reference/debugging_map.html#symptom-lstm-forgets-every-step")
+    assert page.locator(f"{ROW}[open]").get_attribute("id") == "symptom-lstm-forgets-every-step"
+
+
+@pytest.mark.parametrize("name", ["debugging_map", "error_index"])
+def test_without_scripts_everything_is_readable(opened, name):
+    page = opened(name, java_script_enabled=False)
+    assert page.locator("form:visible", has=page.get_by_label("Words")).count() == 0
+    assert visible(page, ROW if name == "debugging_map" else ENTRY).count() >= 20
+    if name == "debugging_map":
+        page.locator(ROW).first.locator("summary").click()
+        assert page.locator(f"{ROW}[open]").get_by_text("Cause:").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_open_rows_are_accessible(opened, scheme, width):
+    page = opened("debugging_map", color_scheme=scheme, width=width)
+    page.evaluate("document.querySelectorAll('details.symptom').forEach(d => d.open = true)")
+    assert violations(page) == []

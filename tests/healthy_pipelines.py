@@ -1,0 +1,418 @@
+"""Pipelines as TorchRL's own examples and tutorials build them, at a small size and all healthy.
+
+Each function of `PIPELINES` returns the arguments of ``torchrl_doctor.diagnose`` and a function
+that takes a few training steps with these objects.
+"""
+
+import torch
+from tensordict.nn import (
+    InteractionType,
+    NormalParamExtractor,
+    TensorDictModule,
+    TensorDictSequential,
+)
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.data import (
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    TensorDictPrioritizedReplayBuffer,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import (
+    Compose,
+    DoubleToFloat,
+    GymEnv,
+    InitTracker,
+    ObservationNorm,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+)
+from torchrl.envs.transforms.rb_transforms import NextStateReconstructor
+from torchrl.modules import (
+    MLP,
+    EGreedyModule,
+    LSTMModule,
+    ProbabilisticActor,
+    QValueActor,
+    QValueModule,
+    TanhNormal,
+    ValueOperator,
+    set_recurrent_mode,
+)
+from torchrl.objectives import (
+    A2CLoss,
+    ClipPPOLoss,
+    DQNLoss,
+    HardUpdate,
+    SACLoss,
+    SoftUpdate,
+)
+from torchrl.objectives.value import GAE, VTrace
+
+CELLS = 16
+
+
+def cartpole():
+    return GymEnv("CartPole-v1")
+
+
+def gaussian_actor(env, inputs):
+    number = env.action_spec.shape[-1]
+    net = torch.nn.Sequential(
+        MLP(in_features=inputs, out_features=2 * number, num_cells=[CELLS]),
+        NormalParamExtractor(),
+    )
+    return ProbabilisticActor(
+        TensorDictModule(net, in_keys=["observation"], out_keys=["loc", "scale"]),
+        spec=env.action_spec,
+        in_keys=["loc", "scale"],
+        distribution_class=TanhNormal,
+        distribution_kwargs={"low": env.action_spec.space.low, "high": env.action_spec.space.high},
+        return_log_prob=True,
+        default_interaction_type=InteractionType.RANDOM,
+    )
+
+
+def categorical_actor(env, *modules):
+    return ProbabilisticActor(
+        TensorDictSequential(*modules),
+        spec=env.action_spec,
+        in_keys=["logits"],
+        distribution_class=torch.distributions.OneHotCategorical,
+        return_log_prob=True,
+    )
+
+
+def logits():
+    net = MLP(in_features=4, out_features=2, num_cells=[CELLS])
+    return TensorDictModule(net, in_keys=["observation"], out_keys=["logits"])
+
+
+def step(optimizer, losses):
+    loss = sum(value for name, value in losses.items() if name.startswith("loss"))
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def ppo():
+    env = TransformedEnv(
+        GymEnv("Pendulum-v1"),
+        Compose(ObservationNorm(in_keys=["observation"]), DoubleToFloat(), StepCounter()),
+    )
+    env.transform[0].init_stats(num_iter=50, reduce_dim=0, cat_dim=0)
+    actor = gaussian_actor(env, 3)
+    critic = ValueOperator(MLP(in_features=3, out_features=1, num_cells=[CELLS]))
+    options = {"auto_register_policy_transforms": False, "split_trajs": False}
+    collector = Collector(env, actor, frames_per_batch=100, total_frames=-1, **options)
+    buffer = ReplayBuffer(storage=LazyTensorStorage(100), sampler=SamplerWithoutReplacement())
+    advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic, average_gae=True)
+    loss = ClipPPOLoss(actor, critic, clip_epsilon=0.2, entropy_bonus=True, entropy_coeff=1e-4)
+    optimizer = torch.optim.Adam(loss.parameters(), 3e-4)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(2):
+            batch = next(batches)
+            for _ in range(2):
+                advantage(batch)
+                buffer.extend(batch.reshape(-1).cpu())
+                for _ in range(2):
+                    step(optimizer, loss(buffer.sample(50)))
+
+    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
+    return given | {"value_estimator": advantage, "env": env}, train
+
+
+def q_policy(env):
+    return QValueActor(
+        MLP(in_features=4, out_features=2, num_cells=[CELLS]),
+        in_keys=["observation"],
+        spec=env.action_spec,
+    )
+
+
+def dqn():
+    env = TransformedEnv(cartpole(), Compose(StepCounter(), RewardSum()))
+    policy = q_policy(env)
+    explore = EGreedyModule(spec=env.action_spec, annealing_num_steps=1000)
+    collector = Collector(
+        env,
+        TensorDictSequential(policy, explore),
+        frames_per_batch=50,
+        total_frames=-1,
+        init_random_frames=100,
+        auto_register_policy_transforms=False,
+    )
+    buffer = TensorDictPrioritizedReplayBuffer(
+        alpha=0.6, beta=0.4, storage=LazyTensorStorage(1000), batch_size=32
+    )
+    loss = DQNLoss(policy, loss_function="l2", delay_value=True)
+    loss.make_value_estimator(gamma=0.99)
+    updater = SoftUpdate(loss, eps=0.995)
+    optimizer = torch.optim.Adam(loss.parameters(), 1e-3)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(4):
+            batch = next(batches)
+            explore.step(batch.numel())
+            buffer.extend(batch.reshape(-1))
+            for _ in range(3):
+                sample = buffer.sample()
+                step(optimizer, loss(sample))
+                buffer.update_tensordict_priority(sample)
+                updater.step()
+            collector.update_policy_weights_()
+
+    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
+    return given | {"target_updater": updater}, train
+
+
+def sac():
+    env = TransformedEnv(
+        GymEnv("Pendulum-v1"), Compose(InitTracker(), StepCounter(), DoubleToFloat(), RewardSum())
+    )
+    actor = gaussian_actor(env, 3)
+    critic = ValueOperator(
+        MLP(in_features=4, out_features=1, num_cells=[CELLS]),
+        in_keys=["observation", "action"],
+    )
+    collector = Collector(
+        env,
+        actor,
+        frames_per_batch=20,
+        total_frames=-1,
+        init_random_frames=40,
+        auto_register_policy_transforms=False,
+    )
+    buffer = TensorDictReplayBuffer(storage=LazyMemmapStorage(500), batch_size=16, prefetch=2)
+    loss = SACLoss(actor, critic, num_qvalue_nets=2, delay_qvalue=True, alpha_init=1.0)
+    loss.make_value_estimator(gamma=0.99)
+    updater = SoftUpdate(loss, eps=0.995)
+    optimizer = torch.optim.Adam(loss.parameters(), 3e-4)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(4):
+            buffer.extend(next(batches).reshape(-1))
+            for _ in range(3):
+                step(optimizer, loss(buffer.sample().clone()))
+                updater.step()
+            collector.update_policy_weights_()
+
+    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
+    return given | {"target_updater": updater}, train
+
+
+def lstm_features():
+    return LSTMModule(input_size=4, hidden_size=8, in_key="observation", out_key="features")
+
+
+def recurrent_ppo():
+    lstm = lstm_features()
+    env = TransformedEnv(
+        SerialEnv(2, cartpole),
+        Compose(InitTracker(), StepCounter(), RewardSum(), lstm.make_tensordict_primer()),
+    )
+    policy_head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["logits"])
+    value_head = ValueOperator(torch.nn.Linear(8, 1), in_keys=["features"])
+    actor = categorical_actor(env, lstm, policy_head)
+    critic = TensorDictSequential(lstm, value_head)
+    options = {"auto_register_policy_transforms": False}
+    collector = Collector(env, actor, frames_per_batch=64, total_frames=-1, **options)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(2), sampler=SamplerWithoutReplacement(), batch_size=1
+    )
+    advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic, deactivate_vmap=True)
+    loss = ClipPPOLoss(actor, critic, entropy_bonus=True)
+    optimizer = torch.optim.Adam(loss.parameters(), 3e-4)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(2):
+            batch = next(batches)
+            with set_recurrent_mode(True):
+                with torch.no_grad():
+                    advantage(batch)
+                buffer.extend(batch)
+                for _ in range(2):
+                    step(optimizer, loss(buffer.sample()))
+
+    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
+    return given | {"value_estimator": advantage}, train
+
+
+def recurrent_dqn():
+    lstm = lstm_features()
+    env = TransformedEnv(
+        cartpole(),
+        Compose(StepCounter(), InitTracker(), RewardSum(), lstm.make_tensordict_primer()),
+    )
+    head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["action_value"])
+    policy = TensorDictSequential(lstm, head, QValueModule(spec=env.action_spec))
+    explore = EGreedyModule(spec=env.action_spec, annealing_num_steps=1000, eps_init=0.2)
+    collector = Collector(
+        env,
+        TensorDictSequential(policy, explore),
+        frames_per_batch=50,
+        total_frames=-1,
+        auto_register_policy_transforms=False,
+    )
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(1000),
+        sampler=SliceSampler(slice_len=5, traj_key=("collector", "traj_ids")),
+        batch_size=20,
+    )
+    loss = DQNLoss(policy, action_space=env.action_spec, delay_value=True)
+    loss.make_value_estimator(gamma=0.99)
+    updater = SoftUpdate(loss, eps=0.95)
+    optimizer = torch.optim.Adam(loss.parameters(), 3e-4)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(3):
+            batch = next(batches)
+            explore.step(batch.numel())
+            buffer.extend(batch)
+            for _ in range(2):
+                with set_recurrent_mode(True):
+                    step(optimizer, loss(buffer.sample().reshape(-1, 5)))
+                updater.step()
+            collector.update_policy_weights_()
+
+    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
+    return given | {"target_updater": updater}, train
+
+
+def batched_ppo():
+    env = TransformedEnv(SerialEnv(3, cartpole), Compose(StepCounter(), RewardSum()))
+    actor = categorical_actor(env, logits())
+    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[CELLS]))
+    options = {"auto_register_policy_transforms": False}
+    collector = Collector(env, actor, frames_per_batch=96, total_frames=-1, **options)
+    return ppo_loop(collector, actor, critic)
+
+
+def ppo_loop(collector, actor, critic):
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(96), sampler=SamplerWithoutReplacement(), batch_size=32
+    )
+    advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+    loss = ClipPPOLoss(actor, critic, entropy_bonus=True)
+    optimizer = torch.optim.Adam(loss.parameters(), 3e-4)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(2):
+            batch = next(batches)
+            with torch.no_grad():
+                advantage(batch)
+            buffer.extend(batch.reshape(-1))
+            for sample in buffer:
+                step(optimizer, loss(sample))
+            collector.update_policy_weights_()
+        return batch
+
+    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
+    return given | {"value_estimator": advantage, "policy": actor}, train
+
+
+def vtrace():
+    """Whole stretches are sampled, as V-trace reads them."""
+    env = TransformedEnv(SerialEnv(2, cartpole), Compose(StepCounter(), RewardSum()))
+    actor = categorical_actor(env, logits())
+    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[CELLS]))
+    options = {"auto_register_policy_transforms": False}
+    collector = Collector(env, actor, frames_per_batch=80, total_frames=-1, **options)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(2), sampler=SamplerWithoutReplacement(), batch_size=2
+    )
+    advantage = VTrace(gamma=0.99, value_network=critic, actor_network=actor)
+    loss = A2CLoss(actor, critic)
+    optimizer = torch.optim.Adam(loss.parameters(), 3e-4)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(2):
+            buffer.extend(next(batches))
+            for sample in buffer:
+                with torch.no_grad():
+                    advantage(sample)
+                step(optimizer, loss(sample))
+            collector.update_policy_weights_()
+
+    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
+    return given | {"value_estimator": advantage}, train
+
+
+def rebuilt_dqn():
+    """Next observations are not stored, but rebuilt when slices are sampled."""
+    env = TransformedEnv(cartpole(), StepCounter())
+    policy = q_policy(env)
+    options = {"auto_register_policy_transforms": False, "compact_obs": True}
+    collector = Collector(env, policy, frames_per_batch=60, total_frames=-1, **options)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(500),
+        sampler=SliceSampler(slice_len=6, traj_key=("collector", "traj_ids")),
+        transform=NextStateReconstructor(step_count_key="step_count"),
+        batch_size=24,
+    )
+    loss = DQNLoss(policy, delay_value=True)
+    updater = HardUpdate(loss, value_network_update_interval=5)
+    optimizer = torch.optim.Adam(loss.parameters(), 3e-4)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(3):
+            buffer.extend(next(batches))
+            sample = buffer.sample()
+            known = ~sample["next", "observation"].isnan().any(-1)
+            step(optimizer, loss(sample[known]))
+            updater.step()
+            collector.update_policy_weights_()
+
+    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
+    return given | {"target_updater": updater}, train
+
+
+def workers_environment():
+    return TransformedEnv(cartpole(), Compose(StepCounter(), RewardSum()))
+
+
+def multi_process_ppo():
+    env = workers_environment()
+    actor = categorical_actor(env, logits())
+    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[CELLS]))
+    collector = MultiSyncCollector(
+        [workers_environment, workers_environment],
+        actor,
+        frames_per_batch=96,
+        total_frames=-1,
+        cat_results="stack",
+        auto_register_policy_transforms=False,
+    )
+    # A fork server that has torch loaded gives each worker the same generator.
+    collector.set_seed(0)
+    return ppo_loop(collector, actor, critic)
+
+
+PIPELINES = {
+    one.__name__: one
+    for one in (
+        ppo,
+        dqn,
+        sac,
+        recurrent_ppo,
+        recurrent_dqn,
+        batched_ppo,
+        vtrace,
+        rebuilt_dqn,
+    )
+}

@@ -1,0 +1,86 @@
+"""
+The policy of many environments fails in one
+============================================
+
+The policy collects in a batched environment. To evaluate it in a single one raises an error about
+shapes, although networks do not care for the number of environments.
+
+:Subsystem: exploration
+:Effect: loud
+:Cause: The spec that ``EGreedyModule`` draws from has the shape of all the environments together;
+   it can be expanded to more dimensions, not cut down to fewer.
+:Fix: Give it ``env.action_spec_unbatched``.
+:Decided in: :source:`torchrl.modules.EGreedyModule.forward`
+:Behind it: this page
+:Threads: none found
+:Also called: Action spec shape does not match the action shape, EGreedyModule, SerialEnv,
+   ParallelEnv, evaluation environment, num_envs
+"""
+
+# %%
+# Break it
+# --------
+
+import torch
+from tensordict.nn import TensorDictSequential
+from torchrl.envs import ExplorationType, GymEnv, SerialEnv, set_exploration_type
+from torchrl.modules import EGreedyModule, QValueActor
+
+
+def make_env():
+    return GymEnv("CartPole-v1")
+
+
+def evaluate(unbatched):
+    torch.manual_seed(0)
+    env = SerialEnv(4, make_env)
+    spec = env.action_spec_unbatched if unbatched else env.action_spec
+    actor = QValueActor(torch.nn.Linear(4, 2), in_keys=["observation"], spec=spec)
+    policy = TensorDictSequential(actor, EGreedyModule(spec=spec, eps_init=0.2))
+    env.rollout(3, policy)
+    result = {"policy": policy, "eval_env": make_env()}
+    try:
+        result["eval_env"].rollout(3, policy)
+    except ValueError as error:
+        result["error"] = error
+    return result
+
+
+broken = evaluate(unbatched=False)
+error = broken.get("error", "nothing was raised")
+print(f"{type(error).__name__}: {error}")
+assert "does not match the action shape" in str(error), f"no longer reproduces: {error}"
+
+# %%
+# Check it
+# --------
+#
+# A spec must not have more dimensions than the action of one environment.
+
+
+def check(policy, env):
+    spec = policy[-1].spec["action"]
+    return {"of the spec": spec.ndim, "of the action": env.action_spec.ndim}
+
+
+unhealthy = check(broken["policy"], broken["eval_env"])
+print(unhealthy)
+assert unhealthy["of the spec"] > unhealthy["of the action"], "no longer reproduces"
+
+# %%
+# Without exploration, as an evaluation should run, the spec is not used and nothing is raised.
+
+with set_exploration_type(ExplorationType.DETERMINISTIC):
+    broken["eval_env"].rollout(3, broken["policy"])
+
+# %%
+# Fix it
+# ------
+#
+# The same policy now explores in four environments and in one.
+
+fixed = evaluate(unbatched=True)
+healthy = check(fixed["policy"], fixed["eval_env"])
+print(healthy)
+assert healthy["of the spec"] == healthy["of the action"], "the fix does not work"
+assert "error" not in fixed, f"the fix does not work: {fixed['error']}"

@@ -1,0 +1,110 @@
+"""
+One environment changes the advantages of another
+=================================================
+
+With one environment PPO learns; with several it learns badly. The advantages are finite and of
+the right size, and those of one environment change when another one gets other rewards.
+
+:Subsystem: value estimation and losses
+:Effect: silent
+:Cause: GAE walks along one dimension, the one that is named ``"time"``, else the last; the
+   batch was flattened or transposed, and neighbors along that dimension are steps of different
+   environments.
+:Fix: Compute advantages on the batch as the collector yields it and flatten afterwards; for time
+   in another dimension, pass ``time_dim``.
+:Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._get_time_dim`
+:Behind it: :doc:`/tutorials/collectors/batch_shapes`, :ref:`layout-time`
+:Threads: none found
+:Also called: flattened batch, reshape(-1) before GAE, time-major, wrong time dimension, [T, B],
+   advantages mix trajectories
+"""
+
+# %%
+# Break it
+# --------
+#
+# Three environments. Between the batch and GAE stands one function: here it flattens.
+
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv, SerialEnv
+from torchrl.objectives.value import GAE
+
+
+def collect_and(rearrange):
+    torch.manual_seed(0)
+    envs = SerialEnv(3, lambda: GymEnv("CartPole-v1"))
+    envs.set_seed(0)
+    collector = Collector(envs, None, frames_per_batch=48, total_frames=-1)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    critic = TensorDictModule(torch.nn.Linear(4, 1), ["observation"], ["state_value"])
+    estimator = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+    return {
+        "collector": collector,
+        "batch": rearrange(batch),
+        "value_estimator": estimator,
+    }
+
+
+broken = collect_and(lambda batch: batch.reshape(-1))
+
+# %%
+# Check it
+# --------
+#
+# Give every second trajectory more reward. No advantage of the others may change.
+
+
+def check(batch, estimator):
+    chosen = (batch["collector", "traj_ids"] % 2 == 0).unsqueeze(-1)
+    richer = batch.clone().set(("next", "reward"), batch["next", "reward"] + chosen)
+    return {
+        "rows of other trajectories": int((~chosen).sum()),
+        "changed": int(
+            (estimator(richer)["advantage"] != estimator(batch.clone())["advantage"])[
+                ~chosen
+            ].sum()
+        ),
+    }
+
+
+unhealthy = check(broken["batch"], broken["value_estimator"])
+print(unhealthy)
+assert unhealthy["changed"] > 0, (
+    "no longer reproduces: GAE keeps the environments of a flat batch apart"
+)
+
+# %%
+# Only where ``done`` stands between two rows does GAE stop. The last step of one environment and
+# the first step of the next one have no ``done`` between them. A batch with time in front is
+# worse: there nearly each row is followed by a stranger.
+
+
+def time_first(batch):
+    return torch.stack(batch.unbind(1), 0)
+
+
+transposed = collect_and(time_first)
+worse = check(transposed["batch"], transposed["value_estimator"])
+print(worse)
+assert worse["changed"] > unhealthy["changed"], (
+    "no longer reproduces with time in front"
+)
+
+# %%
+# Fix it
+# ------
+#
+# Leave the batch as it is until the advantages are in it. Its last dimension is time, and says so.
+
+fixed = collect_and(lambda batch: batch)
+print(tuple(fixed["batch"].shape), fixed["batch"].names)
+
+# %%
+# Now the same check.
+
+healthy = check(fixed["batch"], fixed["value_estimator"])
+print(healthy)
+assert healthy["changed"] == 0, "the fix does not work"

@@ -1,0 +1,111 @@
+"""
+Advantages are wrong when several workers collect
+=================================================
+
+With one worker the algorithm learns. With several it learns worse, although the frames are as
+many. The batch has one long dimension. Nothing is raised.
+
+:Subsystem: trajectories and slices
+:Effect: silent
+:Cause: ``cat_results`` glues the batches of the workers together along time and marks no end
+   there, so GAE runs from one worker into the next.
+:Fix: ``cat_results="stack"``, the default.
+:Decided in: :source:`torchrl.collectors.MultiSyncCollector.iterator`
+:Behind it: :ref:`collector-cat-results`
+:Threads: none found
+:Also called: GAE leaks between workers, MultiSyncDataCollector, concatenated batches, seam
+"""
+
+# %%
+# Break it
+# --------
+#
+# Two workers collect twelve frames each. They start by ``fork``, which needs no
+# main guard in this script.
+
+import multiprocessing
+import warnings
+
+import matplotlib.pyplot as plt
+import torch
+from torchrl.collectors import MultiSyncCollector
+from torchrl.envs import GymEnv
+from torchrl.modules import ValueOperator
+from torchrl.objectives.value import GAE
+
+
+def collect(cat_results):
+    start_method = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("fork", force=True)
+    make_env = [lambda: GymEnv("CartPole-v1")] * 2
+    options = {"frames_per_batch": 24, "total_frames": -1, "cat_results": cat_results}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* multi-threaded", DeprecationWarning)
+        collector = MultiSyncCollector(make_env, None, **options)
+    collector.set_seed(0)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    multiprocessing.set_start_method(start_method, force=True)
+    torch.manual_seed(0)
+    critic = ValueOperator(torch.nn.Linear(4, 1), in_keys=["observation"])
+    gae = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+    return {"collector": collector, "batch": batch, "value_estimator": gae}
+
+
+broken = collect(cat_results=0)
+
+# %%
+# Check it
+# --------
+#
+# Along time, the last dimension, the trajectory id may change only after a row that is done.
+
+
+def check(batch):
+    ids, done = batch["collector", "traj_ids"], batch["next", "done"].squeeze(-1)
+    seams = (ids[..., 1:] != ids[..., :-1]) & ~done[..., :-1]
+    return {"shape": tuple(batch.shape), "changes without done": int(seams.sum())}
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+gone = "no longer reproduces: the end of a worker's part is marked"
+assert unhealthy["changes without done"] == 1, gone
+
+# %%
+# Why
+# ---
+#
+# GAE adds the discounted advantage of the next row unless this row is done. At the seam the
+# next row is another worker's, and its advantages go on into the rows before.
+
+batch, gae = broken["batch"], broken["value_estimator"]
+glued = gae(batch.clone())["advantage"].flatten()
+apart = gae(batch.clone().reshape(2, -1))["advantage"].flatten()
+wrong = (glued - apart).abs() > 1e-4
+print(f"{int(wrong.sum())} of {len(wrong)} advantages are wrong")
+assert wrong[:12].any(), gone
+assert not wrong[12:].any(), gone
+
+figure, axes = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
+axes.axvline(11.5, color="0.5", linestyle=":", label="seam")
+for worker, rows in enumerate((range(12), range(12, 24))):
+    label = "each worker alone" if worker == 0 else None
+    axes.plot(rows, apart[rows.start : rows.stop], "C0o-", label=label)
+axes.plot(glued, "C1x--", label="glued together")
+axes.set(title="Advantages of one batch", xlabel="row of the batch", ylabel="advantage")
+axes.legend()
+plt.show()
+
+# %%
+# Fix it
+# ------
+#
+# Stacked, the batch has a dimension for the workers before the one for time. If you need one
+# dimension, flatten after GAE. ``set_truncated=True`` marks the seam too, and with it a
+# ``done`` where the episode goes on.
+
+fixed = collect(cat_results="stack")
+healthy = check(fixed["batch"])
+print(healthy)
+assert healthy["changes without done"] == 0, "the fix does not work"

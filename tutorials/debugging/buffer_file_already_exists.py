@@ -1,0 +1,101 @@
+"""
+Extending a buffer raises "The file already exists"
+===================================================
+
+The run was interrupted and starts again, with the same folder for its memory-mapped buffer. The
+buffer says that it is empty, and the first ``extend`` raises.
+
+:Subsystem: memory and storage
+:Effect: loud
+:Cause: ``scratch_dir`` is where a storage creates its files; it never reads those of an earlier
+   one.
+:Fix: Save with ``dumps``, start in a new folder and ``loads``. Without need of the old rows,
+   remove the folder.
+:Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
+:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Threads: :thread:`2437`, :thread:`3053`
+:Also called: existsok, scratch_dir, resume, restart, checkpoint, memmap, interrupted run
+"""
+
+# %%
+# Break it
+# --------
+#
+# The first buffer stands for the earlier run, the second one for the restart.
+
+import tempfile
+from pathlib import Path
+
+import torch
+from tensordict import TensorDict
+from torchrl.data import LazyMemmapStorage, TensorDictReplayBuffer
+
+old = TensorDict({"reward": torch.ones(8, 1)}, [8])
+new = TensorDict({"reward": torch.zeros(4, 1)}, [4])
+
+
+def buffer_in(folder, **options):
+    storage = LazyMemmapStorage(100, scratch_dir=folder, **options)
+    return TensorDictReplayBuffer(storage=storage, batch_size=4)
+
+
+broken = {}
+with tempfile.TemporaryDirectory() as folder:
+    first = buffer_in(folder)
+    first.extend(old)
+    second = buffer_in(folder)
+    found = {"files": len(list(Path(folder).glob("*.memmap"))), "rows": len(second)}
+    try:
+        second.extend(new)
+    except RuntimeError as error:
+        broken["error"] = error
+        print(f"RuntimeError: {str(error).replace(folder, 'folder')}")
+    # The argument that silences it writes over the rows of the first buffer.
+    buffer_in(folder, existsok=True).extend(new)
+    print({"rewards of the first buffer": first[:]["reward"].flatten().tolist()})
+
+assert "already exists" in str(broken.get("error")), "no longer reproduces: it extends"
+assert first[:4]["reward"].sum() == 0, "no longer reproduces: existsok does no harm"
+
+# %%
+# Check it
+# --------
+#
+# Run this before the first ``extend``: files in the folder, and rows in the buffer.
+
+
+def check(storage):
+    files = list(Path(storage.scratch_dir).glob("*.memmap"))
+    return {"files": len(files), "rows": len(storage)}
+
+
+with tempfile.TemporaryDirectory() as folder:
+    buffer_in(folder).extend(old)
+    unhealthy = check(buffer_in(folder).storage)
+
+print(unhealthy)
+assert unhealthy == found == {"files": 2, "rows": 0}, (
+    "no longer reproduces: the storage opens the files that it finds"
+)
+
+# %%
+# Fix it
+# ------
+#
+# ``dumps`` writes the rows and where the writer stood. The storage of the restart has a folder of
+# its own, which ``auto_cleanup`` removes with it.
+
+fixed = {"replay_buffer": buffer_in(tempfile.mkdtemp(), auto_cleanup=True)}
+with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as saved:
+    earlier = buffer_in(folder)
+    earlier.extend(old)
+    earlier.dumps(saved)
+    fixed["replay_buffer"].extend(new)  # gives the storage its layout
+    fixed["replay_buffer"].loads(saved)
+
+fixed["replay_buffer"].extend(new)
+healthy = check(fixed["replay_buffer"].storage)
+print(healthy)
+assert healthy == {"files": 2, "rows": 12}, "the fix does not work: rows are missing"
+rewards = fixed["replay_buffer"][:]["reward"].flatten()
+assert rewards.tolist() == [1] * 8 + [0] * 4, "the fix does not work: other rows"

@@ -1,0 +1,104 @@
+"""
+The buffer works, but its files are gone
+========================================
+
+A run with a memory-mapped buffer goes on for days. When it ends, or after a crash, the folder of
+the buffer does not exist. Sampling and extending never complained.
+
+:Subsystem: memory and storage
+:Effect: silent
+:Cause: Something removed the folder, such as a ``with`` block that ended or a job that cleans
+   ``/tmp``. An open mapping keeps the data alive without a name, until the process ends.
+:Fix: Keep the folder as long as the buffer: ``scratch_dir=tempfile.mkdtemp()`` with
+   ``auto_cleanup=True``, or a folder that nobody cleans. Save with ``dumps``.
+:Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`,
+   :source:`torchrl.data.LazyMemmapStorage.cleanup`
+:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Threads: none found
+:Also called: scratch_dir deleted, TemporaryDirectory, lost buffer, tmp cleaner, checkpoint empty
+"""
+
+# %%
+# Break it
+# --------
+#
+# The folder belongs to a ``with`` block, the buffer does not.
+
+import copy
+import gc
+import tempfile
+from pathlib import Path
+
+import torch
+from tensordict import TensorDict
+from torchrl.data import LazyMemmapStorage, TensorDictReplayBuffer
+
+rows = TensorDict({"reward": torch.arange(8.0).unsqueeze(-1)}, [8])
+
+
+def buffer_in(folder, **options):
+    storage = LazyMemmapStorage(100, scratch_dir=folder, **options)
+    replay_buffer = TensorDictReplayBuffer(storage=storage, batch_size=4)
+    replay_buffer.extend(rows)
+    return {"replay_buffer": replay_buffer}
+
+
+with tempfile.TemporaryDirectory() as folder:
+    broken = buffer_in(folder)
+    while_open = sorted(path.name for path in Path(folder).glob("*.memmap"))
+
+print(while_open)
+broken["replay_buffer"].extend(rows)
+assert len(broken["replay_buffer"].sample()) == 4, (
+    "no longer reproduces: sampling stops"
+)
+
+# %%
+# Check it
+# --------
+
+
+def check(storage):
+    files = list(Path(storage.scratch_dir).glob("*.memmap"))
+    return {"rows": len(storage), "files": len(files)}
+
+
+unhealthy = check(broken["replay_buffer"].storage)
+print(unhealthy)
+assert unhealthy == {"rows": 16, "files": 0}, (
+    "no longer reproduces: the files are there"
+)
+
+# %%
+# As long as the process lives nothing is lost: ``dumps`` writes what the mapping holds.
+
+with tempfile.TemporaryDirectory() as folder:
+    broken["replay_buffer"].dumps(folder)
+    rescued = TensorDictReplayBuffer(storage=LazyMemmapStorage(100), batch_size=4)
+    rescued.loads(folder)
+    print({"rescued rows": len(rescued)})
+    assert torch.equal(rescued[:]["reward"], torch.cat([rows["reward"]] * 2))
+
+# %%
+# Fix it
+# ------
+#
+# The storage removes this folder itself, when it is deleted or when the process exits.
+
+fixed = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)
+healthy = check(fixed["replay_buffer"].storage)
+print(healthy)
+assert healthy["files"] == len(while_open) > 0, "the fix does not work: no files"
+
+# %%
+# Do not copy such a buffer. Every copy believes that the folder is its own, and takes the files of
+# the original along when it goes.
+
+original = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)["replay_buffer"]
+dropped = copy.deepcopy(original)
+del dropped
+gc.collect()
+print({"files after a copy was dropped": check(original.storage)["files"]})
+assert check(original.storage)["files"] == 0, (
+    "copies are harmless now: remove this cell"
+)

@@ -1,0 +1,96 @@
+"""
+The collector never sees the trained policy
+===========================================
+
+The loss goes down, the policy in your hands gets better, and the episodes that the collector
+delivers do not. Training runs on one device and collection on another. Nothing is raised.
+
+:Subsystem: devices
+:Effect: silent
+:Cause: A policy that is not on ``policy_device`` is copied there, and the copy gets no
+   optimizer step.
+:Fix: Call ``collector.update_policy_weights_()`` after the optimizer steps, or put the policy on
+   ``policy_device`` before the collector is made.
+:Decided in: :source:`torchrl.collectors.BaseCollector._get_policy_and_device`
+:Behind it: :doc:`/reference/collectors_basics`
+:Threads: :thread:`3032`, :thread:`3587`
+:Also called: agent is not learning, reward does not increase, not learning,
+   ``update_policy_weights_``,
+   policy_device, device="cuda", stale weights, return does not improve, deepcopy
+"""
+
+# %%
+# Break it
+# --------
+#
+# ``cpu:0`` stands for the second device, so that this page runs everywhere: the collector
+# compares devices, finds ``cpu`` and ``cpu:0`` different, and does what it does for a GPU.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv
+from torchrl.modules import MLP, QValueActor
+
+
+def collect(syncs):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    network = MLP(in_features=4, out_features=2, num_cells=[16])
+    policy = QValueActor(network, in_keys=["observation"], spec=env.action_spec)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    collector = Collector(
+        env,
+        policy,
+        policy_device="cpu:0",
+        frames_per_batch=20,
+        total_frames=-1,
+        auto_register_policy_transforms=False,
+    )
+    batches = []
+    for batch in collector:
+        batches.append(batch.clone())
+        if len(batches) == 3:
+            break
+        policy(batch.clone())["action_value"].square().mean().backward()
+        optimizer.step()
+        if syncs:
+            collector.update_policy_weights_()
+    collector.shutdown()
+    return {"collector": collector, "policy": policy, "batch": batches}
+
+
+broken = collect(syncs=False)
+
+# %%
+# Check it
+# --------
+#
+# How far is the policy that collects from the one that learns?
+
+
+def check(collector, policy):
+    pairs = zip(collector.policy.parameters(), policy.parameters(), strict=True)
+    far = max((acts - learns).abs().max().item() for acts, learns in pairs)
+    return {"same object": collector.policy is policy, "difference": round(far, 4)}
+
+
+unhealthy = check(broken["collector"], broken["policy"])
+print(unhealthy)
+assert not unhealthy["same object"], "no longer reproduces: the policy is not copied"
+assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
+
+# %%
+# Without a ``policy_device``, or where the policy is there already, the collector uses the object
+# that you gave it, and training reaches it by itself. That is why the call is often missing
+# from code that once ran on the CPU.
+#
+# Fix it
+# ------
+#
+# Without an argument the call copies from the policy that the collector was given.
+
+fixed = collect(syncs=True)
+healthy = check(fixed["collector"], fixed["policy"])
+print(healthy)
+assert healthy["difference"] == 0, "the fix does not work"

@@ -1,0 +1,87 @@
+"""
+The collector ends without yielding anything
+============================================
+
+The collector is to yield whole trajectories, starting each batch with a reset. The loop over it
+ends without a single batch, or never gets to its first. Nothing is raised.
+
+:Subsystem: collectors
+:Effect: silent
+:Cause: With ``reset_at_each_iter=True`` each episode that is unfinished after ``frames_per_batch``
+   frames is thrown away, and no episode is that short.
+:Fix: Leave out ``reset_at_each_iter``, or choose ``frames_per_batch`` longer than an episode.
+:Decided in: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`,
+   :source:`torchrl.collectors.Collector._discards_in_flight_trajectories`
+:Behind it: :doc:`/reference/collectors_replay`
+:Threads: none found
+:Also called: empty loop, no batches, collector hangs, trajs_per_batch, waits forever for the
+   first batch, None from next
+"""
+
+# %%
+# Break it
+# --------
+#
+# With a random policy the pole takes longer to fall than one batch lasts. ``total_frames`` ends
+# the collection; an endless collector would go on for ever and yield nothing.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv
+
+
+def make(reset, **options):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    return {
+        "collector": Collector(
+            env,
+            policy=None,
+            frames_per_batch=5,
+            total_frames=200,
+            trajs_per_batch=2,
+            traj_format="cat",
+            reset_at_each_iter=reset,
+            **options,
+        )
+    }
+
+
+broken = make(reset=True)
+
+# %%
+# Check it
+# --------
+#
+# Let another collector of the same kind run to its end and count.
+
+
+def check(collector):
+    frames = sum(batch.numel() for batch in collector)
+    return {"frames to collect": collector.total_frames, "frames yielded": frames}
+
+
+unhealthy = check(make(reset=True)["collector"])
+print(unhealthy)
+assert unhealthy["frames yielded"] == 0, (
+    "no longer reproduces: episodes cut by the reset are yielded"
+)
+
+# %%
+# Fix it
+# ------
+#
+# Without the reset an episode goes on in the next batch, until it is whole.
+
+fixed = make(reset=False)
+healthy = check(make(reset=False)["collector"])
+print(healthy)
+assert healthy["frames yielded"] > 100, "the fix does not work: episodes are lost"
+
+# %%
+# Where each batch has to start with a reset, ``set_truncated=True`` ends the episodes that the
+# reset would cut, and yields them.
+
+truncated = check(make(reset=True, set_truncated=True)["collector"])
+assert truncated["frames yielded"] > 100, "the fix does not work: episodes are lost"

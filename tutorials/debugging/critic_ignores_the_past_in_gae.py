@@ -1,0 +1,87 @@
+"""
+A recurrent critic gives values as if it had no memory
+======================================================
+
+The advantages come from a critic with an LSTM and are no better than those of a critic without.
+The loss that trains the critic reports other values than the advantages were made of.
+
+:Subsystem: recurrent state
+:Effect: silent
+:Cause: A loss switches recurrent modules to sequences, a value estimator that you call yourself
+   does not; the critic takes single steps, each from the stored state, and from zeros if there
+   is none.
+:Fix: Call it inside ``with set_recurrent_mode(True):``.
+:Decided in: :source:`torchrl.objectives.value.GAE.forward`,
+   :source:`torchrl.modules.LSTMModule.recurrent_mode`
+:Behind it: :ref:`recurrent-advantages`
+:Threads: :thread:`2372`
+:Also called: GAE with LSTM, recurrent value network, value_estimator, bad advantages
+"""
+
+# %%
+# Break it
+# --------
+#
+# As often in PPO, the critic takes no part in the collection, so no state of it is stored.
+
+import contextlib
+
+import torch
+from tensordict.nn import TensorDictSequential
+from torchrl.envs import GymEnv, InitTracker
+from torchrl.modules import LSTMModule, ValueOperator, set_recurrent_mode
+from torchrl.objectives.value import GAE
+
+
+def estimate(context):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1").append_transform(InitTracker())
+    env.set_seed(0)
+    batch = env.rollout(40, break_when_any_done=False)
+    value = ValueOperator(torch.nn.Linear(8, 1), in_keys=["features"])
+    lstm = LSTMModule(4, 8, in_key="observation", out_key="features")
+    critic = TensorDictSequential(lstm, value)
+    gae = GAE(gamma=0.99, lmbda=0.95, value_network=critic, shifted=True)
+    with torch.no_grad(), context:
+        gae(batch)
+    return {"value_estimator": gae, "batch": batch}
+
+
+broken = estimate(contextlib.nullcontext())
+
+# %%
+# Check it
+# --------
+#
+# Run the critic over the sequences and compare with the values in the batch.
+
+
+def check(batch, critic):
+    with torch.no_grad(), set_recurrent_mode(True):
+        value = critic(batch.clone())["state_value"]
+    other = ~torch.isclose(value, batch["state_value"], atol=1e-5)
+    return {"steps": len(batch), "steps with another value": int(other.sum())}
+
+
+unhealthy = check(broken["batch"], broken["value_estimator"].value_network)
+print(unhealthy)
+assert unhealthy["steps with another value"] > 20, "no longer reproduces: values agree"
+
+# %%
+# Only the first step of each episode agrees: there, nothing is all there is to remember. With
+# stored states the values may agree as well, until the first update.
+
+starts = int(broken["batch"]["is_init"].sum())
+agree = unhealthy["steps"] - unhealthy["steps with another value"]
+assert agree == starts, "no longer reproduces: other steps agree too"
+
+# %%
+# Fix it
+# ------
+#
+# ``loss.value_estimator(batch)`` needs the block too, although it belongs to a loss.
+
+fixed = estimate(set_recurrent_mode(True))
+healthy = check(fixed["batch"], fixed["value_estimator"].value_network)
+print(healthy)
+assert healthy["steps with another value"] == 0, "the fix does not work"

@@ -1,0 +1,114 @@
+"""
+An LSTM remembers other environments, not its own past
+======================================================
+
+With one environment the collector raises. With several it runs, but the outputs of the policy
+depend on the order of the environments, and most hidden states in the batch are zero.
+
+:Subsystem: recurrent state
+:Effect: silent
+:Cause: The policy acts in recurrent mode, in which the last batch dimension is time; during a
+   step that is the dimension of environments.
+:Fix: Collect outside ``set_recurrent_mode(True)``, with ``default_recurrent_mode=False``.
+:Decided in: :source:`torchrl.modules.LSTMModule.forward`
+:Behind it: :ref:`recurrent-mode`
+:Threads: none found
+:Also called: default_recurrent_mode, set_recurrent_mode around the training loop, SerialEnv,
+   ParallelEnv, hidden state zero
+"""
+
+# %%
+# Break it
+# --------
+#
+# A block around the whole training loop, so that no loss can miss it.
+
+import torch
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.collectors import Collector
+from torchrl.envs import Compose, GymEnv, InitTracker, SerialEnv, TransformedEnv
+from torchrl.modules import LSTMModule, QValueModule, set_recurrent_mode
+
+
+def collect(mode):
+    torch.manual_seed(0)
+    lstm = LSTMModule(4, 8, in_key="observation", out_key="features")
+    base = SerialEnv(3, lambda: GymEnv("CartPole-v1"))
+    base.set_seed(0)
+    env = TransformedEnv(base, Compose(InitTracker(), lstm.make_tensordict_primer()))
+    head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["action_value"])
+    policy = TensorDictSequential(
+        lstm, head, QValueModule(spec=base.action_spec_unbatched)
+    )
+    options = {"auto_register_policy_transforms": False}
+    with set_recurrent_mode(mode):
+        collector = Collector(
+            env, policy, frames_per_batch=90, total_frames=-1, **options
+        )
+        batch = next(iter(collector)).clone()
+    collector.shutdown()
+    return {"batch": batch, "policy": policy}
+
+
+broken = collect(mode=True)
+
+# %%
+# A single environment has no such dimension, and the policy says so:
+
+step = broken["batch"][0, 0].clone()
+message = "nothing"
+try:
+    with set_recurrent_mode(True):
+        broken["policy"](step)
+except ValueError as error:
+    message = str(error)
+
+print(f"ValueError: {message}")
+gone = f"no longer reproduces: {message} is raised"
+assert "requires the input tensordict to have at least one batch dim" in message, gone
+
+# %%
+# Check it
+# --------
+#
+# A state is zero where an episode begins, and nowhere else. Count by environment.
+
+
+def check(batch):
+    zero = (batch["recurrent_state_h"] == 0).flatten(2).all(-1)
+    lost = (zero & ~batch["is_init"].squeeze(-1)).sum(1)
+    return {
+        f"zero within episodes, environment {i}": int(n) for i, n in enumerate(lost)
+    }
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+first, *_, last = unhealthy.values()
+assert first > 15, "no longer reproduces: the first environment has a memory"
+assert last < first, "no longer reproduces: the last environment has none"
+
+# %%
+# The policy sees three environments as a sequence of three steps. Its state after the last of them
+# goes to the last environment; the others get placeholders. The outputs of the second environment
+# are those of an LSTM that saw the first one a moment before:
+
+lstm, (first, second) = broken["policy"][0].lstm, broken["batch"][:2, 3]
+state = [first[key].unsqueeze(1) for key in ("recurrent_state_h", "recurrent_state_c")]
+seen = torch.stack([first["observation"], second["observation"]]).unsqueeze(0)
+outputs = lstm(seen, state)[0][0]
+assert torch.allclose(outputs[1], second["features"], atol=1e-5), (
+    "no longer reproduces: the second environment has a memory of its own"
+)
+
+# %%
+# Fix it
+# ------
+#
+# Losses set the mode by themselves. A value estimator and a loss of your own want the block, and it
+# should hold nothing else.
+
+fixed = collect(mode=None)
+healthy = check(fixed["batch"])
+print(healthy)
+assert not any(healthy.values()), "the fix does not work"

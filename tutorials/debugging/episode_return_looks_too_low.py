@@ -1,0 +1,107 @@
+"""
+The episode return looks too low
+================================
+
+The logged return stays far below the length of the episodes, although CartPole pays one
+for each step. Nothing is raised.
+
+:Subsystem: evaluation
+:Effect: silent
+:Cause: ``RewardSum`` writes a running sum to every step. The mean over all steps averages
+   the sums of unfinished episodes.
+:Fix: Read ``("next", "episode_reward")`` where ``("next", "done")`` is set.
+:Decided in: :source:`torchrl.envs.transforms.RewardSum._step`
+:Behind it: :doc:`/reference/data_layout`
+:Threads: none found
+:Also called: episode_reward too low, RewardSum, wrong mean reward in the logs, return
+   does not match episode length
+"""
+
+# %%
+# Break it
+# --------
+#
+# A collector with ``RewardSum``, and a hook that logs each batch: all its rows, or those
+# where an episode ends.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv, RewardSum, TransformedEnv
+
+logged = []
+
+
+def log_all(batch):
+    logged.append(batch["next", "episode_reward"].mean().item())
+
+
+def log_finished(batch):
+    finished = batch["next", "done"]
+    logged.append(batch["next", "episode_reward"][finished].mean().item())
+
+
+def collect(log):
+    torch.manual_seed(0)
+    env = TransformedEnv(GymEnv("CartPole-v1"), RewardSum())
+    env.set_seed(0)
+    options = {"frames_per_batch": 400, "total_frames": -1, "post_collect_hook": log}
+    collector = Collector(env, None, **options)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    return {"collector": collector, "batch": batch}
+
+
+broken = collect(log_all)
+
+# %%
+# Check it
+# --------
+#
+# Compare what is logged with the rows where an episode ends.
+
+
+def check(batch, logged):
+    returns = batch["next", "episode_reward"][batch["next", "done"]]
+    return {"logged": round(logged, 1), "of episodes": round(returns.mean().item(), 1)}
+
+
+unhealthy = check(broken["batch"], logged[-1])
+print(unhealthy)
+assert unhealthy["logged"] < 0.9 * unhealthy["of episodes"], (
+    "no longer reproduces: RewardSum now writes the return of the whole episode"
+)
+
+# %%
+# Why
+# ---
+#
+# The sum climbs from step to step and starts again with the next episode. Its mean is a
+# mean height of this saw, not of its teeth. Long episodes have more rows, so the error is
+# not a constant factor: do not correct it, read other rows.
+
+import matplotlib.pyplot as plt
+
+rows = broken["batch"]["next"]
+sums, ends = rows["episode_reward"].squeeze(-1), rows["done"].squeeze(-1)
+fig, ax = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
+ax.plot(sums, color="tab:gray", label="running sum")
+ax.plot(ends.nonzero(), sums[ends], "o", color="tab:blue", label="return of an episode")
+ax.axhline(unhealthy["of episodes"], color="tab:blue", label="mean of the returns")
+ax.axhline(unhealthy["logged"], color="tab:red", linestyle="--", label="logged")
+ax.set(xlabel="Step of the batch", ylabel="episode_reward")
+fig.legend(loc="outside lower center", ncols=2, frameon=False)
+plt.show()
+
+# %%
+# Fix it
+# ------
+#
+# Where no episode ends within a batch there is nothing to log yet. A mean of no rows is
+# ``nan``, which is honest.
+
+fixed = collect(log_finished)
+healthy = check(fixed["batch"], logged[-1])
+print(healthy)
+assert healthy["logged"] == healthy["of episodes"] > 0, (
+    "the fix does not work: unfinished episodes are still averaged"
+)

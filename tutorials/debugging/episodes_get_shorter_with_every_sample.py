@@ -1,0 +1,96 @@
+"""
+Stored episodes get shorter with every sample
+=============================================
+
+Nothing is added to the buffer, and yet it holds more ends of episodes after each call of
+``sample``. Sequences become shorter, returns smaller. Nothing is raised.
+
+:Subsystem: trajectories and slices
+:Effect: silent
+:Cause: A ``LazyStackStorage`` returns the stored rows themselves, and the buffer marks the ends
+   of the sampled slices in them.
+:Fix: ``LazyTensorStorage``; or a transform of the buffer that clones what is sampled.
+:Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
+   :source:`torchrl.data.LazyStackStorage.get`
+:Behind it: this page
+:Threads: none found
+:Also called: sample mutates the storage, done appears, is_init appears, LazyStackStorage
+"""
+
+# %%
+# Break it
+# --------
+#
+# The kind of the storage is the only difference.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import (
+    LazyStackStorage,
+    LazyTensorStorage,
+    SliceSampler,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import GymEnv
+
+
+def fill(kind):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    collector = Collector(env, None, frames_per_batch=100, total_frames=-1)
+    sampler = SliceSampler(slice_len=8)
+    buffer = TensorDictReplayBuffer(storage=kind(100), sampler=sampler, batch_size=64)
+    buffer.extend(next(iter(collector)))
+    collector.shutdown()
+    return {"replay_buffer": buffer}
+
+
+broken = fill(LazyStackStorage)
+
+# %%
+# Check it
+# --------
+#
+# Look at a copy of the buffer if yours is worth keeping: this check samples.
+
+
+def check(buffer):
+    done = ("next", "done")
+    ends = (buffer[:][done].sum(), buffer.sample(), buffer[:][done].sum())
+    return {"ends stored": int(ends[0]), "after a sample": int(ends[2])}
+
+
+unhealthy = check(broken["replay_buffer"])
+print(unhealthy)
+gone = "no longer reproduces: a sample is independent of what is stored"
+assert unhealthy["after a sample"] > unhealthy["ends stored"], gone
+
+# %%
+# Why
+# ---
+#
+# A row that two slices of a sample share is one object as well, so a mark that the one sets,
+# the other removes. The sample itself is wrong too:
+
+sample = broken["replay_buffer"].sample()
+ends = sample["next", "truncated"].reshape(-1, 8)[:, -1]
+print(f"{int(ends.sum())} of {len(ends)} slices have a marked end")
+
+# %%
+# Fix it
+# ------
+#
+# Rows of different shape need ``LazyStackStorage``. Give such a buffer
+# ``transform=lambda rows: rows.clone()``: the marks then go into the clone.
+
+fixed = fill(LazyTensorStorage)
+healthy = check(fixed["replay_buffer"])
+print(healthy)
+assert healthy["after a sample"] == healthy["ends stored"], "the fix does not work"
+
+cloning = fill(LazyStackStorage)["replay_buffer"]
+cloning.append_transform(lambda rows: rows.clone())
+of_clones = check(cloning)
+print(of_clones)
+assert of_clones["after a sample"] == of_clones["ends stored"], "the fix does not work"

@@ -1,0 +1,87 @@
+"""
+The collector explores although it is switched off
+==================================================
+
+Everything that evaluates runs under ``set_exploration_type(ExplorationType.DETERMINISTIC)``, the
+evaluation collector too, and still it takes random actions. Nothing is raised.
+
+:Subsystem: exploration
+:Effect: silent
+:Cause: While it collects, a collector sets its own exploration type, ``RANDOM`` by default, and
+   so overrides the one around it.
+:Fix: Pass ``exploration_type=ExplorationType.DETERMINISTIC`` to the collector.
+:Decided in: :source:`torchrl.collectors.Collector.rollout`
+:Behind it: :ref:`internals-around`
+:Threads: none found
+:Also called: set_exploration_type has no effect, context manager ignored, evaluation collector is
+   noisy, Evaluator
+"""
+
+# %%
+# Break it
+# --------
+#
+# The policy is a coin: without exploration it always shows the same side.
+
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
+from torchrl.envs import ExplorationType, GymEnv, set_exploration_type
+from torchrl.modules import OneHotCategorical, ProbabilisticActor
+
+
+def toss(observation):
+    logits = torch.tensor([0.1, 0.0])
+    return logits.expand(*observation.shape[:-1], 2).clone()
+
+
+def make(**options):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    policy = ProbabilisticActor(
+        TensorDictModule(toss, ["observation"], ["logits"]),
+        in_keys=["logits"],
+        distribution_class=OneHotCategorical,
+    )
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        collector = Collector(
+            env,
+            policy,
+            frames_per_batch=100,
+            total_frames=-1,
+            auto_register_policy_transforms=False,
+            **options,
+        )
+    return {"collector": collector, "eval_env": env}
+
+
+broken = make()
+
+# %%
+# Check it
+# --------
+#
+# Collect a batch in the context, as the evaluation does.
+
+
+def check(collector):
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        actions = collector.next()["action"]
+    return {"steps": len(actions), "second action": int(actions[:, 1].sum())}
+
+
+unhealthy = check(broken["collector"])
+print(unhealthy)
+assert unhealthy["second action"] > 10, (
+    "no longer reproduces: the collector obeys the exploration type around it"
+)
+
+# %%
+# Fix it
+# ------
+
+fixed = make(exploration_type=ExplorationType.DETERMINISTIC)
+healthy = check(fixed["collector"])
+print(healthy)
+assert healthy["second action"] == 0, "the fix does not work: the collector explores"

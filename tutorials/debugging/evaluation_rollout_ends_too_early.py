@@ -1,0 +1,80 @@
+"""
+The evaluation rollout ends much too early
+==========================================
+
+``rollout(100)`` of several environments returns a dozen steps, and no more if a thousand
+are asked for. The returns computed from it are low.
+
+:Subsystem: evaluation
+:Effect: silent
+:Cause: A rollout stops for all environments as soon as one of them is done.
+:Fix: ``rollout(100, break_when_any_done=False)``, and count episodes where they end.
+:Decided in: :source:`torchrl.envs.EnvBase.rollout`,
+   :source:`torchrl.envs.EnvBase._rollout_stop_early`
+:Behind it: :doc:`/reference/data_layout`
+:Threads: :thread:`2355`
+:Also called: max_steps ignored, break_when_any_done, break_when_all_done, rollout is
+   shorter than max_steps, evaluation return too low, batched environment
+"""
+
+# %%
+# Break it
+# --------
+#
+# Four environments, evaluated together.
+
+import torch
+from torchrl.envs import GymEnv, SerialEnv
+
+
+def evaluate(**how):
+    torch.manual_seed(0)
+    eval_env = SerialEnv(4, lambda: GymEnv("CartPole-v1"))
+    eval_env.set_seed(0)
+    rollout = eval_env.rollout(100, **how)
+    eval_env.close()
+    return {"batch": rollout}
+
+
+broken = evaluate()
+
+# %%
+# Check it
+# --------
+#
+# How many steps came back, and in how many of the environments an episode was finished.
+
+
+def check(rollout):
+    finished = rollout["next", "done"].flatten(1).any(1)
+    return {"steps": rollout.shape[1], "finished": f"{finished.sum()}/{len(rollout)}"}
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+assert unhealthy["finished"] == "1/4", (
+    "no longer reproduces: a rollout now goes on when one environment is done"
+)
+assert unhealthy["steps"] < 50, "no longer reproduces: the rollout is long"
+
+# %%
+# The unfinished episodes are cut where the shortest one ends. So the more environments,
+# the shorter the rollout, as a rule.
+#
+# Fix it
+# ------
+#
+# The rollout now goes on, and each environment that is done starts its next episode. So a
+# row can hold several episodes and an unfinished one at its end: read the return of an
+# episode where ``("next", "done")`` is set. ``break_when_all_done=True`` resets nothing;
+# then leave out what comes after the first ``done`` of a row.
+
+fixed = evaluate(break_when_any_done=False)
+healthy = check(fixed["batch"])
+print(healthy)
+assert healthy == {"steps": 100, "finished": "4/4"}, (
+    "the fix does not work: the rollout still ends before its time"
+)
+done = evaluate(break_when_all_done=True)["batch"]["next", "done"]
+assert done[:, -1].all(), "the fix does not work: it does not wait for all"
+assert (done[:, 1:] >= done[:, :-1]).all(), "the fix does not work: one is reset"

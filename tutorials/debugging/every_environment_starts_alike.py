@@ -1,0 +1,99 @@
+"""
+Every environment plays the same episodes
+=========================================
+
+More environments, or more workers, make training no better. Their episodes start from the
+same observations, one after the other, so the batch holds copies. Nothing is raised.
+
+:Subsystem: multi-process and weight sync
+:Effect: silent
+:Cause: The function that makes an environment also seeds it, so all of them draw the same
+   random numbers.
+:Fix: Seed the batched environment or the collector, and take the seed out of the function.
+:Decided in: :source:`torchrl.envs.SerialEnv.set_seed`, :source:`torchrl._utils.seed_generator`
+:Behind it: :doc:`/reference/collectors_basics`
+:Threads: none found
+:Also called: all envs return the same observations, ParallelEnv,
+   identical workers, duplicate trajectories, same seed, more workers do not help
+"""
+
+# %%
+# Break it
+# --------
+#
+# One function makes each environment. It calls ``set_seed``, to be reproducible.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv, SerialEnv
+
+
+def make_seeded():
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    return env
+
+
+def make_plain():
+    return GymEnv("CartPole-v1")
+
+
+def collect(make, seed=None):
+    torch.manual_seed(0)  # the random actions
+    env = SerialEnv(3, make)
+    if seed is not None:
+        env.set_seed(seed)
+    collector = Collector(env, None, frames_per_batch=300, total_frames=-1)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    return {"batch": batch}
+
+
+broken = collect(make_seeded)
+
+# %%
+# Check it
+# --------
+#
+# The first observation of each environment. The actions are random and differ, so only the
+# start of an episode gives it away. A batch of :class:`~torchrl.collectors.MultiSyncCollector`
+# has the workers in the place of the environments.
+
+
+def check(batch):
+    first = batch["observation"][:, 0]
+    return {"environments": len(first), "different starts": len(first.unique(dim=0))}
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+assert unhealthy["different starts"] == 1, "no longer reproduces: the starts differ"
+
+# %%
+# It is not the first episode alone: the later ones start alike too.
+
+done = broken["batch"]["next", "done"][:, :-1, 0]
+later = [
+    row[1:][end] for row, end in zip(broken["batch"]["observation"], done, strict=True)
+]
+shared = min(map(len, later))
+alike = all(torch.equal(rows[:shared], later[0][:shared]) for rows in later)
+print({"later starts compared": shared, "alike": alike})
+assert shared >= 2
+assert alike, "no longer reproduces: later episodes start differently"
+
+# %%
+# Fix it
+# ------
+#
+# ``set_seed`` of the batched environment gives each of its environments another seed, which
+# :source:`torchrl._utils.seed_generator` derives from the one before. ``set_seed`` of a
+# collector does the same over its workers. The run is as reproducible as before.
+
+fixed = collect(make_plain, seed=0)
+healthy = check(fixed["batch"])
+print(healthy)
+assert healthy["different starts"] == healthy["environments"], "the fix does not work"
+assert torch.equal(
+    fixed["batch"]["observation"], collect(make_plain, 0)["batch"]["observation"]
+)

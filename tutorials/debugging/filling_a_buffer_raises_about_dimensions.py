@@ -1,0 +1,90 @@
+"""
+Filling the buffer raises about dim0 and dim1
+=============================================
+
+The collector works alone, and the buffer worked in another program. Together they raise
+at the first batch, with a message about a range of dimensions.
+
+:Subsystem: replay buffers
+:Effect: loud
+:Cause: The storage counts more batch dimensions than the batches have: ``ndim=2`` is for
+   environments times steps, and one environment gives steps alone.
+:Fix: ``LazyTensorStorage(..., ndim=batch.ndim)``.
+:Decided in: :source:`torchrl.data.ReplayBuffer._transpose`,
+   :source:`torchrl.data.ReplayBuffer.dim_extend`
+:Behind it: :ref:`replay-slices`
+:Threads: :thread:`2617`, :thread:`3240`
+:Also called: dim0 and dim1 must be within the range, replay_buffer given to a collector,
+   storage ndim, ParallelEnv and replay buffer
+"""
+
+# %%
+# Break it
+# --------
+#
+# The buffer of a program with several environments, filled from one.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv
+
+
+def fill(ndim):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    storage = LazyTensorStorage(200, ndim=ndim)
+    replay_buffer = TensorDictReplayBuffer(storage=storage, batch_size=32)
+    options = {"frames_per_batch": 50, "total_frames": -1}
+    collector = Collector(env, None, replay_buffer=replay_buffer, **options)
+    objects = {"env": env, "replay_buffer": replay_buffer}
+    try:
+        next(iter(collector))
+    except ValueError as error:
+        objects["error"] = error
+    collector.shutdown()
+    return objects
+
+
+broken = fill(ndim=2)
+
+# %%
+# The message:
+
+assert "error" in broken, "no longer reproduces: the batch is stored"
+print(f"{type(broken['error']).__name__}: {broken['error']}")
+assert "dim0 and dim1 must be within the range" in str(broken["error"]), (
+    "no longer reproduces: the message has other words"
+)
+
+# %%
+# Check it
+# --------
+#
+# A batch has the dimensions of the environment and one more, time.
+
+
+def check(env, replay_buffer):
+    storage = replay_buffer.storage
+    return {"storage counts": storage.ndim, "batch has": len(env.batch_size) + 1}
+
+
+unhealthy = check(broken["env"], broken["replay_buffer"])
+print(unhealthy)
+assert unhealthy["storage counts"] > unhealthy["batch has"], (
+    "no longer reproduces: the storage counts no more dimensions than the batch has"
+)
+
+# %%
+# With several environments and ``ndim=1`` nothing is raised, which is worse: a row of the
+# buffer is then one environment with all its steps. See :ref:`replay-slices`.
+#
+# Fix it
+# ------
+
+fixed = fill(ndim=1)
+healthy = check(fixed["env"], fixed["replay_buffer"])
+print(healthy)
+assert healthy["storage counts"] == healthy["batch has"], "the fix does not work"
+assert "error" not in fixed, "the fix does not work: it still raises"

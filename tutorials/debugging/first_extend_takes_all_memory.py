@@ -1,0 +1,79 @@
+"""
+The first extend of a buffer takes all memory
+=============================================
+
+Everything is built, a few rows are collected, and the first ``extend`` ends the run: "can't
+allocate memory", or the process is killed without a word. The rows themselves are small.
+
+:Subsystem: memory and storage
+:Effect: loud
+:Cause: ``LazyTensorStorage`` sees with the first rows how large a row is, and allocates all of
+   ``max_size`` at once.
+:Fix: Multiply before you choose ``max_size``: rows times the bytes of one. For more than memory
+   use ``LazyMemmapStorage`` with ``scratch_dir``, and store pictures as bytes.
+:Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
+:Behind it: :ref:`layout-bytes`
+:Threads: :thread:`2065`, :thread:`914`
+:Also called: out of memory when creating a replay buffer,
+   OOM, killed, exit code 137, SIGKILL, DefaultCPUAllocator, max_size, float pixels
+"""
+
+# %%
+# Break it
+# --------
+#
+# Ten transitions of stacked frames. The buffer has room for far more than any machine has; with
+# less, the allocation succeeds and the process is killed while it fills.
+
+import torch
+from tensordict import TensorDict
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+
+frames = torch.zeros(10, 4, 84, 84, dtype=torch.uint8)
+batch = TensorDict({"pixels": frames, "next": {"pixels": frames}}, [10])
+
+
+def buffer_of(max_size):
+    storage = LazyTensorStorage(max_size)
+    return {"replay_buffer": TensorDictReplayBuffer(storage=storage), "batch": batch}
+
+
+broken = buffer_of(1_000_000_000_000)
+one_more = buffer_of(broken["replay_buffer"].storage.max_size)["replay_buffer"]
+try:
+    one_more.extend(batch)
+except RuntimeError as error:
+    broken["error"] = error
+    # Where torch was built says what stands before and after.
+    begin = str(error).index("DefaultCPUAllocator")
+    print(f"RuntimeError: {str(error)[begin:].partition(' bytes')[0]} bytes.")
+assert "can't allocate memory" in str(broken.get("error")), (
+    "no longer reproduces: the storage grows with its rows"
+)
+
+# %%
+# Check it
+# --------
+#
+# Before any row is stored, one batch tells what the buffer will take.
+
+
+def check(replay_buffer, batch):
+    bytes_of_a_row = batch.bytes() // len(batch)
+    total = bytes_of_a_row * replay_buffer.storage.max_size
+    return {"bytes of a row": bytes_of_a_row, "GiB": round(total / 2**30, 2)}
+
+
+unhealthy = check(broken["replay_buffer"], broken["batch"])
+print(unhealthy)
+assert unhealthy["GiB"] > 1e6, "the buffer would fit into a machine"
+
+# %%
+# Fix it
+# ------
+
+fixed = buffer_of(1_000)
+fixed["replay_buffer"].extend(batch)
+healthy = check(fixed["replay_buffer"], fixed["batch"])
+print(healthy)
+assert healthy["GiB"] < 0.1, "the fix does not work: still too large"

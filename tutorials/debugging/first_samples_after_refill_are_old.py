@@ -1,0 +1,90 @@
+"""
+The first samples after a refill hold old data
+==============================================
+
+The buffer is emptied and filled with a new batch, and still the loss sees rows of the
+policy before. It works, a little worse than it should.
+
+:Subsystem: replay buffers
+:Effect: silent
+:Cause: With ``prefetch`` the next samples are drawn ahead, in threads. ``empty`` and
+   ``extend`` do not discard what is drawn already.
+:Fix: No ``prefetch`` where each batch is used once. A large buffer that changes slowly
+   can afford it.
+:Decided in: :source:`torchrl.data.ReplayBuffer.sample`,
+   :source:`torchrl.data.ReplayBuffer.empty`
+:Behind it: :term:`prefetch`
+:Threads: none found
+:Also called: stale samples, prefetch, on-policy loop trains on the previous batch,
+   buffer.empty() has no effect, sample from an empty buffer works
+"""
+
+# %%
+# Break it
+# --------
+#
+# An on-policy loop: empty, extend, sample, twice over.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv
+
+
+def loop(prefetch):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    replay_buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(100), batch_size=32, prefetch=prefetch
+    )
+    collector = Collector(env, None, frames_per_batch=100, total_frames=-1)
+    for _, batch in zip(range(2), collector, strict=False):
+        replay_buffer.empty()
+        replay_buffer.extend(batch)
+        replay_buffer.sample()
+        replay_buffer.synchronize()  # the threads finish, as they do while you train
+    batch = batch.clone()
+    collector.shutdown()
+    return {"replay_buffer": replay_buffer, "batch": batch}
+
+
+broken = loop(prefetch=3)
+
+# %%
+# Check it
+# --------
+#
+# After ``empty()`` and one ``extend(batch)``, row 7 of the buffer is row 7 of the batch.
+
+
+def check(batch, replay_buffer, key="observation"):
+    sample = replay_buffer.sample()
+    old = (sample[key] != batch[key][sample["index"]]).flatten(1).any(1)
+    return {"rows": len(sample), "of an old batch": old.sum().item()}
+
+
+unhealthy = check(broken["batch"], broken["replay_buffer"])
+print(unhealthy)
+assert unhealthy["of an old batch"] == unhealthy["rows"], (
+    "no longer reproduces: samples drawn ahead are discarded when the buffer is emptied"
+)
+
+# %%
+# Three samples wait in the queue after the first call. The next iteration takes them from
+# there, whatever the buffer holds by then: the :source:`queue
+# <torchrl.data.ReplayBuffer._clear_prefetch_queue_locked>` is emptied when a state is
+# loaded, and not when data is.
+#
+# Fix it
+# ------
+
+fixed = loop(prefetch=None)
+healthy = check(fixed["batch"], fixed["replay_buffer"])
+print(healthy)
+assert healthy["of an old batch"] == 0, "the fix does not work: old rows are sampled"
+
+# %%
+# The threads of the first buffer wait for more work. Here there is none:
+
+broken["replay_buffer"]._prefetch_executor.shutdown()

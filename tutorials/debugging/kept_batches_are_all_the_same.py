@@ -1,0 +1,67 @@
+"""
+All the batches that I kept are the same
+========================================
+
+Batches are put into a list while the collector runs. Afterwards each of them holds the numbers of
+the last one. Nothing is raised.
+
+:Subsystem: collectors
+:Effect: silent
+:Cause: With ``return_same_td=True`` each batch is the same object, which the next batch overwrites.
+:Fix: Leave out ``return_same_td``, or append ``batch.clone()``.
+:Decided in: :source:`torchrl.collectors.Collector.iterator`
+:Behind it: :doc:`/reference/collectors_basics`
+:Threads: none found
+:Also called: list of batches identical, overwritten batch, aliasing, data changes later
+"""
+
+# %%
+# Break it
+# --------
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv
+
+
+def collect(same):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    collector = Collector(
+        env, policy=None, frames_per_batch=10, total_frames=30, return_same_td=same
+    )
+    return {"batch": list(collector)}
+
+
+broken = collect(same=True)
+
+# %%
+# Check it
+# --------
+#
+# Count the batches, and those that do not equal the last one.
+
+
+def check(batches):
+    last = batches[-1]["observation"]
+    others = [not torch.equal(b["observation"], last) for b in batches]
+    return {"batches": len(batches), "unlike the last": sum(others)}
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+assert unhealthy["unlike the last"] == 0, (
+    "no longer reproduces: return_same_td=True yields a batch of its own"
+)
+
+# %%
+# Fix it
+# ------
+#
+# The argument saves the copy of a batch that you use up before you ask for the next.
+
+fixed = collect(same=False)
+healthy = check(fixed["batch"])
+print(healthy)
+assert healthy["unlike the last"] == 2, "the fix does not work: batches are overwritten"

@@ -1,0 +1,95 @@
+"""
+KeyError: couldn't find the log-prob
+====================================
+
+The policy acts, the collector collects, GAE computes advantages. The first call of the loss says
+that a key is missing which nobody has ever written by hand.
+
+:Subsystem: value estimation and losses
+:Effect: loud
+:Cause: The actor was made without ``return_log_prob=True``, so its batches hold actions and no
+   log-probabilities; losses that compare an old policy with a new one need both.
+:Fix: Pass ``return_log_prob=True`` to the actor that collects.
+:Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`,
+   :source:`torchrl.modules.ProbabilisticActor.__init__`
+:Behind it: :ref:`layout-keys`
+:Threads: :thread:`4148`
+:Also called: action_log_prob missing, sample_log_prob missing, return_log_prob, renamed to
+   action_log_prob
+"""
+
+# %%
+# Break it
+# --------
+#
+# Everything that PPO needs, with the defaults of the actor.
+
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv
+from torchrl.modules import OneHotCategorical, ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+
+
+def one_epoch(**of_the_actor):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    actor = ProbabilisticActor(
+        TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["logits"]),
+        in_keys=["logits"],
+        distribution_class=OneHotCategorical,
+        **of_the_actor,
+    )
+    critic = ValueOperator(torch.nn.Linear(4, 1), in_keys=["observation"])
+    options = {"auto_register_policy_transforms": False}
+    collector = Collector(env, actor, frames_per_batch=32, total_frames=-1, **options)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    GAE(gamma=0.99, lmbda=0.95, value_network=critic)(batch)
+    side = {"batch": batch, "loss_module": ClipPPOLoss(actor, critic)}
+    try:
+        side["loss_module"](batch)
+    except KeyError as error:
+        side["error"] = error
+    return side
+
+
+broken = one_epoch()
+if "error" in broken:
+    print(f"{type(broken['error']).__name__}: {broken['error']}")
+
+# %%
+# Check it
+# --------
+#
+# Does the batch hold what the loss reads?
+
+
+def check(batch, loss):
+    keys = loss.tensor_keys
+    names = ["action", "sample_log_prob", "advantage", "value_target"]
+    return {name: getattr(keys, name) in batch for name in names}
+
+
+unhealthy = check(broken["batch"], broken["loss_module"])
+print(unhealthy)
+assert not unhealthy["sample_log_prob"], "no longer reproduces: the actor writes it"
+assert "find the log-prob" in str(broken.get("error")), "no longer reproduces"
+
+# %%
+# ``sample_log_prob`` is what the loss calls the key; the error says which entry it stands for.
+#
+# Fix it
+# ------
+#
+# A buffer filled before has to be filled again: what the old policy thought of an action cannot be
+# made up afterwards.
+
+fixed = one_epoch(return_log_prob=True)
+healthy = check(fixed["batch"], fixed["loss_module"])
+print(healthy)
+assert all(healthy.values()), "the fix does not work"
+assert "error" not in fixed, "the fix does not work"

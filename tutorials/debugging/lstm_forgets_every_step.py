@@ -1,0 +1,90 @@
+"""
+The LSTM forgets everything between steps
+=========================================
+
+A recurrent policy trains, but no better than one without memory. Nothing is raised.
+
+:Subsystem: recurrent state
+:Effect: silent
+:Cause: No spec of the environment names the hidden state, so it is dropped between two
+   steps and the LSTM starts from zeros again.
+:Fix: Append ``lstm.make_tensordict_primer()`` to the transforms of the environment.
+:Decided in: :source:`torchrl.modules.LSTMModule.forward`
+:Behind it: :ref:`recurrent-wiring`
+:Threads: :thread:`1406`, :thread:`2327`, :thread:`2362`
+:Also called: no memory, policy does not remember, hidden state is always zero,
+   recurrent_state_h missing
+"""
+
+# %%
+# Break it
+# --------
+#
+# The environment marks where an episode starts, and knows nothing of a hidden state.
+
+import matplotlib.pyplot as plt
+import torch
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.collectors import Collector
+from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
+from torchrl.modules import LSTMModule, QValueModule
+
+
+def collect(with_primer):
+    torch.manual_seed(0)
+    lstm = LSTMModule(4, 8, in_key="observation", out_key="features")
+    base = GymEnv("CartPole-v1")
+    base.set_seed(0)
+    primer = [lstm.make_tensordict_primer()] if with_primer else []
+    env = TransformedEnv(base, Compose(InitTracker(), *primer))
+    head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["action_value"])
+    policy = TensorDictSequential(lstm, head, QValueModule(spec=base.action_spec))
+    options = {"auto_register_policy_transforms": False}
+    collector = Collector(env, policy, frames_per_batch=40, total_frames=-1, **options)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    return {"batch": batch, "policy": policy}
+
+
+broken = collect(with_primer=False)
+
+# %%
+# Check it
+# --------
+#
+# A step whose features equal those of an LSTM that has seen nothing before remembers
+# nothing. The first step of an episode is such a step; no other should be.
+
+
+def check(batch, lstm):
+    alone = lstm.lstm(batch["observation"].unsqueeze(1))[0].squeeze(1)
+    same = torch.isclose(alone, batch["features"], atol=1e-6).all(-1)
+    return {"steps": len(batch), "forgot": int((same & ~batch["is_init"][:, 0]).sum())}
+
+
+unhealthy = check(broken["batch"], broken["policy"][0])
+print(unhealthy)
+assert unhealthy["forgot"] > 20, "no longer reproduces: steps are remembered"
+
+# %%
+# Fix it
+# ------
+#
+# The primer adds the hidden state to the specs, so each step carries it to the next.
+
+fixed = collect(with_primer=True)
+healthy = check(fixed["batch"], fixed["policy"][0])
+print(healthy)
+assert healthy["forgot"] == 0, "the fix does not work"
+
+# %%
+# What the steps start from: a state that never moves, and one that begins anew with each episode.
+
+zeros = torch.zeros(40, 1, 8)
+figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
+for name, side, line in (("no primer", broken, "x--"), ("primer", fixed, "o-")):
+    state = side["batch"].get("recurrent_state_h", zeros)
+    axes.plot(state.flatten(1).norm(dim=1), line, label=name)
+axes.set(title="Hidden state at each step", xlabel="step of the batch", ylabel="norm")
+figure.legend(loc="outside lower center", ncols=2, frameon=False)
+plt.show()

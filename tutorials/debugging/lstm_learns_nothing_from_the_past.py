@@ -1,0 +1,102 @@
+"""
+The LSTM acts on its memory but never learns to use it
+======================================================
+
+The hidden state is carried, stored and right. The loss falls. Still the network learns only what
+one observation tells, as if it were trained without a past.
+
+:Subsystem: recurrent state
+:Effect: silent
+:Cause: A loss that is not a ``LossModule`` calls the LSTM step by step, each step from its
+   stored state, which is a constant: no gradient gets past it.
+:Fix: Compute the loss inside ``with set_recurrent_mode(True):``, or derive it from
+   ``LossModule``.
+:Decided in: :source:`torchrl.objectives.common._forward_wrapper`,
+   :source:`torchrl.modules.LSTMModule.recurrent_mode`
+:Behind it: :ref:`recurrent-mode`
+:Threads: none found
+:Also called: no backpropagation through time, BPTT, recurrent mode, custom loss, gradient stops
+"""
+
+# %%
+# Break it
+# --------
+#
+# A value is learned from the reward. The two losses differ in the class they derive from.
+
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
+from torchrl.modules import LSTMModule, QValueModule
+from torchrl.objectives import LossModule
+
+torch.manual_seed(0)
+lstm = LSTMModule(4, 8, in_key="observation", out_key="features")
+env = TransformedEnv(
+    GymEnv("CartPole-v1"), Compose(InitTracker(), lstm.make_tensordict_primer())
+)
+env.set_seed(0)
+head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["action_value"])
+policy = TensorDictSequential(lstm, head, QValueModule(spec=env.action_spec))
+batch = env.rollout(40, policy, break_when_any_done=False)
+
+
+def make_loss(base):
+    class ValueLoss(base):
+        def __init__(self, policy):
+            super().__init__()
+            self.policy = policy
+
+        def forward(self, batch):
+            value = self.policy(batch.copy())["chosen_action_value"]
+            error = (value - batch["next", "reward"]).square().mean()
+            return TensorDict(loss_value=error)
+
+    return {"loss_module": ValueLoss(policy), "batch": batch}
+
+
+broken = make_loss(torch.nn.Module)
+
+# %%
+# Check it
+# --------
+#
+# Ask the loss for its gradient with respect to the stored states. A step whose state receives
+# one was computed from that state, and not from the step before it.
+
+
+def check(loss_module, batch):
+    state = batch["recurrent_state_h"].clone().requires_grad_()
+    loss = loss_module(batch.copy().set("recurrent_state_h", state))["loss_value"]
+    return {
+        "starts of sequences": int(batch["is_init"].sum()),
+        "steps that start from a stored state": int(
+            torch.autograd.grad(loss, state)[0].flatten(1).any(-1).sum()
+        ),
+    }
+
+
+unhealthy = check(**broken)
+print(unhealthy)
+started, expected = "steps that start from a stored state", "starts of sequences"
+assert unhealthy[started] > 30, "no longer reproduces: the loss runs whole sequences"
+
+# %%
+# Nothing looks wrong because nothing is: with fresh data each stored state is the right one, so
+# the loss has the same value in both modes. A ``LossModule`` sets :term:`recurrent mode` around
+# ``forward`` and around methods whose names end in ``loss``, by
+# :source:`a wrapper <torchrl.objectives.common._LossMeta>`. A method such as
+# ``ClipPPOLoss.loss_critic``, a plain function and a call of the policy in a training loop are not
+# wrapped.
+
+# %%
+# Fix it
+# ------
+
+fixed = make_loss(LossModule)
+healthy = check(**fixed)
+print(healthy)
+assert healthy[started] == healthy[expected], "the fix does not work"
+values = [side["loss_module"](batch)["loss_value"] for side in (broken, fixed)]
+assert torch.allclose(*values), "the losses have different values"

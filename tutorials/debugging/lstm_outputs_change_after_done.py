@@ -1,0 +1,104 @@
+"""
+LSTM outputs change in the loss after an episode ends
+=====================================================
+
+The policy collects as it should. In the loss, before any update, its outputs equal the collected
+ones up to the first end of an episode and differ after it. A PPO ratio is not one there.
+
+:Subsystem: recurrent state
+:Effect: silent
+:Cause: ``is_init`` is in the data and never True, so the loss runs the LSTM on from one episode
+   into the next.
+:Fix: Let ``InitTracker()`` write ``is_init``, and nothing else.
+:Decided in: :source:`torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset`
+:Behind it: :ref:`recurrent-zeroing`
+:Threads: :thread:`4474`
+:Also called: is_init always False, memory leaks across episodes, ratio not 1, KL is not zero
+   before the first update
+"""
+
+# %%
+# Break it
+# --------
+#
+# An LSTM asks for ``is_init``. Here a primer silences the error with a flag that stays False.
+
+import torch
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.collectors import Collector
+from torchrl.data import Unbounded
+from torchrl.envs import Compose, GymEnv, InitTracker, TensorDictPrimer, TransformedEnv
+from torchrl.modules import LSTMModule, QValueModule, set_recurrent_mode
+
+
+def collect(marker):
+    torch.manual_seed(0)
+    lstm = LSTMModule(4, 8, in_key="observation", out_key="features")
+    base = GymEnv("CartPole-v1")
+    base.set_seed(0)
+    env = TransformedEnv(base, Compose(marker, lstm.make_tensordict_primer()))
+    head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["action_value"])
+    policy = TensorDictSequential(lstm, head, QValueModule(spec=base.action_spec))
+    options = {"auto_register_policy_transforms": False}
+    collector = Collector(env, policy, frames_per_batch=60, total_frames=-1, **options)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    return {"batch": batch, "policy": policy}
+
+
+flag = Unbounded((1,), dtype=torch.bool)
+broken = collect(TensorDictPrimer({"is_init": flag}))
+
+# %%
+# Check it
+# --------
+#
+# Run the module on the batch as a loss does. Without an update in between, every output has to
+# be the one that was collected.
+
+
+def check(batch, lstm):
+    with torch.no_grad(), set_recurrent_mode(True):
+        again = lstm(batch.clone())["features"]
+    same = torch.isclose(again, batch["features"], atol=1e-5).all(-1)
+    return {
+        "ends": int(batch["next", "done"].sum()),
+        "marked starts": int(batch["is_init"].sum()),
+        "steps that differ": int((~same).sum()),
+        "first of them": int((~same).int().argmax()),
+    }
+
+
+unhealthy = check(broken["batch"], broken["policy"][0])
+print(unhealthy)
+first_end = int(broken["batch"]["next", "done"].int().argmax())
+assert unhealthy["steps that differ"] > 20, "no longer reproduces: the outputs agree"
+assert unhealthy["first of them"] == first_end + 1, (
+    "no longer reproduces: not at an end"
+)
+
+# %%
+# Why nobody noticed
+# ------------------
+#
+# While the policy collects, the primer zeroes the state at each reset, with or without a flag. In
+# :term:`recurrent mode` the rows are one sequence, which
+# :source:`is cut <torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset>` at ``is_init``
+# and nowhere else. ``done`` is not read.
+
+after_an_end = broken["batch"]["next", "done"][:-1, 0]
+states = broken["batch"]["recurrent_state_h"][1:][after_an_end]
+assert not states.any(), "the primer does not zero the state at a reset"
+
+# %%
+# Fix it
+# ------
+#
+# The same goes for data that you put together yourself: the first row of each episode, and of
+# each slice, has ``is_init``.
+
+fixed = collect(InitTracker())
+healthy = check(fixed["batch"], fixed["policy"][0])
+print(healthy)
+assert healthy["steps that differ"] == 0, "the fix does not work"
+assert healthy["marked starts"] == healthy["ends"] + 1, "the fix does not work"

@@ -1,0 +1,82 @@
+"""
+max_frames_per_traj is refused by my environment
+================================================
+
+A collector is to cut long episodes. It raises a ``ValueError`` when it is built, about a key that
+the call does not mention.
+
+:Subsystem: collectors
+:Effect: loud
+:Cause: ``max_frames_per_traj`` appends a ``StepCounter`` to the environment, and this one has a
+   counter already.
+:Fix: Put the limit into the counter that is there, ``StepCounter(max_steps=...)``, and leave out
+   the argument.
+:Decided in: :source:`torchrl.collectors.Collector._setup_max_frames_per_traj`
+:Behind it: :doc:`/reference/collectors_basics`
+:Threads: :thread:`813`
+:Also called: step_count key is already present, StepCounter, time limit, maximum length of an
+   episode
+"""
+
+# %%
+# Break it
+# --------
+#
+# The counter may sit deep in a function that makes the environment, and need not have a limit.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv, StepCounter, TransformedEnv
+
+
+def make(in_collector):
+    torch.manual_seed(0)
+    counter = StepCounter() if in_collector else StepCounter(max_steps=5)
+    env = TransformedEnv(GymEnv("CartPole-v1"), counter)
+    env.set_seed(0)
+    options = {"max_frames_per_traj": 5} if in_collector else {}
+    try:
+        collector = Collector(
+            env, policy=None, frames_per_batch=20, total_frames=-1, **options
+        )
+    except ValueError as error:
+        return {"env": env, "error": error}
+    return {"collector": collector}
+
+
+broken = make(in_collector=True)
+error = broken.get("error", "nothing was raised")
+print(f"{type(error).__name__}: {error}")
+assert "'step_count' key is already present" in str(error), (
+    f"no longer reproduces: {error}"
+)
+
+# %%
+# Check it
+# --------
+
+
+def check(env):
+    steps = env.rollout(200, break_when_any_done=False).get(
+        ("next", "step_count"), None
+    )
+    return {"counts steps": steps is not None, "longest episode": int(steps.max())}
+
+
+unhealthy = check(broken["env"])
+print(unhealthy)
+assert unhealthy["counts steps"], (
+    "no longer reproduces: this environment does not count"
+)
+assert unhealthy["longest episode"] > 5, "no longer reproduces: the argument is obeyed"
+
+# %%
+# Fix it
+# ------
+
+fixed = make(in_collector=False)
+healthy = check(fixed["collector"].env)
+print(healthy)
+assert healthy["longest episode"] == 5, (
+    "the fix does not work: the counter has no limit"
+)

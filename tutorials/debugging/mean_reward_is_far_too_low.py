@@ -1,0 +1,87 @@
+"""
+The mean reward of a sample is far too low
+==========================================
+
+CartPole pays one for every step, and yet the mean reward of a sample from the buffer is far below
+one. Observations are full of zeros. Nothing is raised; a warning speaks of another way to sample.
+
+:Subsystem: trajectories and slices
+:Effect: silent
+:Cause: ``split_trajs=True`` fills each trajectory with rows of zeros up to the length of the
+   longest, and the buffer stores them like steps.
+:Fix: Store ``batch[batch["collector", "mask"]]``; or do not split.
+:Decided in: :source:`torchrl.collectors.utils.split_trajectories`
+:Behind it: :ref:`layout-padding`
+:Threads: none found
+:Also called: zero padding, split_trajectories, mask, rows of zeros, reward diluted
+"""
+
+# %%
+# Break it
+# --------
+#
+# The collector splits. Its warning says that the batch is padded, and advises against it.
+
+import warnings
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv
+
+
+def fill(only_steps, heard):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    options = {"frames_per_batch": 200, "total_frames": -1, "split_trajs": True}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        collector = Collector(env, None, **options)
+    heard.extend(caught)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1000), batch_size=500)
+    buffer.extend(
+        batch[batch["collector", "mask"]] if only_steps else batch.reshape(-1)
+    )
+    return {"replay_buffer": buffer}
+
+
+heard = []
+broken = fill(False, heard)
+for warning in heard:
+    print(f"{warning.category.__name__}: {warning.message}")
+
+# %%
+# Check it
+# --------
+
+
+def check(sample):
+    reward, mask = sample["next", "reward"], sample["collector", "mask"]
+    return {
+        "mean reward": round(reward.mean().item(), 2),
+        "no steps": int((~mask).sum()),
+    }
+
+
+unhealthy = check(broken["replay_buffer"].sample())
+print(unhealthy)
+gone = "no longer reproduces: the batch holds no padding"
+assert unhealthy["mean reward"] < 0.8, gone
+assert unhealthy["no steps"] > 0, gone
+
+# %%
+# Fix it
+# ------
+#
+# Without ``split_trajs`` there is nothing to mask, and a
+# :class:`~torchrl.data.SliceSampler` draws sequences without padding. If you keep padded
+# sequences for a network that wants them, mask every mean: rewards, losses, statistics.
+
+fixed = fill(True, heard)
+healthy = check(fixed["replay_buffer"].sample())
+print(healthy)
+assert healthy["mean reward"] == 1, "the fix does not work"
+assert healthy["no steps"] == 0, "the fix does not work"

@@ -1,0 +1,94 @@
+"""
+A memory-mapped buffer fills the memory, not the disk
+=====================================================
+
+The buffer was given a ``LazyMemmapStorage`` so that it can outgrow the memory. The memory fills as
+before, the disk stays empty, and in a container the process dies with a bus error.
+
+:Subsystem: memory and storage
+:Effect: silent
+:Cause: Without ``scratch_dir`` the tensors are mapped to nameless files in shared memory
+   (``/dev/shm`` on Linux), which is memory.
+:Fix: Give the storage a folder on a disk: ``LazyMemmapStorage(size, scratch_dir=folder)``.
+:Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
+:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Threads: none found
+:Also called: /dev/shm full, out of memory, killed, bus error, docker shm size, scratch_dir
+"""
+
+# %%
+# Break it
+# --------
+#
+# A thousand stacks of frames, once without a folder and once with one. ``auto_cleanup`` removes the
+# folder together with the storage.
+
+import tempfile
+from pathlib import Path
+
+import torch
+from tensordict import TensorDict
+from torchrl.data import LazyMemmapStorage, TensorDictReplayBuffer
+
+frames = TensorDict({"pixels": torch.ones(400, 4, 84, 84, dtype=torch.uint8)}, [400])
+
+
+def memory_of_process():
+    """Bytes of shared memory and of files that the process holds; Linux only."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    rows = (line.split() for line in lines if line.startswith(("RssShmem", "RssFile")))
+    return {name.rstrip(":"): int(number) * 1024 for name, number, _ in rows}
+
+
+def fill(**options):
+    storage = LazyMemmapStorage(1_000, **options)
+    replay_buffer = TensorDictReplayBuffer(storage=storage, batch_size=4)
+    replay_buffer.extend(frames)
+    return {"replay_buffer": replay_buffer}
+
+
+before = memory_of_process()
+broken = fill()
+after = memory_of_process()
+
+# %%
+# Check it
+# --------
+#
+# Compare the bytes of the buffer with those in the folder.
+
+
+def check(storage):
+    folder = Path(storage.scratch_dir) if storage.scratch_dir else None
+    sizes = [file.stat().st_size for file in folder.rglob("*.memmap")] if folder else []
+    return {"rows": len(storage), "files": len(sizes), "bytes on disk": sum(sizes)}
+
+
+unhealthy = check(broken["replay_buffer"].storage)
+print(unhealthy)
+assert unhealthy["files"] == 0, "no longer reproduces: the storage made itself a folder"
+
+# %%
+# What the operating system says: the shared memory of the process grew by all that was written.
+
+if before:
+    grown = after["RssShmem"] - before["RssShmem"]
+    print({"written to memory": grown >= frames.bytes()})
+    assert grown >= frames.bytes(), "no longer reproduces: the rows are not in memory"
+
+# %%
+# Nothing is saved, and there may be less of it than of memory: a container often has a small
+# ``/dev/shm``. A tensor that alone is larger than what is free there gets a nameless file in a
+# folder for temporary files; several that fit one by one may end the process while they fill.
+#
+# Fix it
+# ------
+#
+# Of files in a folder the operating system can drop what it has written, and read it again when it
+# is sampled. Where ``/tmp`` is itself in memory, as on some systems, choose another folder.
+
+fixed = fill(scratch_dir=tempfile.mkdtemp(), auto_cleanup=True)
+healthy = check(fixed["replay_buffer"].storage)
+print(healthy)
+assert healthy["bytes on disk"] > frames.bytes(), "the fix does not work: no files"

@@ -1,0 +1,121 @@
+"""
+N-step rewards come with the wrong next observation
+===================================================
+
+Training with n-step returns is worse than with one step. The rewards of a sample are sums over n
+steps as they should be. Nothing is raised.
+
+:Subsystem: memory and storage
+:Effect: silent
+:Cause: ``MultiStepTransform`` moves next observations when rows are written, and these do not
+   exist yet: they are rebuilt when rows are sampled, one step ahead.
+:Fix: Keep both observations: no ``compact_obs`` and no ``NextObservationDelta`` together with
+   ``MultiStepTransform``.
+:Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
+   :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
+:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Threads: :thread:`3743`, :thread:`3742`
+:Also called: MultiStepTransform, n-step return, compact_obs, NextObservationDelta, Rainbow
+"""
+
+# %%
+# Break it
+# --------
+#
+# One environment, three ways to store it. Its observation is the number of the step, so it says by
+# itself how far a next observation looks ahead.
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.envs import Compose, GymWrapper, StepCounter, TransformedEnv
+from torchrl.envs.transforms import (
+    MultiStepTransform,
+    NextObservationDelta,
+    NextStateReconstructor,
+)
+
+
+class Clock(gym.Env):
+    """Shows how many steps were taken; an episode has ten."""
+
+    observation_space = gym.spaces.Box(0, 10, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = np.zeros(1, np.float32)
+        return self.time, {}
+
+    def step(self, action):
+        self.time = self.time + 1
+        return self.time, 1.0, bool(self.time[0] == 10), False, {}
+
+
+def buffer_of_three_steps(memory):
+    rebuild = {
+        "compact_obs": [NextStateReconstructor(step_count_key="step_count")],
+        "delta": [NextObservationDelta(in_keys=["observation"])],
+        "both observations": [],
+    }[memory]
+    on_env = [NextObservationDelta(["observation"])] if memory == "delta" else []
+    env = TransformedEnv(GymWrapper(Clock()), Compose(StepCounter(), *on_env))
+    env.set_seed(0)
+    torch.manual_seed(0)
+    options = {"frames_per_batch": 60, "compact_obs": memory == "compact_obs"}
+    collector = Collector(env, None, total_frames=-1, **options)
+    replay_buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(60),
+        sampler=SliceSampler(slice_len=4, traj_key=("collector", "traj_ids")),
+        transform=Compose(MultiStepTransform(n_steps=3, gamma=1.0), *rebuild),
+        batch_size=64,
+    )
+    replay_buffer.extend(next(iter(collector)).clone())
+    collector.shutdown()
+    return {"replay_buffer": replay_buffer}
+
+
+broken = buffer_of_three_steps("compact_obs")
+
+# %%
+# Check it
+# --------
+#
+# ``"steps_to_next_obs"`` says how many rewards were summed. The observation has to be as far away.
+
+
+def check(sample):
+    ahead = sample["next", "observation"] - sample["observation"]
+    rewards = (
+        sample["steps_to_next_obs"].flatten() == sample["next", "reward"].flatten()
+    )
+    return {
+        "rewards": rewards.float().mean().item(),
+        "steps ahead": ahead.nanmean().item(),
+    }
+
+
+unhealthy = check(broken["replay_buffer"].sample())
+print(unhealthy)
+assert unhealthy == {"rewards": 1, "steps ahead": 1}, (
+    "no longer reproduces: next observations are not one step ahead any more"
+)
+
+# %%
+# The delta is no way out. What it adds to an observation is the step taken three steps later.
+
+delta = check(buffer_of_three_steps("delta")["replay_buffer"].sample())
+print(delta)
+assert delta == {"rewards": 1, "steps ahead": 1}, "no longer reproduces with the delta"
+
+# %%
+# Fix it
+# ------
+
+fixed = buffer_of_three_steps("both observations")
+healthy = check(fixed["replay_buffer"].sample())
+print(healthy)
+assert healthy["rewards"] == 1, "the fix does not work: rewards are no sums"
+assert healthy["steps ahead"] > 2, "the fix does not work: not n steps ahead"

@@ -1,0 +1,135 @@
+"""
+Some next observations belong to another step
+=============================================
+
+An agent trained from a replay buffer of compact observations learns slower than one that stores
+both observations. A few rows of each sample lead to an observation that did not follow them.
+Nothing is NaN there and nothing is raised.
+
+:Subsystem: memory and storage
+:Effect: silent
+:Cause: Where two slices of one trajectory stand side by side in a sample, the reconstructor takes
+   the first row of the second slice for the step that followed the first slice.
+:Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
+   ``NextStateReconstructor``.
+:Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`
+:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Threads: :thread:`3743`, :thread:`3742`
+:Also called: compact_obs, NextStateReconstructor, splice, wrong next state, slices that touch
+"""
+
+# %%
+# Break it
+# --------
+#
+# The collector leaves the next observations out, the buffer rebuilds them when it samples.
+
+import matplotlib.pyplot as plt
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.envs import GymEnv, StepCounter, TransformedEnv
+from torchrl.envs.transforms import NextStateReconstructor
+
+
+def buffer_of_slices(**options):
+    base = GymEnv("CartPole-v1")
+    base.set_seed(0)
+    env = TransformedEnv(base, StepCounter())
+    torch.manual_seed(0)
+    collector = Collector(
+        env, None, frames_per_batch=200, total_frames=-1, compact_obs=True
+    )
+    replay_buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(200),
+        sampler=SliceSampler(slice_len=4, traj_key=("collector", "traj_ids")),
+        transform=NextStateReconstructor(**options),
+        batch_size=256,
+    )
+    replay_buffer.extend(next(iter(collector)).clone())
+    collector.shutdown()
+    return {"replay_buffer": replay_buffer}
+
+
+broken = buffer_of_slices()
+
+# %%
+# Check it
+# --------
+#
+# A sample says under ``"index"`` where each row was stored. Where the index does not go up by one,
+# the row below is no next step, so no next observation can be known.
+
+
+def check(sample):
+    jumps = sample["index"].flatten().diff() != 1
+    known = sample["next", "observation"][:-1].isfinite().all(-1)
+    return {
+        "jumps": int(jumps.sum()),
+        "filled all the same": int((jumps & known).sum()),
+    }
+
+
+sample = broken["replay_buffer"].sample()
+unhealthy = check(sample)
+print(unhealthy)
+assert unhealthy["filled all the same"] > 0, (
+    "no longer reproduces: the reconstructor leaves each end of a slice empty"
+)
+
+# %%
+# Why
+# ---
+#
+# The trajectory id is the same on both sides, and ``done`` is False in the stored row. The sampler
+# does mark the end of a slice as done, but :source:`torchrl.data.TensorDictReplayBuffer.sample`
+# adds the mark after the transforms have run: it stands in the sample that you receive, and the
+# reconstructor has not seen it.
+
+jumps = sample["index"].flatten().diff() != 1
+wrong = jumps & sample["next", "observation"][:-1].isfinite().all(-1)
+came = sample["observation"][:-1, 0] + 0.02 * sample["observation"][:-1, 1]
+off = (sample["next", "observation"][:-1, 0] - came).abs() > 1e-5
+print(
+    {
+        "rows": int(wrong.sum()),
+        "marked done": int(sample["next", "done"][:-1][wrong].sum()),
+    }
+)
+assert sample["next", "done"][:-1][wrong].all(), "no longer reproduces: no marks"
+assert off[wrong].float().mean() > 0.9, (
+    "no longer reproduces: the cart moves on as its velocity says"
+)
+
+# %%
+# A part of the sample. Each line is one slice; a cross is a row whose next observation was taken
+# from the slice to its right.
+
+first = max(int(wrong.nonzero()[0]) - 10, 0)
+rows = range(first, min(first + 40, len(wrong)))
+index = sample["index"].flatten()
+plt.rcParams["font.size"] = 12
+figure, axes = plt.subplots(figsize=(5.6, 3.6), layout="constrained")
+for row in rows:
+    if not jumps[row]:
+        axes.plot([row, row + 1], index[row : row + 2], color="#0072B2", marker=".")
+crosses = [row for row in rows if wrong[row]]
+axes.plot(
+    crosses, index[crosses], "X", color="#D55E00", markersize=10, label="wrong next"
+)
+axes.set_xlabel("row of the sample")
+axes.set_ylabel("row of the buffer")
+axes.set_title("Slices of a sample, stitched", fontsize="medium")
+axes.legend(frameon=False)
+plt.show()
+
+# %%
+# Fix it
+# ------
+#
+# With the step count, two rows are neighbors only if one was counted right after the other.
+
+fixed = buffer_of_slices(step_count_key="step_count")
+healthy = check(fixed["replay_buffer"].sample())
+print(healthy)
+assert healthy["filled all the same"] == 0, "the fix does not work: a jump was filled"

@@ -1,0 +1,86 @@
+"""
+No trajectory is long enough for a slice
+========================================
+
+The buffer holds episodes of many steps, and ``sample`` raises because it cannot find a
+trajectory of four. The message says that the longest has one.
+
+:Subsystem: trajectories and slices
+:Effect: loud
+:Cause: Each batch holds one step of every environment; flattened, the environments alternate
+   from row to row, and no two rows of a trajectory are neighbors.
+:Fix: Do not flatten: ``LazyTensorStorage(..., ndim=2)`` puts the steps of an environment side
+   by side. Collect at least two steps at a time.
+:Decided in: :source:`torchrl.data.SliceSampler._sample_slices`
+:Behind it: :ref:`replay-slices`
+:Threads: :thread:`3194` :thread:`2011`
+:Also called: length range 1 - 1, stored trajectories shorter than the slice, interleaved
+"""
+
+# %%
+# Break it
+# --------
+#
+# Four CartPoles.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.envs import GymEnv, SerialEnv
+
+N_ENVS, SLICE_LEN = 4, 4
+
+
+def fill(steps, ndim):
+    torch.manual_seed(0)
+    env = SerialEnv(N_ENVS, lambda: GymEnv("CartPole-v1"))
+    env.set_seed(0)
+    frames = {"frames_per_batch": steps * N_ENVS, "total_frames": 20 * steps * N_ENVS}
+    storage = LazyTensorStorage(400, ndim=ndim)
+    sampler = SliceSampler(slice_len=SLICE_LEN)
+    buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=64)
+    for batch in Collector(env, None, **frames):
+        buffer.extend(batch.reshape(-1) if ndim == 1 else batch)
+    return {"replay_buffer": buffer}
+
+
+broken = fill(steps=1, ndim=1)
+try:
+    broken["replay_buffer"].sample()
+except RuntimeError as error:
+    broken["error"] = error
+    print(f"{type(error).__name__}: {error}")
+gone = "no longer reproduces: the sampler finds trajectories in alternating rows"
+assert "Did not find a single trajectory" in str(broken.get("error")), gone
+
+# %%
+# Check it
+# --------
+#
+# How often does a row have the trajectory id of the row before it? Time is the last dimension.
+
+
+def check(rows):
+    ids = rows["collector", "traj_ids"]
+    return {
+        "shape": tuple(ids.shape),
+        "continued": int((ids[..., 1:] == ids[..., :-1]).sum()),
+    }
+
+
+unhealthy = check(broken["replay_buffer"][:])
+print(unhealthy)
+assert unhealthy["continued"] == 0, gone
+
+# %%
+# Fix it
+# ------
+#
+# If the trajectories really are shorter than a slice, take shorter slices, or
+# ``strict_length=False``.
+
+fixed = fill(steps=2, ndim=2)
+healthy = check(fixed["replay_buffer"][:])
+print(healthy)
+assert healthy["continued"] > 0, "the fix does not work"
+assert len(fixed["replay_buffer"].sample()) == 64, "the fix does not work"

@@ -1,0 +1,99 @@
+"""
+The loss of DQN or SAC is NaN from the first batch
+==================================================
+
+Rewards, actions and observations in the buffer are finite, PPO trains on the same data, and yet
+the first loss of an off-policy algorithm is NaN. One optimizer step later the weights are, too.
+
+:Subsystem: memory and storage
+:Effect: silent
+:Cause: The last row of each slice of compact observations has NaN as its next observation, and
+   ``value_estimate``, which these losses call, does not replace it as ``forward`` does.
+:Fix: Drop the rows without a next observation before the loss.
+:Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
+   :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
+:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Threads: :thread:`3744`, :thread:`3743`
+:Also called: nan loss, nan weights, compact_obs, NextStateReconstructor, DQNLoss, DiscreteSACLoss
+"""
+
+# %%
+# Break it
+# --------
+#
+# A buffer of compact observations, one sample of slices from it, and a DQN loss.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.envs import GymEnv, StepCounter, TransformedEnv
+from torchrl.envs.transforms import NextStateReconstructor
+from torchrl.modules import MLP, QValueActor
+from torchrl.objectives import DQNLoss
+
+env = TransformedEnv(GymEnv("CartPole-v1"), StepCounter())
+env.set_seed(0)
+torch.manual_seed(0)
+collector = Collector(
+    env, None, frames_per_batch=200, total_frames=-1, compact_obs=True
+)
+replay_buffer = TensorDictReplayBuffer(
+    storage=LazyTensorStorage(200),
+    sampler=SliceSampler(slice_len=8, traj_key=("collector", "traj_ids")),
+    transform=NextStateReconstructor(step_count_key="step_count"),
+    batch_size=64,
+)
+replay_buffer.extend(next(iter(collector)).clone())
+collector.shutdown()
+sample = replay_buffer.sample()
+
+net = MLP(in_features=4, out_features=2, num_cells=[32])
+actor = QValueActor(net, in_keys=["observation"], spec=env.action_spec)
+loss_module = DQNLoss(actor, action_space="one-hot", delay_value=False)
+loss_module.make_value_estimator(gamma=0.99)
+
+broken = {"loss_module": loss_module, "batch": sample}
+
+# %%
+# Check it
+# --------
+
+
+def check(loss_module, batch):
+    missing = batch["next", "observation"].isnan().any(-1)
+    loss = round(loss_module(batch.clone())["loss"].item(), 1)
+    return {"rows": len(batch), "no next observation": int(missing.sum()), "loss": loss}
+
+
+unhealthy = check(**broken)
+print(unhealthy)
+assert unhealthy["loss"] != unhealthy["loss"], (
+    "no longer reproduces: the loss is finite although next observations are NaN"
+)
+
+# %%
+# Why PPO does not mind
+# ---------------------
+#
+# ``forward`` of the same estimator is what computes advantages. It puts the current observation
+# where the next one is NaN. That is exact for terminated rows alone, but it is finite.
+
+advantage = loss_module.value_estimator(
+    sample.clone(),
+    params=loss_module.value_network_params.detach(),
+    target_params=loss_module.target_value_network_params,
+)["advantage"]
+print({"advantages finite": bool(advantage.isfinite().all())})
+assert advantage.isfinite().all(), "no longer reproduces: forward gives NaN as well"
+
+# %%
+# Fix it
+# ------
+#
+# A row that does not say where it led to teaches a Q-value nothing.
+
+complete = ~sample["next", "observation"].isnan().any(-1)
+fixed = {"loss_module": loss_module, "batch": sample[complete]}
+healthy = check(**fixed)
+print(healthy)
+assert healthy["loss"] < float("inf"), "the fix does not work: the loss is not finite"

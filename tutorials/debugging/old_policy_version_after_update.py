@@ -1,0 +1,102 @@
+"""
+The frame after an update has the old policy version
+====================================================
+
+Frames carry the version of the policy that acted. After each update of the weights one frame too
+many has the old number, in each environment, and a buffer that drops old frames drops it. Nothing
+is raised.
+
+:Subsystem: collectors
+:Effect: silent
+:Cause: A frame gets the version with the observation that a step returns, so at the root it is
+   the version of the step before.
+:Fix: Read ``("next", "policy_version")``, as with
+   ``StalenessAwareSampler(version_key=("next", "policy_version"))``.
+:Decided in: :source:`torchrl.envs.llm.transforms.policy_version.PolicyVersion._step`
+:Behind it: this page
+:Threads: :thread:`3759`
+:Also called: policy_version off by one, stale frame, track_policy_version, staleness, wrong version
+"""
+
+# %%
+# Break it
+# --------
+#
+# The version changes between two batches, so all of the second is made by the new policy.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import (
+    LazyTensorStorage,
+    StalenessAwareSampler,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import GymEnv
+
+
+def collect(version_key):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    collector = Collector(
+        env,
+        policy=None,
+        frames_per_batch=6,
+        total_frames=-1,
+        track_policy_version=True,
+    )
+    sampler = StalenessAwareSampler(max_staleness=0, version_key=version_key)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(100), sampler=sampler, batch_size=100
+    )
+    collector.next()
+    collector.increment_version()
+    sampler.increment_consumer_version()
+    batch = collector.next()
+    buffer.extend(batch)
+    collector.shutdown()
+    return {"batch": batch, "replay_buffer": buffer}
+
+
+broken = collect(version_key="policy_version")
+
+# %%
+# Check it
+# --------
+#
+# ``key`` is the one that your code reads, or the sampler: at the root by default.
+
+
+def check(batch, key):
+    read, acted = batch[key], batch["next", "policy_version"]
+    return {"frames": len(batch), "old version": int((read < acted).sum())}
+
+
+unhealthy = check(broken["batch"], "policy_version")
+print(unhealthy)
+assert unhealthy["old version"] == 1, (
+    "no longer reproduces: the root has the new version"
+)
+
+# %%
+# The sampler, which is to draw nothing older than the last update, never draws that frame.
+
+drawn = broken["replay_buffer"].sample()["index"].unique()
+print("drawn:", drawn.tolist())
+assert drawn.tolist() == [1, 2, 3, 4, 5], (
+    "no longer reproduces: the first frame of the new policy is drawn"
+)
+
+# %%
+# Fix it
+# ------
+#
+# Where other code reads the root and cannot be told otherwise, a ``postproc`` of the collector can
+# write the right number there.
+
+fixed = collect(version_key=("next", "policy_version"))
+healthy = check(fixed["batch"], ("next", "policy_version"))
+print(healthy)
+assert healthy["old version"] == 0, "the fix does not work: a frame has the old version"
+drawn = fixed["replay_buffer"].sample()["index"].unique()
+assert drawn.tolist() == [0, 1, 2, 3, 4, 5], "the fix does not work: a frame is dropped"

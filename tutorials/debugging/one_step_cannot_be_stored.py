@@ -1,0 +1,86 @@
+"""
+A single step of several environments cannot be stored
+======================================================
+
+Longer batches go into the buffer. A batch with one step of each environment does not: ``extend``
+raises about shapes that appear nowhere in the program.
+
+:Subsystem: trajectories and slices
+:Effect: loud
+:Cause: ``TensorDictReplayBuffer`` writes into the batch where each row was stored; with one
+   step per environment it takes this table of rows and coordinates for a column.
+:Fix: Collect at least two steps at a time; or use a plain ``ReplayBuffer``, if nothing needs
+   priorities or the marks of slices.
+:Decided in: :source:`torchrl.data.TensorDictReplayBuffer._set_index_in_td`
+:Behind it: :ref:`replay-slices`
+:Threads: none found
+:Also called: tensor shape is incompatible with dest shape, frames_per_batch equals num_envs
+"""
+
+# %%
+# Break it
+# --------
+#
+# Four CartPoles, and a storage that knows the two dimensions of a batch.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv, SerialEnv
+
+N_ENVS = 4
+
+
+def prepare(steps):
+    torch.manual_seed(0)
+    env = SerialEnv(N_ENVS, lambda: GymEnv("CartPole-v1"))
+    env.set_seed(0)
+    collector = Collector(env, None, frames_per_batch=steps * N_ENVS, total_frames=-1)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(400, ndim=2))
+    return {"replay_buffer": buffer, "batch": batch}
+
+
+broken = prepare(steps=1)
+try:
+    broken["replay_buffer"].extend(broken["batch"].clone())
+except RuntimeError as error:
+    broken["error"] = error
+    print(f"{type(error).__name__}: {error}")
+gone = "no longer reproduces: one step of several environments can be stored"
+assert "incompatible with dest shape" in str(broken.get("error")), gone
+
+# %%
+# Check it
+# --------
+#
+# The last dimension of a batch is time.
+
+
+def check(batch):
+    return {"environments": batch.shape[0], "steps": batch.shape[-1]}
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+assert unhealthy["steps"] == 1, gone
+
+# %%
+# The rows are stored all the same. A program that catches the exception and goes on trains on
+# them.
+
+stored = len(broken["replay_buffer"])
+print(stored)
+assert stored == N_ENVS, gone
+
+# %%
+# Fix it
+# ------
+
+fixed = prepare(steps=2)
+fixed["replay_buffer"].extend(fixed["batch"].clone())
+healthy = check(fixed["batch"])
+print(healthy)
+assert healthy["steps"] == 2, "the fix does not work"
+assert len(fixed["replay_buffer"]) == fixed["batch"].numel(), "the fix does not work"

@@ -1,0 +1,102 @@
+"""
+Only the first episode is long
+==============================
+
+The first episode of a custom environment has the length it should. All that follow it end
+after their first step, and the mean return collapses. Nothing is raised.
+
+:Subsystem: environments
+:Effect: silent
+:Cause: ``_reset`` leaves an attribute as the last episode left it, here the number of steps.
+:Fix: Set in ``_reset`` everything that ``_step`` changes.
+:Decided in: :source:`torchrl.envs.EnvBase.reset`
+:Behind it: :doc:`/reference/data_layout`
+:Threads: none found
+:Also called: episodes of length 1, reset does not reset, counter keeps counting, episode return
+   grows over episodes
+"""
+
+# %%
+# Break it
+# --------
+#
+# An episode of ten steps. The reset sets the position back, and forgets the clock.
+
+import torch
+from tensordict import TensorDict
+from torchrl.collectors import Collector
+from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase
+
+
+class Walk(EnvBase):
+    """Left or right, ten times."""
+
+    def __init__(self, resets_clock):
+        super().__init__()
+        self.resets_clock = resets_clock
+        self.position, self.clock = torch.zeros(1), 0
+        self.observation_spec = Composite(observation=Unbounded((1,)))
+        self.action_spec = Categorical(2)
+        self.reward_spec = Unbounded((1,))
+
+    def _data(self, done):
+        return {"observation": self.position.clone(), "done": torch.tensor([done])}
+
+    def _reset(self, tensordict=None, **options):
+        self.position = torch.zeros(1)
+        if self.resets_clock:
+            self.clock = 0
+        return TensorDict(self._data(done=False))
+
+    def _step(self, tensordict):
+        self.clock += 1
+        self.position = self.position + 2 * tensordict["action"] - 1
+        data = self._data(done=self.clock >= 10)
+        return TensorDict({**data, "reward": self.position.clone()})
+
+    def _set_seed(self, seed):
+        """Nothing in here is random."""
+
+
+def collect(resets_clock):
+    collector = Collector(
+        Walk(resets_clock), None, frames_per_batch=50, total_frames=-1
+    )
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    return {"batch": batch}
+
+
+broken = collect(resets_clock=False)
+
+# %%
+# Check it
+# --------
+#
+# The lengths of the episodes, in the order in which they were played.
+
+
+def check(batch):
+    ends = batch["next", "done"][:, 0].nonzero().flatten().tolist()
+    return {"lengths": [b - a for a, b in zip([-1, *ends], ends, strict=False)][:5]}
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+assert unhealthy["lengths"] == [10, 1, 1, 1, 1], "no longer reproduces"
+
+# %%
+# ``reset`` calls ``_reset`` of the environment and completes the result with what the specs
+# name. It cannot know an attribute.
+#
+# Fix it
+# ------
+#
+# Reset the clock as well. A counter that lives in the TensorDict, as that of
+# :class:`~torchrl.envs.transforms.StepCounter`, is reset by TorchRL.
+
+fixed = collect(resets_clock=True)
+healthy = check(fixed["batch"])
+print(healthy)
+assert healthy["lengths"] == [10] * 5, "the fix does not work"

@@ -1,0 +1,107 @@
+"""
+The PPO ratio of an LSTM is off in every minibatch
+==================================================
+
+PPO worked with a feed-forward policy. With an LSTM in its place the ratio is not one before the
+first update, in nearly every row; many actions are clipped and the KL divergence is large.
+
+:Subsystem: recurrent state
+:Effect: silent
+:Cause: The minibatches are drawn row by row, and the loss takes the rows of a minibatch for one
+   sequence.
+:Fix: Draw slices, with ``SliceSampler``.
+:Decided in: :source:`torchrl.modules.LSTMModule.forward`,
+   :source:`torchrl.data.SliceSampler`
+:Behind it: :ref:`recurrent-slices`
+:Threads: :thread:`3147`
+:Also called: shuffled minibatches, SamplerWithoutReplacement, RandomSampler, kl, clip fraction
+"""
+
+# %%
+# Break it
+# --------
+
+import torch
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.data import (
+    LazyTensorStorage,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import (
+    Compose,
+    ExplorationType,
+    GymEnv,
+    InitTracker,
+    TransformedEnv,
+    set_exploration_type,
+)
+from torchrl.modules import (
+    GRUModule,
+    OneHotCategorical,
+    ProbabilisticActor,
+    set_recurrent_mode,
+)
+
+torch.manual_seed(0)
+gru = GRUModule(4, 8, in_key="observation", out_key="features")
+head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["logits"])
+policy = ProbabilisticActor(
+    TensorDictSequential(gru, head),
+    in_keys=["logits"],
+    distribution_class=OneHotCategorical,
+    return_log_prob=True,
+)
+env = TransformedEnv(
+    GymEnv("CartPole-v1"), Compose(InitTracker(), gru.make_tensordict_primer())
+)
+env.set_seed(0)
+with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
+    for weight in policy.parameters():
+        weight.mul_(3)  # what is remembered shall matter
+    batch = env.rollout(120, policy, break_when_any_done=False)
+
+
+def fill(sampler):
+    storage = LazyTensorStorage(120)
+    buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=40)
+    buffer.extend(batch)
+    return {"replay_buffer": buffer, "policy": policy}
+
+
+broken = fill(SamplerWithoutReplacement())
+
+# %%
+# Check it
+# --------
+#
+# With the weights that collected, each action has the probability that was stored with it.
+
+
+def check(sample, policy):
+    with torch.no_grad(), set_recurrent_mode(True):
+        now = policy.get_dist(sample.clone()).log_prob(sample["action"])
+    off = ((now - sample["action_log_prob"]).exp() - 1).abs()
+    return {"rows": len(sample), "ratio not 1": int((off > 1e-4).sum())}
+
+
+unhealthy = check(broken["replay_buffer"].sample(), broken["policy"])
+print(unhealthy)
+assert unhealthy["ratio not 1"] > 20, "no longer reproduces: the ratios are one"
+
+# %%
+# The stored hidden state of a row is read where a sequence starts, at ``is_init``. All other rows
+# go on from the row above them, whichever it is.
+
+# %%
+# Fix it
+# ------
+#
+# Slices are marked by the sampler, so each starts from the state stored in its first row.
+
+sampler = SliceSampler(slice_len=8, end_key=("next", "done"))
+fixed = fill(sampler)
+healthy = check(fixed["replay_buffer"].sample(), fixed["policy"])
+print(healthy)
+assert healthy["ratio not 1"] == 0, "the fix does not work"

@@ -1,0 +1,104 @@
+"""
+PPO gets worse with smaller minibatches
+=======================================
+
+The training loop calls collector, buffer, loss and optimizer, and each loss is finite. Whole
+batches work. The smaller the minibatches, the worse the result, and the losses are never the same
+twice.
+
+:Subsystem: value estimation and losses
+:Effect: silent
+:Cause: No advantage is stored in the data, so the loss computes one for each minibatch that
+   it gets, as if its shuffled rows were one trajectory.
+:Fix: Call the advantage module on each batch of the collector before the batch is stored.
+:Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`
+:Behind it: :ref:`layout-time`
+:Threads: none found
+:Also called: PPO without GAE, forgot advantage_module, advantage computed inside the loss,
+   set_keys(advantage=...) on one side only
+"""
+
+# %%
+# Break it
+# --------
+#
+# One epoch of PPO: a batch is stored and drawn again in random pieces.
+
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
+from torchrl.data import (
+    LazyTensorStorage,
+    SamplerWithoutReplacement,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import GymEnv
+from torchrl.modules import OneHotCategorical, ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+
+
+def prepare(with_advantage):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    actor = ProbabilisticActor(
+        TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["logits"]),
+        in_keys=["logits"],
+        distribution_class=OneHotCategorical,
+        return_log_prob=True,
+    )
+    critic = ValueOperator(torch.nn.Linear(4, 1), in_keys=["observation"])
+    loss = ClipPPOLoss(actor, critic)
+    options = {"auto_register_policy_transforms": False}
+    collector = Collector(env, actor, frames_per_batch=256, total_frames=-1, **options)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    if with_advantage:
+        GAE(gamma=0.99, lmbda=0.95, value_network=critic)(batch)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(256),
+        sampler=SamplerWithoutReplacement(),
+        batch_size=32,
+    )
+    buffer.extend(batch)
+    return {"batch": buffer.sample(), "loss_module": loss}
+
+
+broken = prepare(with_advantage=False)
+
+# %%
+# Check it
+# --------
+#
+# A loss is a mean over rows. It may not depend on the order in which they come.
+
+
+def check(minibatch, loss):
+    backward = minibatch[torch.arange(len(minibatch)).flip(0)]
+    value, again = (loss(rows)["loss_critic"].item() for rows in (minibatch, backward))
+    return {"loss": round(value, 2), "rows in reverse order": round(again, 2)}
+
+
+unhealthy = check(broken["batch"], broken["loss_module"])
+print(unhealthy)
+assert unhealthy["loss"] != unhealthy["rows in reverse order"], (
+    "no longer reproduces: without an advantage, the loss does not depend on the order"
+)
+
+# %%
+# The loss finds no ``"advantage"`` in the minibatch and calls a value estimator of its own. It
+# says so nowhere. On a whole batch in the order of time that would be right.
+#
+# The same happens where the advantage has another name: after
+# ``advantage_module.set_keys(advantage="adv")`` the loss needs ``loss.set_keys(advantage="adv")``.
+#
+# Fix it
+# ------
+#
+# One call in the order of time, before the rows are shuffled.
+
+fixed = prepare(with_advantage=True)
+healthy = check(fixed["batch"], fixed["loss_module"])
+print(healthy)
+assert healthy["loss"] == healthy["rows in reverse order"], "the fix does not work"

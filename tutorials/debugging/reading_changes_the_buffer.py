@@ -1,0 +1,81 @@
+"""
+Stored rewards change although nothing is written
+=================================================
+
+Statistics over the buffer drift from one epoch to the next, and the same rows come back scaled,
+clipped or zeroed. Nothing was extended in between; the buffer was only read.
+
+:Subsystem: memory and storage
+:Effect: silent
+:Cause: ``buffer[:]`` and ``buffer[i]`` are views of the storage, so an in-place operation on what
+   they return edits the stored rows; only ``sample()`` copies.
+:Fix: Clone what you read by index before you change it: ``buffer[:].clone()``.
+:Decided in: :source:`torchrl.data.LazyTensorStorage.get`
+:Behind it: :doc:`/reference/collectors_replay`
+:Threads: none found
+:Also called: in-place, view, aliasing, normalize rewards twice, rewards vanish, buffer corrupted
+"""
+
+# %%
+# Break it
+# --------
+#
+# Rewards are standardized where they are looked at, to see their distribution.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv
+
+
+def look_at_rewards(copy):
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    torch.manual_seed(0)
+    collector = Collector(env, None, frames_per_batch=40, total_frames=-1)
+    replay_buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=8)
+    replay_buffer.extend(next(iter(collector)).clone())
+    collector.shutdown()
+    seen = replay_buffer[:].clone() if copy else replay_buffer[:]
+    seen["next", "reward"].sub_(seen["next", "reward"].mean())
+    return {"replay_buffer": replay_buffer, "batch": seen}
+
+
+broken = look_at_rewards(copy=False)
+
+# %%
+# Check it
+# --------
+#
+# What you read is a view if it lies in the same memory as the storage. The rewards of CartPole are
+# all one, so their stored mean says whether somebody was there.
+
+
+def check(replay_buffer, batch):
+    mine, stored = batch["next", "reward"], replay_buffer[:]["next", "reward"]
+    view = mine.untyped_storage().data_ptr() == stored.untyped_storage().data_ptr()
+    return {"is a view": view, "stored mean": stored.mean().item()}
+
+
+unhealthy = check(**broken)
+print(unhealthy)
+assert unhealthy == {"is a view": True, "stored mean": 0.0}, (
+    "no longer reproduces: reading by index gives a copy"
+)
+
+# %%
+# ``sample`` copies, so the same line on a sample does no harm. With a memory-mapped storage the
+# view is one of the file: the edit is on disk.
+
+sample = broken["replay_buffer"].sample()
+print({"a sample is a view": check(broken["replay_buffer"], sample)["is a view"]})
+assert not check(broken["replay_buffer"], sample)["is a view"], "a sample is a view now"
+
+# %%
+# Fix it
+# ------
+
+fixed = look_at_rewards(copy=True)
+healthy = check(**fixed)
+print(healthy)
+assert healthy == {"is a view": False, "stored mean": 1.0}, "the fix does not work"

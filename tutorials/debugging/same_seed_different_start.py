@@ -1,0 +1,91 @@
+"""
+Two runs with the same seed start differently
+=============================================
+
+Each run calls ``collector.set_seed(0)``, and still two runs are not the same. Their first
+observations differ. Nothing is raised.
+
+:Subsystem: collectors
+:Effect: silent
+:Cause: The collector resets its environment when it is built; ``set_seed`` afterwards restarts
+   the environment, but the first step still shows the policy the observation from before.
+:Fix: Seed the environment before the collector is built.
+:Decided in: :source:`torchrl.collectors.Collector._make_carrier`,
+   :source:`torchrl.collectors.Collector.set_seed`
+:Behind it: :doc:`/reference/collectors_internals`
+:Threads: none found
+:Also called: not reproducible, seed has no effect, different results each run, first transition
+   is impossible, set_seed
+"""
+
+# %%
+# Break it
+# --------
+#
+# The policy always pushes to the right: nothing but the environment is random.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv
+
+
+def push_right(tensordict):
+    return tensordict.set("action", torch.tensor([0, 1]))
+
+
+def start(seed_first):
+    env = GymEnv("CartPole-v1")
+    if seed_first:
+        env.set_seed(0)
+    collector = Collector(env, push_right, frames_per_batch=10, total_frames=-1)
+    if not seed_first:
+        collector.set_seed(0)
+    return collector
+
+
+broken = {"collector": start(seed_first=False)}
+
+
+# %%
+# Check it
+# --------
+#
+# Start twice, and count the rows in which the observations differ.
+
+
+def check(collector, twin):
+    one, other = collector.next()["observation"], twin.next()["observation"]
+    return {"steps": len(one), "differ": int((one != other).any(-1).sum())}
+
+
+unhealthy = check(start(seed_first=False), start(seed_first=False))
+print(unhealthy)
+assert unhealthy["differ"] > 0, (
+    "no longer reproduces: set_seed also replaces the observation that the collector holds"
+)
+
+# %%
+# Why
+# ---
+#
+# Only the first row differs, because this policy does not read it. It is a transition that the
+# environment never made: an observation from before the seed, followed by one from after it. A
+# policy that reads it may act differently, and then everything differs.
+#
+# Fix it
+# ------
+#
+# ``env.set_seed(0)`` fixes the reset that the constructor makes.
+
+fixed = {"collector": start(seed_first=True)}
+healthy = check(start(seed_first=True), start(seed_first=True))
+print(healthy)
+assert healthy["differ"] == 0, "the fix does not work: the runs differ"
+
+# %%
+# Where you have no environment to seed, reset the collector after you have seeded it.
+
+late = [start(seed_first=False), start(seed_first=False)]
+for collector in late:
+    collector.reset()
+assert check(*late)["differ"] == 0, "the fix does not work: the runs differ"

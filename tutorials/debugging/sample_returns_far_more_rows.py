@@ -1,0 +1,88 @@
+"""
+sample(32) returns far more than 32 transitions
+===============================================
+
+With several environments side by side, ``buffer.sample(32)`` returns hundreds of rows in two
+dimensions, ``len(buffer)`` is far below the number of frames collected, and the storage takes
+a multiple of the memory it should. Nothing is raised.
+
+:Subsystem: trajectories and slices
+:Effect: silent
+:Cause: The batch has the dimensions environment and time, and a storage counts one dimension
+   unless it is told, so an item is a whole stretch of time.
+:Fix: ``buffer.extend(batch.reshape(-1))``; or ``ndim=2`` in the storage.
+:Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
+:Behind it: :ref:`replay-transitions`
+:Threads: :thread:`1885`
+:Also called: sample bigger than batch_size, wrong sample shape,
+   buffer length too small, batch of batches, ndim, out of memory
+"""
+
+# %%
+# Break it
+# --------
+#
+# Four CartPoles. The batch has the shape ``(environments, time)``.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, ReplayBuffer
+from torchrl.envs import GymEnv, SerialEnv
+
+ASKED, MAX_ROWS = 32, 1000
+
+
+def fill(flatten):
+    torch.manual_seed(0)
+    env = SerialEnv(4, lambda: GymEnv("CartPole-v1"))
+    env.set_seed(0)
+    collector = Collector(env, None, frames_per_batch=100, total_frames=-1)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    buffer = ReplayBuffer(storage=LazyTensorStorage(MAX_ROWS), batch_size=ASKED)
+    buffer.extend(batch.reshape(-1) if flatten else batch)
+    return {"replay_buffer": buffer, "batch": batch}
+
+
+broken = fill(flatten=False)
+
+# %%
+# Check it
+# --------
+
+
+def check(buffer, batch):
+    counts = {"collected": batch.numel(), "len": len(buffer)}
+    return {**counts, "sampled": buffer.sample().numel()}
+
+
+unhealthy = check(broken["replay_buffer"], broken["batch"])
+print(unhealthy)
+gone = "no longer reproduces: the storage counts transitions"
+assert unhealthy["len"] < unhealthy["collected"], gone
+assert unhealthy["sampled"] > ASKED, gone
+
+# %%
+# Why
+# ---
+#
+# The storage multiplies its size by the dimensions of an item. Room for a thousand transitions
+# becomes room for a thousand stretches:
+
+allocated = broken["replay_buffer"].storage._storage.shape
+print(tuple(allocated))
+assert allocated.numel() > MAX_ROWS, gone
+
+# %%
+# Fix it
+# ------
+#
+# To train on single transitions, flatten before you store. To sample sequences, or to keep
+# trajectories in one piece, use ``LazyTensorStorage(..., ndim=2)`` and store the batch as it is.
+# To store stretches can be meant, for a network with memory: then count in stretches.
+
+fixed = fill(flatten=True)
+healthy = check(fixed["replay_buffer"], fixed["batch"])
+print(healthy)
+assert healthy["len"] == healthy["collected"], "the fix does not work"
+assert healthy["sampled"] == ASKED, "the fix does not work"

@@ -1,0 +1,110 @@
+"""
+Sampling raises as soon as the buffer has a transform
+=====================================================
+
+The buffer can be filled. ``sample`` raises, and the message speaks of metadata that the
+program never set.
+
+:Subsystem: replay buffers
+:Effect: loud
+:Cause: A ``TensorDictReplayBuffer`` writes an index for each row drawn. A transform that
+   changes the number of rows leaves no place for it.
+:Fix: Keep the number of rows in the transform, and reshape what ``sample`` returns.
+:Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
+:Behind it: :ref:`replay-transitions`
+:Threads: :thread:`2406`
+:Also called: Failed to set the metadata, reshape as a transform, CatFrames in a buffer,
+   make_rb_transform_and_sampler, shape mismatch in sample
+"""
+
+# %%
+# Break it
+# --------
+#
+# Slices of four rows. The transform folds them, so that each sample has a time dimension.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import (
+    LazyTensorStorage,
+    ReplayBuffer,
+    SliceSampler,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import GymEnv
+
+
+def fold(rows):
+    return rows.reshape(-1, 4)
+
+
+def fill(transform, kind=TensorDictReplayBuffer):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    replay_buffer = kind(
+        storage=LazyTensorStorage(200),
+        sampler=SliceSampler(slice_len=4),
+        transform=transform,
+        batch_size=32,
+    )
+    collector = Collector(env, None, frames_per_batch=200, total_frames=-1)
+    replay_buffer.extend(next(iter(collector)))
+    collector.shutdown()
+    return {"replay_buffer": replay_buffer}
+
+
+broken = fill(transform=fold)
+
+# %%
+# The message:
+
+try:
+    broken["replay_buffer"].sample()
+    broken["error"] = None
+except RuntimeError as error:
+    broken["error"] = error
+print(f"{type(broken['error']).__name__}: {broken['error']}")
+assert "Failed to set the metadata" in str(broken["error"]), (
+    "no longer reproduces: a transform of the buffer may now change the number of rows"
+)
+
+# %%
+# Check it
+# --------
+#
+# ``replay_buffer[:]`` goes through the transform too, and gets no index.
+
+
+def check(replay_buffer):
+    return {"stored": len(replay_buffer), "transformed": len(replay_buffer[:])}
+
+
+unhealthy = check(broken["replay_buffer"])
+print(unhealthy)
+assert unhealthy["transformed"] < unhealthy["stored"], (
+    "no longer reproduces: the transform does not change the number of rows"
+)
+
+# %%
+# A plain ``ReplayBuffer`` raises nothing, because it writes nothing to the sample: neither
+# ``index`` nor the ends of the slices. For the transform that
+# ``CatFrames.make_rb_transform_and_sampler`` returns it is the right buffer; for slices
+# it is not.
+
+sample = fill(transform=fold, kind=ReplayBuffer)["replay_buffer"].sample()
+ends = sample["next", "done"][:, -1].float().mean().item()
+print({"index": "index" in sample, "slices with an end": ends})
+assert "index" not in sample, "a ReplayBuffer writes the index as well"
+assert ends < 1, "a ReplayBuffer marks the ends as well"
+
+# %%
+# Fix it
+# ------
+
+fixed = fill(transform=None)
+sample = fixed["replay_buffer"].sample().reshape(-1, 4)
+healthy = check(fixed["replay_buffer"])
+print(healthy)
+assert sample.shape == (8, 4), "the fix does not work: the slices have another shape"
+assert healthy["transformed"] == healthy["stored"], "the fix does not work"

@@ -1,0 +1,83 @@
+"""
+Sequences of one buffer mix two runs
+====================================
+
+Two collectors fill one buffer: an old and a new policy, a demonstrator and a learner, a run and
+its restart. Sampled sequences have one trajectory id each, and yet jump from one episode into
+another. Nothing is raised.
+
+:Subsystem: trajectories and slices
+:Effect: silent
+:Cause: Each collector counts its trajectories from zero, so two of them use the same ids, and
+   the sampler takes equal ids side by side for one trajectory.
+:Fix: Add an offset to the ids of each further collector before you extend.
+:Decided in: :source:`torchrl.collectors.Collector._traj_pool`
+:Behind it: :ref:`replay-writers`
+:Threads: none found
+:Also called: traj_ids restart at 0, duplicate trajectory ids, resumed run, merged episodes
+"""
+
+# %%
+# Break it
+# --------
+#
+# Two collectors take turns, seven rows at a time.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.envs import GymEnv
+
+TRAJ_KEY = ("collector", "traj_ids")
+SLICE_LEN = 4
+
+
+def fill(offset):
+    torch.manual_seed(0)
+    sampler = SliceSampler(slice_len=SLICE_LEN, traj_key=TRAJ_KEY)
+    storage = LazyTensorStorage(200)
+    buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=800)
+    collectors = []
+    for seed in (0, 1):
+        env = GymEnv("CartPole-v1")
+        env.set_seed(seed)
+        options = {"frames_per_batch": 7, "total_frames": 42}
+        collectors.append(Collector(env, None, **options))
+    for batches in zip(*collectors, strict=True):
+        for number, batch in enumerate(batches):
+            batch[TRAJ_KEY] += number * offset
+            buffer.extend(batch)
+    return {"replay_buffer": buffer}
+
+
+broken = fill(offset=0)
+
+# %%
+# Check it
+# --------
+#
+# In a slice, the next observation of each row is the observation of the row below.
+
+
+def check(sample, slice_len):
+    slices = sample.reshape(-1, slice_len)
+    jumps = slices["next", "observation"][:, :-1] != slices["observation"][:, 1:]
+    return {"slices": len(slices), "with a jump": int(jumps.flatten(1).any(1).sum())}
+
+
+unhealthy = check(broken["replay_buffer"].sample(), SLICE_LEN)
+print(unhealthy)
+gone = "no longer reproduces: collectors do not share trajectory ids"
+assert unhealthy["with a jump"] > 0, gone
+
+# %%
+# Fix it
+# ------
+#
+# Ids that no other collector uses. The workers of one multi-process collector need no offset,
+# they draw their ids from one counter.
+
+fixed = fill(offset=1_000_000)
+healthy = check(fixed["replay_buffer"].sample(), SLICE_LEN)
+print(healthy)
+assert healthy["with a jump"] == 0, "the fix does not work"

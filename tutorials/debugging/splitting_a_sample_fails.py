@@ -1,0 +1,95 @@
+"""
+Splitting a sample into its sequences fails
+===========================================
+
+``split_trajectories`` works on what a collector yields. On a sample of slices it raises about
+sizes that do not sum up, or it returns sequences that are longer than a slice.
+
+:Subsystem: trajectories and slices
+:Effect: loud
+:Cause: It cuts where the trajectory id changes, but two slices of a sample can come from the
+   same trajectory: side by side they are merged, further apart they are counted twice.
+:Fix: ``sample.reshape(-1, slice_len)``; or, for slices of different length, leave the ids out
+   and pass ``done_key="truncated"``.
+:Decided in: :source:`torchrl.collectors.utils.split_trajectories`
+:Behind it: :ref:`replay-strict`
+:Threads: :thread:`2588`
+:Also called: split_with_sizes expects split_sizes to sum exactly, duplicate trajectory ids
+"""
+
+# %%
+# Break it
+# --------
+#
+# Eight slices of four rows. With one episode in the buffer all of them become one sequence,
+# and nothing is raised.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.collectors.utils import split_trajectories
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.envs import GymEnv
+
+SLICE_LEN = 4
+
+
+def split_sample(frames, by_ids):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    collector = Collector(env, None, frames_per_batch=frames, total_frames=-1)
+    sampler = SliceSampler(slice_len=SLICE_LEN)
+    storage = LazyTensorStorage(frames)
+    buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=32)
+    buffer.extend(next(iter(collector)))
+    collector.shutdown()
+    sample = buffer.sample()
+    if by_ids:
+        sequences = split_trajectories(sample)
+    else:
+        without_ids = sample.exclude(("collector", "traj_ids"))
+        sequences = split_trajectories(without_ids, done_key="truncated")
+    return {"batch": sequences, "replay_buffer": buffer}
+
+
+broken = split_sample(frames=8, by_ids=True)
+
+# %%
+# With several episodes it raises:
+
+try:
+    split_sample(frames=100, by_ids=True)
+except RuntimeError as error:
+    broken["error"] = error
+    print(f"{type(error).__name__}: {error}")
+gone = "no longer reproduces: split_trajectories tells slices of one trajectory apart"
+assert "split_with_sizes" in str(broken.get("error")), gone
+
+# %%
+# Check it
+# --------
+#
+# No sequence is longer than a slice.
+
+
+def check(sequences, slice_len):
+    steps = sequences["collector", "mask"].sum(-1)
+    return {"sequences": len(sequences), "too long": int((steps > slice_len).sum())}
+
+
+unhealthy = check(broken["batch"], SLICE_LEN)
+print(unhealthy)
+assert unhealthy["too long"] == 1, gone
+
+# %%
+# Fix it
+# ------
+#
+# Slices of one length need no function: ``sample.reshape(-1, SLICE_LEN)``. Slices of different
+# length are cut where the sampler has marked their ends, which it does in the samples of a
+# ``TensorDictReplayBuffer``.
+
+fixed = split_sample(frames=100, by_ids=False)
+healthy = check(fixed["batch"], SLICE_LEN)
+print(healthy)
+assert healthy == {"sequences": 8, "too long": 0}, "the fix does not work"

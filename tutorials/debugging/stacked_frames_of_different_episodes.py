@@ -1,0 +1,97 @@
+"""
+Stacked frames come from different episodes
+===========================================
+
+Frames are stacked when they are sampled, to save memory. The stacks have the right shape,
+and what they show never happened in this order.
+
+:Subsystem: replay buffers
+:Effect: silent
+:Cause: ``CatFrames`` in a buffer stacks rows that are neighbors in the sample. A random
+   sampler draws neighbors from anywhere.
+:Fix: ``transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)``, which
+   draws the frames that belong together.
+:Decided in: :source:`torchrl.envs.transforms.CatFrames.unfolding`,
+   :source:`torchrl.envs.transforms.CatFrames.make_rb_transform_and_sampler`
+:Behind it: :doc:`/reference/data_layout`
+:Threads: :thread:`2406`
+:Also called: CatFrames in replay buffer, frame stacking, dimension should be marked as
+   'time', wrong frame stack
+"""
+
+# %%
+# Break it
+# --------
+#
+# The number of the step takes the place of an image here, so that a stack can be read:
+# ``[4, 5, 6, 7]`` is right.
+
+import warnings
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, ReplayBuffer
+from torchrl.envs import CatFrames, GymEnv, StepCounter, TransformedEnv
+
+
+def fill(sampler, transform):
+    torch.manual_seed(0)
+    env = TransformedEnv(GymEnv("CartPole-v1"), StepCounter())
+    env.set_seed(0)
+    storage = LazyTensorStorage(200)
+    options = {"sampler": sampler, "transform": transform, "batch_size": 32}
+    replay_buffer = ReplayBuffer(storage=storage, **options)
+    collector = Collector(env, None, frames_per_batch=200, total_frames=-1)
+    replay_buffer.extend(next(iter(collector)))
+    collector.shutdown()
+    return {"replay_buffer": replay_buffer}
+
+
+keys = {"in_keys": ["step_count"], "out_keys": ["stack"]}
+catframes = CatFrames(N=4, dim=-1, reset_key="_reset", **keys)
+broken = fill(sampler=None, transform=catframes)
+
+# %%
+# Check it
+# --------
+#
+# From one frame of a stack to the next, one step passes; none does where the first frame
+# of an episode is repeated to fill the stack.
+
+
+def check(replay_buffer):
+    passed = replay_buffer.sample()["stack"].diff(dim=-1)
+    wrong = ~((passed == 1) | (passed == 0)).all(-1)
+    return {"stacks": len(wrong), "wrong": wrong.sum().item()}
+
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    unhealthy = check(broken["replay_buffer"])
+print(unhealthy)
+assert unhealthy["wrong"] > 16, (
+    "no longer reproduces: a stack in a buffer now holds steps that follow each other"
+)
+
+# %%
+# A warning says which order is assumed. It comes with the fix as well:
+
+print(f"{caught[-1].category.__name__}: {caught[-1].message}")
+assert "marked as 'time'" in str(caught[-1].message), "no longer reproduces: no warning"
+
+# %%
+# Fix it
+# ------
+#
+# The sampler draws slices as long as a stack, and the transform keeps the last row of
+# each. Called on a transform that has never been in an environment, the method needs the
+# ``reset_key`` that is given above.
+
+assert not hasattr(CatFrames(N=4, dim=-1, **keys), "reset_key"), "it is given by itself"
+transform, sampler = catframes.make_rb_transform_and_sampler(batch_size=32)
+fixed = fill(sampler=sampler, transform=transform)
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message="The last dimension of the tensordict")
+    healthy = check(fixed["replay_buffer"])
+print(healthy)
+assert healthy == {"stacks": 32, "wrong": 0}, "the fix does not work: stacks are wrong"

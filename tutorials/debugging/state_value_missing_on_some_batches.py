@@ -1,0 +1,103 @@
+"""
+KeyError: state_value, on some batches only
+===========================================
+
+PPO with value clipping trains for a while. Then the loss says that the batch holds no
+``state_value``, although GAE has been called on it as on all the others.
+
+:Subsystem: value estimation and losses
+:Effect: loud
+:Cause: The batch has NaN in its next observations; GAE replaces them in a copy, and writes the
+   values to the copy, which is lost.
+:Fix: Call the critic on the batch after GAE, where ``state_value`` is missing.
+:Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`,
+   :source:`torchrl.objectives.PPOLoss.loss_critic`
+:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Threads: :thread:`3744`
+:Also called: clip_value is set to, key state_value was not found, compact_obs, NaN next
+   observation, NextStateReconstructor, native_autoreset
+"""
+
+# %%
+# Break it
+# --------
+#
+# A batch without next observations, which are then rebuilt from the rows that follow. The last
+# row of each trajectory has none that follows, and gets NaN.
+
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv, StepCounter, TransformedEnv
+from torchrl.envs.transforms import NextStateReconstructor
+from torchrl.modules import OneHotCategorical, ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+
+torch.manual_seed(0)
+logits = TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["logits"])
+actor = ProbabilisticActor(
+    logits,
+    in_keys=["logits"],
+    distribution_class=OneHotCategorical,
+    return_log_prob=True,
+)
+critic = ValueOperator(torch.nn.Linear(4, 1), in_keys=["observation"])
+advantage_module = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+loss = ClipPPOLoss(actor, critic, clip_value=0.2)
+
+
+def collect(with_values):
+    env = TransformedEnv(GymEnv("CartPole-v1"), StepCounter())
+    env.set_seed(0)
+    options = {"auto_register_policy_transforms": False, "compact_obs": True}
+    collector = Collector(env, actor, frames_per_batch=64, total_frames=-1, **options)
+    rebuild = NextStateReconstructor(step_count_key="step_count")
+    batch = rebuild(next(iter(collector)).clone())
+    collector.shutdown()
+    advantage_module(batch)
+    if with_values:
+        with torch.no_grad():
+            critic(batch)
+    return {"batch": batch, "value_estimator": advantage_module, "loss_module": loss}
+
+
+broken = collect(with_values=False)
+try:
+    loss(broken["batch"])
+except KeyError as error:
+    broken["error"] = error
+    print(f"{type(error).__name__}: {error}")
+
+# %%
+# Check it
+# --------
+#
+# Two questions to the batch that the loss refuses. A batch without NaN keeps its ``state_value``,
+# so the error comes with the first batch in which a trajectory ends.
+
+
+def check(batch):
+    unknown = batch["next", "observation"].isnan().any(-1)
+    return {"rows with NaN": int(unknown.sum()), "state_value": "state_value" in batch}
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+assert not unhealthy["state_value"], "no longer reproduces: GAE keeps the values"
+assert unhealthy["rows with NaN"] > 0, "no trajectory ends in the batch"
+assert "clip_value is set to" in str(broken.get("error")), "no longer reproduces"
+
+# %%
+# Fix it
+# ------
+#
+# The advantages are in the batch, the values that belong to them are not. Write them yourself,
+# before the first step of the optimizer changes the critic. In front of GAE they would be in its
+# way: it refuses a batch with ``state_value`` at the root and none under ``next``.
+
+fixed = collect(with_values=True)
+healthy = check(fixed["batch"])
+print(healthy)
+assert healthy["state_value"], "the fix does not work"
+assert loss(fixed["batch"])["loss_critic"].isfinite(), "the fix does not work"

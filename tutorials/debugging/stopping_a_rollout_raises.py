@@ -1,0 +1,90 @@
+"""
+Stopping a rollout early raises an AttributeError
+=================================================
+
+An ``interruptor`` cuts the rollouts of a collector that fills a replay buffer. At the first cut
+the collector fails with the name of an attribute that nobody has heard of.
+
+:Subsystem: collectors
+:Effect: loud
+:Cause: The loop of an interrupted rollout reaches for the output buffer, and with a replay buffer
+   the collector has none.
+:Fix: Leave the argument ``replay_buffer`` out, and extend the buffer with the rows before the cut.
+:Decided in: :source:`torchrl.collectors.Collector.rollout`
+:Behind it: :doc:`/reference/collectors_internals`
+:Threads: none found
+:Also called: _final_rollout, interruptor, preemption, use_buffers=False, stop
+   collection
+"""
+
+# %%
+# Break it
+# --------
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv
+
+
+class StopAfter:
+    """Asks to stop as soon as so many steps have been taken."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def collection_stopped(self):
+        self.steps -= 1
+        return self.steps <= 0
+
+
+def collect(by_collector):
+    torch.manual_seed(0)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100))
+    collector = Collector(
+        GymEnv("CartPole-v1"),
+        policy=None,
+        frames_per_batch=8,
+        total_frames=-1,
+        replay_buffer=buffer if by_collector else None,
+        interruptor=StopAfter(3),
+    )
+    result = {"collector": collector, "replay_buffer": buffer}
+    try:
+        batch = collector.next()
+    except AttributeError as error:
+        return {**result, "error": error}
+    if not by_collector:
+        buffer.extend(batch[batch["collector", "traj_ids"] >= 0])
+    return result
+
+
+broken = collect(by_collector=True)
+error = broken.get("error", "nothing was raised")
+print(f"{type(error).__name__}: {error}")
+assert "_final_rollout" in str(error), f"no longer reproduces: {error}"
+
+# %%
+# Check it
+# --------
+
+
+def check(replay_buffer):
+    return {"frames": len(replay_buffer)}
+
+
+unhealthy = check(broken["replay_buffer"])
+print(unhealthy)
+assert unhealthy["frames"] == 0, "no longer reproduces: the frames were written"
+
+# %%
+# Fix it
+# ------
+#
+# A batch that was cut keeps its length. The rows behind the cut have a negative trajectory id.
+
+fixed = collect(by_collector=False)
+healthy = check(fixed["replay_buffer"])
+print(healthy)
+assert healthy["frames"] == 3, "the fix does not work: not the frames before the cut"
+assert "error" not in fixed, f"the fix does not work: {fixed['error']}"

@@ -1,0 +1,93 @@
+"""
+RuntimeError: stored action_log_prob requires grad
+==================================================
+
+The policy loss refuses the data. The same loss accepted data from a collector, and memory
+grows with the length of a rollout.
+
+:Subsystem: value estimation and losses
+:Effect: loud
+:Cause: The policy acted with gradients on, so each stored log-probability drags the graph of
+   the old policy along; a collector turns gradients off, ``env.rollout`` does not.
+:Fix: Call ``env.rollout`` and your own loops under ``torch.no_grad()``.
+:Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`,
+   :source:`torchrl.envs.EnvBase.rollout`
+:Behind it: this page
+:Threads: :thread:`2458`
+:Also called: tensordict stored sample_log_prob requires grad, action requires grad, rollout without
+   no_grad, graph kept alive
+"""
+
+# %%
+# Break it
+# --------
+#
+# A short loop without a collector: roll out, compute advantages, ask for the loss.
+
+import contextlib
+
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.envs import GymEnv
+from torchrl.modules import OneHotCategorical, ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+
+torch.manual_seed(0)
+linear = TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["logits"])
+options = {"distribution_class": OneHotCategorical, "return_log_prob": True}
+actor = ProbabilisticActor(linear, in_keys=["logits"], **options)
+critic = ValueOperator(torch.nn.Linear(4, 1), in_keys=["observation"])
+advantage_module = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+loss = ClipPPOLoss(actor, critic)
+
+
+def roll_out(context):
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    with context:
+        batch = env.rollout(40, actor)
+    env.close()
+    return {"batch": advantage_module(batch), "loss_module": loss}
+
+
+broken = roll_out(contextlib.nullcontext())
+try:
+    loss(broken["batch"])
+except RuntimeError as error:
+    broken["error"] = error
+    print(f"{type(error).__name__}: {error}")
+
+# %%
+# Check it
+# --------
+#
+# Data holds numbers. None of them should know where it came from.
+
+
+def check(batch):
+    values = list(batch.values(include_nested=True, leaves_only=True))
+    return {
+        "entries": len(values),
+        "require grad": sum(x.requires_grad for x in values),
+    }
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+assert unhealthy["require grad"] > 0, (
+    "no longer reproduces: a rollout keeps no gradients"
+)
+assert "requires grad" in str(broken.get("error")), "no longer reproduces"
+
+# %%
+# Fix it
+# ------
+#
+# ``detach()`` on the batch silences the loss too, but the graph has been built by then.
+
+fixed = roll_out(torch.no_grad())
+healthy = check(fixed["batch"])
+print(healthy)
+assert healthy["require grad"] == 0, "the fix does not work"
+assert loss(fixed["batch"])["loss_objective"].isfinite(), "the fix does not work"

@@ -1,0 +1,98 @@
+"""
+With a second LSTM the policy acts on the wrong memory
+======================================================
+
+Actor and critic have an LSTM each and act together. Collection runs, and what the actor returns is
+not what its LSTM makes of the episode.
+
+:Subsystem: recurrent state
+:Effect: silent
+:Cause: With ``in_key=`` and ``out_key=`` every LSTM has the same names for its hidden state, so
+   the second overwrites the state of the first.
+:Fix: Give each module names of its own, with ``in_keys=`` and ``out_keys=``.
+:Decided in: :source:`torchrl.modules.LSTMModule.__init__`
+:Behind it: :ref:`recurrent-wiring`
+:Threads: none found
+:Also called: actor and critic LSTM, recurrent_state_h, key collision, two recurrent modules
+"""
+
+# %%
+# Break it
+# --------
+
+import torch
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
+from torchrl.modules import LSTMModule, get_primers_from_module
+
+
+def push(features):
+    return torch.nn.functional.one_hot((features.sum(-1) > 0).long(), 2)
+
+
+def shared_names(out_key):
+    return LSTMModule(4, 8, in_key="observation", out_key=out_key)
+
+
+def own_names(out_key):
+    state = [f"{out_key}_h", f"{out_key}_c"]
+    in_keys = ["observation", *state]
+    out_keys = [out_key, *(("next", key) for key in state)]
+    return LSTMModule(4, 8, in_keys=in_keys, out_keys=out_keys)
+
+
+def act(make_lstm):
+    torch.manual_seed(0)
+    policy = TensorDictSequential(
+        make_lstm("features"),
+        TensorDictModule(push, ["features"], ["action"]),
+        make_lstm("value_features"),
+        TensorDictModule(torch.nn.Linear(8, 1), ["value_features"], ["state_value"]),
+    )
+    transforms = Compose(InitTracker(), get_primers_from_module(policy))
+    env = TransformedEnv(GymEnv("CartPole-v1"), transforms)
+    env.set_seed(0)
+    with torch.no_grad():
+        return {"batch": env.rollout(40, policy), "policy": policy}
+
+
+broken = act(shared_names)
+
+# %%
+# Check it
+# --------
+#
+# One episode, for the LSTM alone and as it was collected.
+
+
+def check(episode, lstm):
+    alone = lstm.lstm(episode["observation"].unsqueeze(0))[0][0]
+    other = ~torch.isclose(alone, episode[lstm.out_keys[0]], atol=1e-5).all(-1)
+    return {"steps": len(episode), "steps with another memory": int(other.sum())}
+
+
+unhealthy = check(broken["batch"], broken["policy"][0])
+print(unhealthy)
+assert unhealthy["steps with another memory"] == unhealthy["steps"] - 1, (
+    "no longer reproduces: the first LSTM keeps its state"
+)
+
+# %%
+# Wrong are all steps but the first, where both states are zero. The critic comes last, reads its
+# own state and is right. A loss runs each LSTM over the whole sequence, which is right too, so it
+# disagrees with what was collected.
+
+critic = check(broken["batch"], broken["policy"][2])
+print(critic)
+assert critic["steps with another memory"] == 0, "the critic is wrong too"
+
+# %%
+# Fix it
+# ------
+#
+# An LSTM *shared* by actor and critic is another thing: it is one module, and has one state.
+
+fixed = act(own_names)
+healthy = check(fixed["batch"], fixed["policy"][0])
+print(healthy)
+assert healthy["steps with another memory"] == 0, "the fix does not work"

@@ -1,0 +1,89 @@
+"""
+update_policy_weights_(policy) raises AttributeError
+====================================================
+
+The docstring of ``update_policy_weights_`` accepts the policy. The collector of one process
+raises ``AttributeError`` about an attribute ``data`` of one of the modules in the policy.
+
+:Subsystem: multi-process and weight sync
+:Effect: loud
+:Cause: Without a weight-sync scheme the collector takes what it is given for a TensorDict of
+   weights, and reads its ``data``; a module has none.
+:Fix: Pass ``TensorDict.from_module(policy)``, or nothing where the collector was given the
+   policy itself.
+:Decided in: :source:`torchrl.collectors.Collector._maybe_fallback_update`
+:Behind it: :doc:`/reference/collectors_basics`
+:Threads: none found
+:Also called: object has no attribute 'data', weight update fails, policy_factory
+"""
+
+# %%
+# Break it
+# --------
+#
+# The collector makes its policy with a factory, and learning goes on with another one.
+
+import torch
+from tensordict import TensorDict
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv
+from torchrl.modules import MLP, QValueActor
+
+
+def make_policy():
+    network = MLP(in_features=4, out_features=2, num_cells=[8])
+    spec = GymEnv("CartPole-v1").action_spec
+    return QValueActor(network, in_keys=["observation"], spec=spec)
+
+
+def update(prepare):
+    policy, found = make_policy(), {}
+    collector = Collector(
+        GymEnv("CartPole-v1"),
+        policy_factory=make_policy,
+        frames_per_batch=10,
+        total_frames=-1,
+        auto_register_policy_transforms=False,
+    )
+    try:
+        collector.update_policy_weights_(prepare(policy))
+    except Exception as error:
+        found["error"] = error
+    collector.shutdown()
+    return {"collector": collector, "policy": policy, **found}
+
+
+broken = update(lambda policy: policy)
+error = broken.get("error")
+assert error, "no longer reproduces: nothing is raised"
+print(f"{type(error).__name__}: {error}")
+assert "has no attribute 'data'" in str(error), "no longer reproduces: another error"
+
+# %%
+# Check it
+# --------
+#
+# Whether the collector has the weights.
+
+
+def check(collector, policy):
+    pairs = zip(collector.policy.parameters(), policy.parameters(), strict=True)
+    return {"equal weights": all(torch.equal(theirs, ours) for theirs, ours in pairs)}
+
+
+unhealthy = check(broken["collector"], broken["policy"])
+print(unhealthy)
+assert not unhealthy["equal weights"], "no longer reproduces: a module is accepted"
+
+# %%
+# Fix it
+# ------
+#
+# The weights as a TensorDict. A collector that was given ``policy=`` and copied it to another
+# device keeps a reference to the original: there, the call without an argument is enough.
+
+fixed = update(TensorDict.from_module)
+assert "error" not in fixed, "the fix does not work"
+healthy = check(fixed["collector"], fixed["policy"])
+print(healthy)
+assert healthy["equal weights"], "the fix does not work"

@@ -1,0 +1,103 @@
+"""
+Part of the sampled values is zero for no reason
+================================================
+
+A key of the samples is right in some rows and zero in others, where no zero was ever
+written. Nothing is raised.
+
+:Subsystem: replay buffers
+:Effect: silent
+:Cause: Not all stored batches had that key. A ``LazyTensorStorage`` takes a key that it
+   learns of later, and gives the rows before zeros; a row that comes without it keeps
+   whatever memory held.
+:Fix: Write the same keys to every batch, ``nan`` where a value is not known.
+:Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`,
+   :source:`tensordict._td._SubTensorDict._set_str`
+:Behind it: :term:`storage`
+:Threads: none found
+:Also called: storage schema, key missing, key dropped, uninitialized memory, different
+   keys between batches, init_random_frames, warm-up
+"""
+
+# %%
+# Break it
+# --------
+#
+# The first batch comes from random actions. From the second on, the program stores how
+# likely each action was.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import (
+    LazyMemmapStorage,
+    LazyStackStorage,
+    LazyTensorStorage,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import GymEnv
+
+
+def store(write_always):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    replay_buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(200))
+    collector = Collector(env, None, frames_per_batch=50, total_frames=-1)
+    batches = []
+    for number, batch in zip(range(2), collector, strict=False):
+        if number == 1:
+            batch["probability"] = torch.full((50,), 0.5)
+        elif write_always:
+            batch["probability"] = torch.full((50,), torch.nan)
+        replay_buffer.extend(batch)
+        batches.append(batch.clone())
+    collector.shutdown()
+    return {"replay_buffer": replay_buffer, "batch": batches}
+
+
+broken = store(write_always=False)
+
+# %%
+# Check it
+# --------
+#
+# Zero is no probability that the program writes.
+
+
+def check(replay_buffer, key="probability"):
+    stored = replay_buffer[:][key]
+    return {"rows": len(stored), "zero": (stored == 0).sum().item()}
+
+
+unhealthy = check(broken["replay_buffer"])
+print(unhealthy)
+assert unhealthy["zero"] == 50, (
+    "no longer reproduces: a new key is no longer filled with zeros in older rows"
+)
+
+# %%
+# Other storages do other things. A ``LazyMemmapStorage`` has no place for the new key and
+# drops it; a ``LazyStackStorage`` shows a key only where all rows of a sample have it.
+
+for storage in LazyMemmapStorage, LazyStackStorage:
+    replay_buffer = TensorDictReplayBuffer(storage=storage(200))
+    for batch in broken["batch"]:
+        replay_buffer.extend(batch)
+    has = {"all rows": slice(None), "new rows": slice(50, 100)}
+    has = {rows: "probability" in replay_buffer[i] for rows, i in has.items()}
+    print(storage.__name__, has)
+    assert has == {"all rows": False, "new rows": storage is LazyStackStorage}, (
+        f"a {storage.__name__} keeps a new key in another way"
+    )
+
+# %%
+# Fix it
+# ------
+#
+# With ``nan`` the storage has the key from the start, and a loss that reads such a row says
+# so.
+
+fixed = store(write_always=True)
+healthy = check(fixed["replay_buffer"])
+print(healthy)
+assert healthy["zero"] == 0, "the fix does not work: rows still hold a made-up zero"

@@ -1,0 +1,88 @@
+"""
+All workers take the same random actions
+========================================
+
+A collector with several workers explores no more than one with a single worker: in each step
+all of them draw the same action. Their observations differ, so it goes unnoticed.
+
+:Subsystem: multi-process and weight sync
+:Effect: silent
+:Cause: A worker that is started by ``fork``, or by a "forkserver" that has preloaded PyTorch,
+   inherits its random generator, and all of them go on from the same state.
+:Fix: Call ``collector.set_seed(seed)`` before the first batch, or keep TorchRL's start method.
+:Decided in: :source:`torchrl.collectors._runner._main_async_collector_impl`,
+   :source:`torchrl.collectors.MultiCollector.set_seed`
+:Behind it: :doc:`/reference/collectors_replay`
+:Threads: none found
+:Also called: identical exploration, same random numbers, fork, duplicate actions, workers
+   correlated, forkserver
+"""
+
+# %%
+# Break it
+# --------
+#
+# ``import torchrl`` makes "spawn" the start method. A script, or a library, that sets "fork"
+# again gets quick starts and one stream of random numbers.
+
+import multiprocessing
+import warnings
+
+import torch
+from torchrl.collectors import MultiSyncCollector
+from torchrl.envs import GymEnv
+
+
+def make_env():
+    return GymEnv("CartPole-v1")
+
+
+def collect(seed):
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("fork", force=True)
+    with warnings.catch_warnings():  # Python 3.12 and later warn of "fork" by itself
+        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+        collector = MultiSyncCollector(
+            [make_env] * 2, None, frames_per_batch=200, total_frames=-1
+        )
+    try:
+        if seed is not None:
+            collector.set_seed(seed)
+        batch = next(iter(collector)).clone()
+    finally:
+        collector.shutdown()
+        multiprocessing.set_start_method(before, force=True)
+    return {"collector": collector, "batch": batch}
+
+
+broken = collect(seed=None)
+
+# %%
+# Check it
+# --------
+#
+# Two streams of fair choices agree in some steps and differ in others.
+
+
+def check(batch):
+    first, second = batch["action"].argmax(-1)
+    return {"steps": len(first), "always alike": torch.equal(first, second)}
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+assert unhealthy["always alike"], (
+    "no longer reproduces: the workers draw for themselves"
+)
+assert broken["batch"]["action"].argmax(-1).unique().numel() == 2
+
+# %%
+# Fix it
+# ------
+#
+# The seed is passed on from worker to worker, each of which gets another one.
+
+fixed = collect(seed=0)
+healthy = check(fixed["batch"])
+print(healthy)
+assert not healthy["always alike"], "the fix does not work"
