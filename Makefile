@@ -4,12 +4,16 @@ PYTHON ?= python3
 # Build of torch to install: empty for the default one, or `cpu` for the small one.
 TORCH_BACKEND ?=
 DEVICE ?= cpu
+SUITE ?=
 PORT ?= 8000
 PATTERN ?=
 ARGS ?=
 
 BIN := .venv/bin
 RUN := $(BIN)/python
+
+COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \
+	--no-annotate --custom-compile-command "make lock" --quiet
 
 .DEFAULT_GOAL := help
 # `make -j test` too builds the site before it tests it.
@@ -48,8 +52,9 @@ unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
 site-tests: venv  ## links, weight and browser checks of build/html
 	$(RUN) -m pytest -m "site or browser" $(ARGS)
 
-bench: venv  ## take the benchmark records; DEVICE=cuda for a GPU
-	$(RUN) -m benchmarks --device $(DEVICE) $(ARGS)
+bench: venv  ## take the benchmark records; SUITE=name for one, DEVICE=cuda for a GPU
+	@$(PYTHON) tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt --torch-backend "$(TORCH_BACKEND)"
+	.venv-bench/bin/python -m benchmarks --device $(DEVICE) $(addprefix --suite ,$(SUITE)) $(ARGS)
 
 serve: venv  ## serve build/html compressed on http://localhost:PORT
 	@$(RUN) tools/serve.py --port $(PORT)
@@ -60,9 +65,9 @@ linkcheck: venv  ## check the links to other hosts
 notebook-test: venv  ## execute the downloadable notebooks
 	$(RUN) -m pytest -m notebook $(ARGS)
 
-lock: venv  ## compile requirements-docs.txt from pyproject.toml; ARGS=--upgrade for newer versions
-	$(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \
-		--no-annotate --custom-compile-command "make lock" --quiet --output-file requirements-docs.txt $(ARGS)
+lock: venv  ## compile both lock files from pyproject.toml; ARGS=--upgrade for newer versions
+	$(COMPILE) --output-file requirements-docs.txt $(ARGS)
+	$(COMPILE) --group peers --constraint requirements-docs.txt --output-file requirements-bench.txt $(ARGS)
 
 clean:  ## remove everything that was built, but not .venv
 	rm -rf build docs/tutorials docs/sg_execution_times.rst .pytest_cache .ruff_cache

@@ -2,18 +2,29 @@
 
 import argparse
 import importlib.metadata
-import json
+import re
 import subprocess
 import sys
-import tempfile
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import record
+import pytest
+
+from benchmarks import comparison, record
+from benchmarks.journal import Journal
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = record.Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PACKAGES = ("gymnasium", "numpy", "tensordict", "torch", "torchrl", "triton")
+# What TorchRL is measured beside; a record names those that its suite imports.
+PEERS = {
+    "ale_py": "ale-py",
+    "jax": "jax",
+    "mujoco": "mujoco",
+    "ray": "ray",
+    "stable_baselines3": "stable-baselines3",
+}
 
 
 def main():
@@ -21,16 +32,38 @@ def main():
     parser.add_argument("--device", choices=record.DEVICES, default="cpu")
     parser.add_argument("--suite", action="append", choices=LIBRARY.suites(), help="default: all")
     parser.add_argument("--commit", help="for a copy of the tree without git: what it is a copy of")
+    parser.add_argument("--again", action="store_true", help="a second record, to compare with")
+    parser.add_argument("--fresh", action="store_true", help="forget what an interrupted run kept")
     parser.add_argument("--check", action="store_true", help="list outdated records, run nothing")
+    parser.add_argument("--compare", nargs=2, metavar="RECORD", help="two files; run nothing")
     options = parser.parse_args()
     if options.check:
         return list_outdated()
+    if options.compare:
+        return compare(*options.compare)
     suites = options.suite or LIBRARY.suites()
     commit, dirty = state_of_tree(options.commit)
-    failed = [suite for suite in suites if not take(suite, options.device, commit, dirty)]
+    failed = []
+    for number, suite in enumerate(suites, start=1):
+        path = (LIBRARY.again if options.again else LIBRARY.path)(suite, options.device)
+        print(f"[{number}/{len(suites)}] ", end="")
+        if not take(suite, options.device, commit, dirty, path=path, fresh=options.fresh):
+            failed.append(suite)
     if failed:
         print(f"no record written for {', '.join(failed)}: see the failures above", file=sys.stderr)
     return 1 if failed else 0
+
+
+def compare(before, after):
+    """Print every ratio and time of two records; the exit status is 2 if they do not compare."""
+    try:
+        rows = comparison.compare(record.load(before), record.load(after))
+    except (record.RecordError, comparison.IncomparableError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    for row in rows:
+        print(row)
+    return 0
 
 
 def list_outdated():
@@ -63,46 +96,85 @@ def git(*arguments):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def take(suite, device, commit, dirty):
-    """Run *suite* in a fresh process; write its record only if everything in it passed."""
-    print(f"{suite}@{device}: running", flush=True)
-    suite_hash = LIBRARY.hash(suite)  # of the code as it is run, not as it is edited meanwhile
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder, "output.json")
-        command = [sys.executable, "-m", "pytest", f"benchmarks/bench_{suite}.py"]
-        command += ["-o", "python_files=bench_*.py", "-o", "python_functions=bench_*"]
-        command += ["-p", "no:cacheprovider", "--device", device, f"--benchmark-json={output}"]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode:
-            return False
-        run = json.loads(output.read_text("utf-8"))
-    path = LIBRARY.path(suite, device)
-    record.save(assemble(suite, device, suite_hash, commit, dirty, run), path)
-    print(f"{suite}@{device}: wrote {path.relative_to(ROOT)}")
+def take(suite, device, commit, dirty, *, path=None, fresh=False):
+    """Run *suite* in a fresh process; write its record only if everything in it passed.
+
+    Return False after a failure. A suite that can measure nothing here is no failure: the reasons
+    are printed and the old record stays.
+    """
+    name, path = f"{suite}@{device}", path or LIBRARY.path(suite, device)
+    begin = time.monotonic()
+    state = {
+        "suite_hash": LIBRARY.hash(
+            suite
+        ),  # of the code as it is run, not as it is edited meanwhile
+        "commit": commit,
+        "dirty": dirty,
+        "versions": versions(suite),
+    }
+    journal = Journal(
+        ROOT / "build" / "benchmarks" / f"{'.'.join(path.parts[-3:-1])}-{device}.jsonl"
+    )
+    if fresh or journal.state != state:
+        journal.start(state)
+    kept = len(journal.finished)
+    print(f"{name}: going on after {kept} finished" if kept else f"{name}: running", flush=True)
+    command = [sys.executable, "-m", "pytest", f"benchmarks/bench_{suite}.py"]
+    command += ["-o", "python_files=bench_*.py", "-o", "python_functions=bench_*"]
+    command += ["-p", "no:cacheprovider", "--device", device, f"--journal={journal.path}"]
+    try:
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    except KeyboardInterrupt:
+        code = pytest.ExitCode.INTERRUPTED
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        kept = len(journal.finished)
+        print(f"{name}: {kept} finished measurements are kept; the same command goes on after them")
+        if code == pytest.ExitCode.INTERRUPTED:
+            sys.exit(130)
+        return False
+    for left_out, reason in journal.skipped.items():
+        print(f"{name}: skipped {left_out}: {reason}")
+    if not journal.finished:
+        journal.remove()
+        print(f"{name}: skipped, nothing in it can run here; the old record is untouched")
+        return True
+    found = assemble(suite, device, journal)
+    record.save(found, path)
+    journal.remove()
+    seconds = time.monotonic() - begin
+    print(f"{name}: wrote {path.relative_to(ROOT)} after {seconds:.0f} s")
+    if above := record.noisy(found):
+        print(
+            f"{name}: {len(above)} of {record.spread(found)} values are noisy: {', '.join(above)}"
+        )
     return True
 
 
-def assemble(suite, device, suite_hash, commit, dirty, run):
-    """Turn the output of pytest-benchmark into a record."""
-    noted = run["record"]
+def assemble(suite, device, journal):
+    """Turn the journal of a complete run into a record."""
+    said, state = journal.sittings[-1], journal.state
+    left_out = [{"name": name, "reason": reason} for name, reason in journal.skipped.items()]
     return {
         "format": record.FORMAT,
         "suite": suite,
         "device": device,
-        "title": noted["title"],
-        "description": noted["description"],
-        "suite_hash": suite_hash,
+        "title": said["title"],
+        "description": said["description"],
+        "suite_hash": state["suite_hash"],
         "taken": {
             "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "commit": commit,
-            "dirty": dirty,
+            "commit": state["commit"],
+            "dirty": state["dirty"],
             "command": record.RETAKE.format(device=device, suite=suite),
-            "environment": noted["environment"],
-            "threads": noted["threads"],
+            "environment": said["environment"],
+            "threads": said["threads"],
+            "sittings": len(journal.sittings),
         },
-        "machine": noted["machine"],
-        "versions": {name: version(name) for name in PACKAGES},
-        "metrics": noted["metrics"],
-        "benchmarks": merge(run["benchmarks"]),
+        "machine": said["machine"],
+        "versions": state["versions"],
+        "metrics": said["metrics"],
+        "benchmarks": merge(journal.finished),
+        **({"skipped": left_out} if left_out else {}),
     }
 
 
@@ -125,6 +197,13 @@ def merge(entries):
                 raise SystemExit(f"{entry['name']}: {noted['key']} has {metric} already")
             benchmark["metrics"][metric] = values
     return merged
+
+
+def versions(suite):
+    """The version of each package that decides what *suite* measures; None where it is absent."""
+    code = "".join(path.read_text("utf-8") for path in LIBRARY.code(suite))
+    peers = {package for module, package in PEERS.items() if re.search(rf"\b{module}\b", code)}
+    return {name: version(name) for name in sorted({*PACKAGES, *peers})}
 
 
 def version(name):

@@ -3,12 +3,14 @@
 import inspect
 import os
 import platform
+from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
 from benchmarks import measure
+from benchmarks.journal import Journal
 from benchmarks.record import DEVICES
 
 # Named one by one: a variable of another name may hold a path or a secret.
@@ -25,14 +27,19 @@ SUITE = pytest.StashKey[dict]()
 
 def pytest_addoption(parser):
     parser.addoption("--device", choices=DEVICES, default="cpu", help="where to measure")
+    parser.addoption("--journal", help="file that keeps each finished benchmark; goes on after it")
 
 
 def pytest_configure(config):
+    if path := config.getoption("--journal"):
+        config.pluginmanager.register(Keeper(Journal(path)))
     torch.set_num_threads(measure.THREADS)
     # Tracing scan raises it in torch 2.11; as an error it would fail the check that scan runs.
     config.addinivalue_line(
         "filterwarnings", "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
     )
+    # A benchmark that is skipped or interrupted has timed nothing; one that forgets to fails below.
+    config.addinivalue_line("filterwarnings", "ignore:Benchmark fixture was not used at all")
     if config.getoption("--device") == "cuda" and not torch.cuda.is_available():
         raise pytest.UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
 
@@ -57,10 +64,46 @@ def device(request):
     return torch.device(request.config.getoption("--device"))
 
 
-def pytest_benchmark_update_json(config, benchmarks, output_json):
-    """Add what the record states about suite, machine and settings."""
-    output_json["record"] = {
-        **config.stash[SUITE],
+class Keeper:
+    """Writes the journal of a run, and leaves out what an interrupted run has finished."""
+
+    def __init__(self, journal):
+        self.journal = journal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config, items):
+        if items:
+            self.journal.add(suite=config.stash[SUITE] | describe_settings(config))
+        finished = {entry["name"] for entry in self.journal.finished}
+        config.hook.pytest_deselected(items=[item for item in items if item.name in finished])
+        items[:] = [item for item in items if item.name not in finished]
+
+    def pytest_collectreport(self, report):
+        if report.skipped:  # a module that lacks what all of it needs
+            self.journal.add(skipped={"name": Path(report.nodeid).stem, "reason": reason(report)})
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        report = yield
+        if report.skipped:
+            self.journal.add(skipped={"name": item.name, "reason": reason(report)})
+        elif report.passed and call.when == "call":
+            benchmark = item.funcargs["benchmark"]
+            if benchmark.stats is None:
+                raise pytest.UsageError(f"{item.name} has timed nothing: call measure.timed")
+            stats = {"data": benchmark.stats.stats.data}
+            noted = {"extra_info": benchmark.extra_info, "stats": stats}
+            self.journal.add(passed={"name": item.name, **noted})
+        return report
+
+
+def reason(report):
+    """The words of a skip, without the place."""
+    return str(report.longrepr[2]).removeprefix("Skipped: ")
+
+
+def describe_settings(config):
+    return {
         "machine": describe_machine(config.getoption("--device")),
         "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "threads": torch.get_num_threads(),

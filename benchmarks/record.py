@@ -21,6 +21,9 @@ STACK = ("torch", "torchrl", "tensordict")
 # What the suites measure. torch stands in the stamp: a GPU machine often has a build of its own.
 MEASURED = ("torchrl", "tensordict")
 AGAIN = "to be measured again"
+# A measured value whose quartiles lie further apart, as a share of its median, is called noisy.
+NOISE_BOUND = 0.25
+LEAST_ROUNDS_WITH_SPREAD = 4
 RETAKE = "python -m benchmarks --device {device} --suite {suite}"
 
 
@@ -85,6 +88,19 @@ SCHEMA = {
                     "command": _TEXT,
                     "environment": {"type": "object", "additionalProperties": {"type": "string"}},
                     "threads": _COUNT,
+                    "sittings": _COUNT,
+                },
+                optional=("sittings",),
+            ),
+            "skipped": {
+                "type": "array",
+                "items": _object({"name": _TEXT, "reason": _TEXT}),
+                "minItems": 1,
+            },
+            "noise": _object(
+                {
+                    "bound": {"type": "number", "exclusiveMinimum": 0},
+                    "above": {"type": "array", "items": _TEXT},
                 }
             ),
             "machine": _object(
@@ -126,7 +142,8 @@ SCHEMA = {
                     }
                 )
             ),
-        }
+        },
+        optional=("skipped", "noise"),
     ),
 }
 _VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -175,6 +192,35 @@ def _untrue(record):
                 yield place, f"expected whole bytes, found {points}"
             if declared["exact"] and len(set(points)) != 1:
                 yield place, f"expected one exact value without spread, found {points}"
+    if "noise" in record:
+        above = noisy(record, record["noise"]["bound"])
+        if record["noise"]["above"] != above:
+            yield "$.noise.above", f"expected {above}, as the quartiles say"
+
+
+def is_noisy(declared, values, bound=NOISE_BOUND):
+    """Whether the quartiles of a measured value lie further apart than *bound* times its median."""
+    enough = not declared["exact"] and values["rounds"] >= LEAST_ROUNDS_WITH_SPREAD
+    return enough and values["iqr"] > bound * abs(values["median"])
+
+
+def noisy(record, bound=NOISE_BOUND):
+    """``key:metric`` of every noisy value of *record*, in order."""
+    return sorted(
+        f"{key}:{metric}"
+        for key, benchmark in record["benchmarks"].items()
+        for metric, values in benchmark["metrics"].items()
+        if is_noisy(record["metrics"][metric], values, bound)
+    )
+
+
+def spread(record):
+    """How many values of *record* have a spread at all."""
+    return sum(
+        not record["metrics"][metric]["exact"] and values["rounds"] >= LEAST_ROUNDS_WITH_SPREAD
+        for benchmark in record["benchmarks"].values()
+        for metric, values in benchmark["metrics"].items()
+    )
 
 
 # -- Reading and writing -------------------------------------------------------
@@ -223,9 +269,10 @@ def rounded(value):
 
 
 def save(record, path):
-    """Check *record* and put it in place of *path* in one step, so that no half record exists."""
+    """Note the noise of *record*, check it, and put it in place of *path* in one step."""
     path = Path(path)
     record = rounded(record)
+    record["noise"] = {"bound": NOISE_BOUND, "above": noisy(record)}
     check(record, path.name, RETAKE.format(device=record["device"], suite=record["suite"]))
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -286,6 +333,15 @@ class Library:
 
     def path(self, suite, device):
         return self.folder / "results" / suite / f"{device}.json"
+
+    def again(self, suite, device):
+        """Where a second record stands, which says how far the first one repeats."""
+        return self.folder / "repeats" / suite / f"{device}.json"
+
+    def repeated(self):
+        """The ``(suite, device)`` of every second record."""
+        paths = self.folder.glob("repeats/*/*.json")
+        return sorted((path.parent.name, path.stem) for path in paths)
 
     def find(self, suite, device):
         """Return the record of *suite* on *device*."""

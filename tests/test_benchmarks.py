@@ -1,14 +1,20 @@
 """The record format, the suites' own code, and what the committed records must say."""
 
+import copy
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as main
+from benchmarks import comparison
 from benchmarks import record as records
+from benchmarks.journal import Journal
 from benchmarks.record import AbsentError, Library, RecordError, UnknownError
 
 ROOT = Path(__file__).parents[1]
@@ -192,23 +198,23 @@ def test_measurement_keeps_median_and_quartiles():
 
 
 class Run:
-    """Stands for pytest: writes *output* where pytest-benchmark would, and returns *code*."""
+    """Stands for pytest: writes the *lines* of a journal, and returns *code*."""
 
-    def __init__(self, output, code=0):
-        self.output, self.returncode = output, code
+    def __init__(self, *lines, code=0):
+        self.lines, self.returncode = lines, code
 
     def __call__(self, command, **_):
-        path = next(part.partition("=")[2] for part in command if "--benchmark-json=" in part)
-        Path(path).write_text(json.dumps(self.output))
+        path = next(part.partition("=")[2] for part in command if "--journal=" in part)
+        for line in self.lines:
+            Journal(path).add(**line)
         return self
 
 
-def output(*entries):
+def suite():
     declared = {"title": "T", "description": "D", "exact": False}
     metrics = {"time": {**declared, "unit": "s"}, "peak": {**declared, "unit": "B"}}
     return {
-        "benchmarks": list(entries),
-        "record": {
+        "suite": {
             "title": "A suite",
             "description": "Runs.",
             "metrics": metrics | {"size": {**declared, "unit": "B", "exact": True}},
@@ -222,24 +228,24 @@ def output(*entries):
     }
 
 
-def timed(key, name="bench_one", **noted):
+def timed(key, name="bench_one", times=(0.3, 0.1, 0.2), **noted):
     noted = {"timing": "time", "warmup_rounds": 3, "exact": {}, "sampled": {}} | noted
     extra = {"key": key, "title": key, "parameters": {"n": 1}, **noted}
-    return {"name": name, "extra_info": extra, "stats": {"data": [0.3, 0.1, 0.2]}}
+    return {"passed": {"name": name, "extra_info": extra, "stats": {"data": list(times)}}}
 
 
 @pytest.fixture
 def command(folder, monkeypatch):
     monkeypatch.setattr(main, "LIBRARY", folder)
     monkeypatch.setattr(main, "ROOT", folder.folder.parent)
-    return lambda run: (
+    return lambda run, **options: (
         monkeypatch.setattr(main.subprocess, "run", run),
-        main.take("memory_footprint", "cpu", "0" * 40, False),
+        main.take("memory_footprint", "cpu", "0" * 40, False, **options),
     )[1]
 
 
 def test_passed_suite_writes_its_record(folder, command):
-    assert command(Run(output(timed("a", exact={"size": 8}, sampled={"peak": [3, 1, 2]}))))
+    assert command(Run(suite(), timed("a", exact={"size": 8}, sampled={"peak": [3, 1, 2]})))
     record = folder.find("memory_footprint", "cpu")
     assert folder.outdated(record) == []
     found = record["benchmarks"]["a"]["metrics"]
@@ -251,13 +257,182 @@ def test_passed_suite_writes_its_record(folder, command):
 def test_failed_suite_leaves_the_old_record(folder, command):
     path = folder.path("memory_footprint", "cpu")
     before = path.read_bytes()
-    assert not command(Run(output(timed("a")), code=1))
+    assert not command(Run(suite(), timed("a"), code=1))
     assert path.read_bytes() == before
+
+
+def skip(name="bench_two[ray]", reason="could not import 'ray'"):
+    return {"skipped": {"name": name, "reason": reason}}
+
+
+def test_suite_that_cannot_run_leaves_the_old_record(folder, command, capsys):
+    path = folder.path("memory_footprint", "cpu")
+    before = path.read_bytes()
+    assert command(Run(suite(), skip(), code=5))
+    assert path.read_bytes() == before
+    said = capsys.readouterr().out
+    assert "memory_footprint@cpu: skipped bench_two[ray]: could not import 'ray'" in said
+    assert "the old record is untouched" in said
+
+
+def test_record_says_what_was_left_out(folder, command):
+    assert command(Run(suite(), timed("a"), skip()))
+    record = folder.find("memory_footprint", "cpu")
+    assert record["skipped"] == [{"name": "bench_two[ray]", "reason": "could not import 'ray'"}]
+
+
+def test_interrupted_run_goes_on_after_what_it_finished(folder, command, capsys):
+    path = folder.path("memory_footprint", "cpu")
+    before = path.read_bytes()
+    with pytest.raises(SystemExit) as stopped:
+        command(Run(suite(), timed("a"), code=2))
+    assert stopped.value.code == 130
+    assert path.read_bytes() == before
+    assert "1 finished measurements are kept" in capsys.readouterr().out
+    assert command(Run(suite(), timed("b", name="bench_two")))
+    assert "going on after 1 finished" in capsys.readouterr().out
+    record = folder.find("memory_footprint", "cpu")
+    assert sorted(record["benchmarks"]) == ["a", "b"]
+    assert record["taken"]["sittings"] == 2
+
+
+@pytest.mark.parametrize("change", ["code", "fresh"])
+def test_kept_measurements_of_other_code_do_not_count(folder, command, change):
+    assert not command(Run(suite(), timed("a"), code=1))
+    if change == "code":
+        (folder.folder / "bench_memory_footprint.py").write_text("# edited\n", "utf-8")
+    assert command(Run(suite(), timed("b")), fresh=change == "fresh")
+    record = folder.find("memory_footprint", "cpu")
+    assert list(record["benchmarks"]) == ["b"]
+    assert record["taken"]["sittings"] == 1
+
+
+def test_noisy_machine_is_named(folder, command, capsys):
+    quiet, loud = [1, 1.01, 1.02, 1.03], [1, 1.5, 2, 2.5]
+    assert command(Run(suite(), timed("a", times=quiet), timed("b", "bench_two", times=loud)))
+    record = folder.find("memory_footprint", "cpu")
+    assert record["noise"] == {"bound": records.NOISE_BOUND, "above": ["b:time"]}
+    assert "1 of 2 values are noisy: b:time" in capsys.readouterr().out
+
+
+def test_record_cannot_hide_its_noise(good, place):
+    good["noise"] = {"bound": 0.0001, "above": []}
+    assert "$.noise.above: expected ['" in refusal(place, good)
+
+
+SUITE = '''"""A toy.
+
+It measures nothing.
+"""
+
+import os
+
+import pytest
+
+from benchmarks import measure
+
+METRICS = {"time": {"title": "T", "description": "D", "unit": "s", "exact": False}}
+
+
+@pytest.mark.parametrize("key", ["a", "b", "c"])
+def bench_one(benchmark, device, key):
+    if key == "c":
+        pytest.importorskip("no_such_package")
+    with open("ran.txt", "a") as ran:
+        ran.write(key)
+    if key == "b" and os.environ.get("INTERRUPT"):
+        raise KeyboardInterrupt
+    measure.timed(benchmark, device, int)
+    measure.note(benchmark, key, "time", title=key, parameters={"n": 1})
+'''
+
+
+def test_a_real_run_that_is_interrupted_loses_nothing(folder):
+    """The plugin in conftest.py and the command together, in processes of their own."""
+    root = folder.folder.parent
+    (folder.folder / "bench_toy.py").write_text(SUITE)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    command = [sys.executable, "-m", "benchmarks", "--suite", "toy", "--commit", "0" * 40]
+    for interrupt, code in (("1", 130), ("", 0)):
+        done = subprocess.run(
+            command,
+            cwd=root,
+            env={**os.environ, "INTERRUPT": interrupt},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert folder.path("toy", "cpu").is_file() == (code == 0)
+    assert (root / "ran.txt").read_text() == "abb"
+    assert "skipped bench_one[c]: could not import 'no_such_package'" in done.stdout
+    record = folder.find("toy", "cpu")
+    assert sorted(record["benchmarks"]) == ["a", "b"]
+    assert record["taken"]["sittings"] == 2
+    assert [one["name"] for one in record["skipped"]] == ["bench_one[c]"]
+    assert not list((root / "build" / "benchmarks").iterdir())
+
+
+# -- Comparison ----------------------------------------------------------------
+
+
+def test_equal_records_compare(good):
+    rows = comparison.compare(good, good)
+    assert rows
+    assert all(row.overlaps and row.factor in (1, None) for row in rows)
+
+
+def test_a_difference_is_told_from_noise(good):
+    slower = copy.deepcopy(good)
+    key = "compact-cartpole"
+    for point in ("min", "q1", "median", "q3", "max"):
+        slower["benchmarks"][key]["metrics"]["collect_time"][point] *= 3
+    differs = [row for row in comparison.compare(good, slower) if not row.overlaps]
+    assert [(row.key, row.metric) for row in differs] == [(key, "collect_time")]
+    assert "factor 3: differs" in str(differs[0])
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "said"),
+    [
+        (("suite",), "other", "suite memory_footprint against other"),
+        (("suite_hash",), "0" * 64, "suite hash "),
+        (("device",), "cuda", "device cpu against cuda"),
+        (("taken", "threads"), 8, "threads 1 against 8"),
+        (("versions", "torchrl"), "0.13.0", "torchrl 0.14.1 against 0.13.0"),
+    ],
+)
+def test_other_work_does_not_compare(good, keys, value, said):
+    other = copy.deepcopy(good)
+    change(other, *keys, value=value)
+    with pytest.raises(comparison.IncomparableError, match=f"do not compare: {said}"):
+        comparison.compare(good, other)
+
+
+def test_the_command_says_why_it_does_not_compare(capsys):
+    paths = [COMMITTED.path(name, "cpu") for name in ("memory_footprint", "collector_sync")]
+    assert main.compare(*paths) == 2
+    assert "suite memory_footprint against collector_sync" in capsys.readouterr().err
+    assert main.compare(FOOTPRINT, FOOTPRINT) == 0
+    assert "compact-cartpole:collect_time" in capsys.readouterr().out
+
+
+def test_repetition_names_the_value_that_moved_most(good):
+    other = copy.deepcopy(good)
+    for point in ("min", "q1", "median", "q3", "max"):
+        other["benchmarks"]["compact-cartpole"]["metrics"]["collect_time"][point] *= 2
+    found = comparison.repeat(good, other, ["collect_time"])
+    assert found.where == "compact-cartpole:collect_time"
+    assert found.largest == 1
+    assert found.typical == 0
+    assert found.within == found.values - 1
+    with pytest.raises(UnknownError, match="did you mean 'collect_time'"):
+        comparison.repeat(good, other, ["collet_time"])
 
 
 def test_two_values_of_one_metric_are_refused(command):
     with pytest.raises(SystemExit, match="bench_two: a has time already"):
-        command(Run(output(timed("a"), timed("a", name="bench_two"))))
+        command(Run(suite(), timed("a"), timed("a", name="bench_two")))
 
 
 def test_code_edited_during_the_run_outdates_the_record(folder, command):
@@ -267,7 +442,7 @@ def test_code_edited_during_the_run_outdates_the_record(folder, command):
             path.write_text(path.read_text("utf-8") + "# edited\n", "utf-8")
             return super().__call__(command, **options)
 
-    assert command(Edit(output(timed("a"))))
+    assert command(Edit(suite(), timed("a")))
     record = folder.find("memory_footprint", "cpu")
     assert folder.outdated(record) == ["the code of the suite has changed"]
 

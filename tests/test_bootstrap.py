@@ -84,6 +84,15 @@ def test_changed_lock_and_changed_torch_build_reinstall(bootstrap, calls, monkey
     assert wanted == "torch==3\nuv==4\nsphinx==5\n"
 
 
+def test_another_lock_makes_another_environment(bootstrap, calls, monkeypatch, tmp_path):
+    lock = tmp_path / "requirements-bench.txt"
+    lock.write_text("torch==3\nuv==5\nray==6\n")
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--lock", str(lock)])
+    bootstrap.main()
+    assert any("uv==5" in part for command, _ in calls for part in command)
+    assert calls[-1][1] == lock.read_text()
+
+
 def test_failed_install_is_not_taken_for_a_finished_one(bootstrap, monkeypatch, tmp_path):
     def fail(command, **options):
         raise subprocess.CalledProcessError(2, command)

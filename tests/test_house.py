@@ -17,7 +17,9 @@ from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
 ROOT = Path(__file__).parent.parent
 EXTENSIONS = sorted((ROOT / "docs" / "_ext").glob("*.py"))
-LOCK = ROOT / "requirements-docs.txt"
+LOCK = ROOT / "requirements-docs.txt"  # what the site is built and tested with
+BENCH_LOCK = ROOT / "requirements-bench.txt"  # that, and what the benchmarks compare with
+LOCKS = {LOCK: {"stack", "docs", "bench", "test"}, BENCH_LOCK: {"peers", "stack", "docs", "bench"}}
 PYTHONS = ("3.11", "3.12", "3.13")
 LONGEST_FUNCTION = 10  # lines of a function in conf.py
 MANUAL_LINES = 5  # of an extension; a helper module of one has less to say
@@ -118,46 +120,54 @@ def test_event_handlers_are_named_functions_that_say_their_event(path):
 # -- dependencies ------------------------------------------------------------
 
 
-def locked():
-    """Requirements of the lock file."""
-    for line in LOCK.read_text(encoding="utf-8").splitlines():
+def locked(lock):
+    """Requirements of a lock file."""
+    for line in lock.read_text(encoding="utf-8").splitlines():
         if line.strip() and not line.startswith("#"):
             yield Requirement(line)
 
 
-def wanted():
-    """Requirements of all groups, includes resolved."""
+def wanted(names):
+    """Requirements of the groups with these names."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "dependency-groups"
     ]
-    for group in groups.values():
-        for entry in group:
+    assert set(groups) == set.union(*LOCKS.values())
+    for name in sorted(names):
+        for entry in groups[name]:
             if isinstance(entry, str):
                 yield Requirement(entry)
             else:
-                assert entry["include-group"] in groups
+                assert entry["include-group"] in names
 
 
-def test_lock_holds_pins_and_nothing_of_this_machine():
-    for requirement in locked():
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_lock_holds_pins_and_nothing_of_this_machine(lock):
+    for requirement in locked(lock):
         assert requirement.url is None, requirement
         (pin,) = requirement.specifier
         assert pin.operator == "==", requirement
         assert Version(pin.version).local is None, f"{requirement}: drop the local version"
-    assert "://" not in LOCK.read_text(encoding="utf-8")
-    assert not re.search(r"^\s*-", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
+    assert "://" not in lock.read_text(encoding="utf-8")
+    assert not re.search(r"^\s*-", lock.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_benchmarks_use_the_stack_of_the_site():
+    ours, theirs = ({str(one) for one in locked(lock)} for lock in LOCKS)
+    assert ours <= theirs
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_lock_covers_every_group(python):
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_lock_covers_every_group(lock, python):
     environment = {"python_version": python, "python_full_version": f"{python}.5"}
     pins = {}
-    for requirement in locked():
+    for requirement in locked(lock):
         if requirement.marker is None or requirement.marker.evaluate(environment):
             name = canonicalize_name(requirement.name)
             assert name not in pins, f"two pins of {name} on Python {python}"
             pins[name] = next(iter(requirement.specifier)).version
-    for requirement in wanted():
+    for requirement in wanted(LOCKS[lock]):
         if requirement.marker is None or requirement.marker.evaluate(environment):
             version = pins.get(canonicalize_name(requirement.name))
             assert version, f"{requirement.name} is not locked for Python {python}: run make lock"

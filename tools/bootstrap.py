@@ -1,6 +1,7 @@
 """Create or refresh ``.venv`` from ``requirements-docs.txt``; every make target calls this first.
 
     python3 tools/bootstrap.py [--torch-backend cpu]
+    python3 tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt
 
 Runs on whatever Python 3 the machine has, so it keeps to the syntax of an old one: an unsupported
 version has to reach the sentence that says so. Does nothing when the environment already holds the
@@ -41,18 +42,18 @@ def check_python():
         )
 
 
-def fingerprint(backend):
+def fingerprint(lock, backend):
     """Return, as one line, everything that the contents of ``.venv`` depend on."""
-    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     version = ".".join(map(str, sys.version_info[:2]))
     return f"{digest} python{version} torch-backend={backend}\n"
 
 
-def locked_version(name):
+def locked_version(lock, name):
     """Return the version of ``name`` in the lock file."""
-    match = re.search(rf"^{re.escape(name)}==(\S+)", LOCK.read_text(), re.MULTILINE)
+    match = re.search(rf"^{re.escape(name)}==(\S+)", lock.read_text(), re.MULTILINE)
     if match is None:
-        sys.exit(f"{LOCK.name} pins no {name}: run make lock")
+        sys.exit(f"{lock.name} pins no {name}: run make lock")
     return match.group(1)
 
 
@@ -65,7 +66,7 @@ def holds_this_python(python):
     return answer.stdout.split() == [str(part).encode() for part in sys.version_info[:2]]
 
 
-def install(venv, backend):
+def install(venv, lock, backend):
     """Make ``venv`` hold exactly the locked packages."""
     python = venv / "bin" / "python"
     if not holds_this_python(python):
@@ -74,32 +75,33 @@ def install(venv, backend):
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     uv = venv / "bin" / "uv"
     if not uv.exists():
-        pinned = f"uv=={locked_version('uv')}"
+        pinned = f"uv=={locked_version(lock, 'uv')}"
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", pinned], check=True)
-    lines = LOCK.read_text().splitlines(keepends=True)
+    lines = lock.read_text().splitlines(keepends=True)
     wanted = [line for line in lines if backend is None or not CUDA_ONLY.match(line)]
     command = [str(uv), "pip", "sync", "--python", str(python), "-"]
     if backend is not None:
         command += ["--torch-backend", backend]
-    print(f"Installing the packages of {LOCK.name}", flush=True)
+    print(f"Installing the packages of {lock.name}", flush=True)
     subprocess.run(command, input="".join(wanted).encode(), check=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
+    parser.add_argument("--lock", type=Path, default=LOCK)
     parser.add_argument("--torch-backend", default="", help="a build of torch, such as cpu")
     arguments = parser.parse_args()
     check_python()
     backend = arguments.torch_backend or None
     ready = arguments.venv / ".ready"
-    wanted = fingerprint(backend)
+    wanted = fingerprint(arguments.lock, backend)
     if ready.exists():
         if ready.read_text() == wanted:
             return
         ready.unlink()
     try:
-        install(arguments.venv, backend)
+        install(arguments.venv, arguments.lock, backend)
     except subprocess.CalledProcessError as error:
         sys.exit(
             f"Setting up {arguments.venv.name} failed at: {' '.join(error.cmd)}\n"
