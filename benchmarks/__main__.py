@@ -5,14 +5,13 @@ import importlib.metadata
 import re
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from benchmarks import comparison, record
-from benchmarks.journal import Journal
+from benchmarks.journal import BusyError, Journal
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = record.Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
@@ -46,7 +45,7 @@ def main():
     failed = []
     for number, suite in enumerate(suites, start=1):
         path = (LIBRARY.again if options.again else LIBRARY.path)(suite, options.device)
-        print(f"[{number}/{len(suites)}] ", end="")
+        print(f"[{number}/{len(suites)}] {datetime.now():%H:%M:%S} ", end="")
         if not take(suite, options.device, commit, dirty, path=path, fresh=options.fresh):
             failed.append(suite)
     if failed:
@@ -102,22 +101,24 @@ def take(suite, device, commit, dirty, *, path=None, fresh=False):
     Return False after a failure. A suite that can measure nothing here is no failure: the reasons
     are printed and the old record stays.
     """
-    name, path = f"{suite}@{device}", path or LIBRARY.path(suite, device)
-    begin = time.monotonic()
-    state = {
-        "suite_hash": LIBRARY.hash(
-            suite
-        ),  # of the code as it is run, not as it is edited meanwhile
-        "commit": commit,
-        "dirty": dirty,
-        "versions": versions(suite),
-    }
-    journal = Journal(
-        ROOT / "build" / "benchmarks" / f"{'.'.join(path.parts[-3:-1])}-{device}.jsonl"
-    )
-    if fresh or journal.state != state:
-        journal.start(state)
-    kept = len(journal.finished)
+    path = path or LIBRARY.path(suite, device)
+    folder = ROOT / "build" / "benchmarks"
+    journal = Journal(folder / f"{path.parts[-3]}.{suite}-{device}.jsonl")
+    code_hash = LIBRARY.hash(suite)  # of the code as it is run, not as it is edited meanwhile
+    state = {"suite_hash": code_hash, "commit": commit, "dirty": dirty, "versions": versions(suite)}
+    try:
+        with journal.locked():
+            if fresh or journal.state != state:
+                journal.start(state)
+            return measure(suite, device, journal) and finish(suite, device, journal, path)
+    except BusyError as error:
+        print(error, file=sys.stderr)
+        return False
+
+
+def measure(suite, device, journal):
+    """Add what is missing to *journal*; return whether everything passed or was skipped."""
+    name, kept = f"{suite}@{device}", len(journal.finished)
     print(f"{name}: going on after {kept} finished" if kept else f"{name}: running", flush=True)
     command = [sys.executable, "-m", "pytest", f"benchmarks/bench_{suite}.py"]
     command += ["-o", "python_files=bench_*.py", "-o", "python_functions=bench_*"]
@@ -126,27 +127,30 @@ def take(suite, device, commit, dirty, *, path=None, fresh=False):
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
     except KeyboardInterrupt:
         code = pytest.ExitCode.INTERRUPTED
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        kept = len(journal.finished)
-        print(f"{name}: {kept} finished measurements are kept; the same command goes on after them")
-        if code == pytest.ExitCode.INTERRUPTED:
-            sys.exit(130)
-        return False
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        return True
+    kept = len(journal.finished)
+    print(f"{name}: {kept} finished measurements are kept; the same command goes on after them")
+    if code == pytest.ExitCode.INTERRUPTED:
+        sys.exit(130)
+    return False
+
+
+def finish(suite, device, journal, path):
+    """Turn *journal* into the record in *path*, and say what a reader of the record should know."""
+    name = f"{suite}@{device}"
     for left_out, reason in journal.skipped.items():
         print(f"{name}: skipped {left_out}: {reason}")
-    if not journal.finished:
-        journal.remove()
+    if journal.finished:
+        found = assemble(suite, device, journal)
+        record.save(found, path)
+        print(f"{name}: wrote {path.relative_to(ROOT)}")
+        if above := record.noisy(found):
+            share = f"{len(above)} of {record.spread(found)}"
+            print(f"{name}: {share} values are noisy: {', '.join(above)}")
+    else:
         print(f"{name}: skipped, nothing in it can run here; the old record is untouched")
-        return True
-    found = assemble(suite, device, journal)
-    record.save(found, path)
     journal.remove()
-    seconds = time.monotonic() - begin
-    print(f"{name}: wrote {path.relative_to(ROOT)} after {seconds:.0f} s")
-    if above := record.noisy(found):
-        print(
-            f"{name}: {len(above)} of {record.spread(found)} values are noisy: {', '.join(above)}"
-        )
     return True
 
 

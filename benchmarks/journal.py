@@ -5,8 +5,14 @@
 once the record is written. Until then a run of the same code, commit and versions goes on after it.
 """
 
+import contextlib
+import fcntl
 import json
 from pathlib import Path
+
+
+class BusyError(RuntimeError):
+    """Another process writes the same journal."""
 
 
 class Journal:
@@ -15,8 +21,18 @@ class Journal:
     def __init__(self, path):
         self.path = Path(path)
 
-    def start(self, state):
+    @contextlib.contextmanager
+    def locked(self):
+        """Keep other processes out; raise :class:`BusyError` if one is in."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BusyError(f"{self.path.stem}: another process is measuring it") from None
+            yield
+
+    def start(self, state):
         self.path.write_text("", "utf-8")
         self.add(state=state)
 

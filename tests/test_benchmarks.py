@@ -296,6 +296,17 @@ def test_interrupted_run_goes_on_after_what_it_finished(folder, command, capsys)
     assert record["taken"]["sittings"] == 2
 
 
+def test_two_processes_do_not_measure_one_suite(folder, command, capsys):
+    class Second(Run):
+        def __call__(self, call, **options):
+            assert not main.take("memory_footprint", "cpu", "0" * 40, False)
+            return super().__call__(call, **options)
+
+    assert command(Second(suite(), timed("a")))
+    assert "another process is measuring it" in capsys.readouterr().err
+    assert list(folder.find("memory_footprint", "cpu")["benchmarks"]) == ["a"]
+
+
 @pytest.mark.parametrize("change", ["code", "fresh"])
 def test_kept_measurements_of_other_code_do_not_count(folder, command, change):
     assert not command(Run(suite(), timed("a"), code=1))
@@ -370,7 +381,7 @@ def test_a_real_run_that_is_interrupted_loses_nothing(folder):
     assert sorted(record["benchmarks"]) == ["a", "b"]
     assert record["taken"]["sittings"] == 2
     assert [one["name"] for one in record["skipped"]] == ["bench_one[c]"]
-    assert not list((root / "build" / "benchmarks").iterdir())
+    assert not list((root / "build" / "benchmarks").glob("*.jsonl"))
 
 
 # -- Comparison ----------------------------------------------------------------
@@ -668,3 +679,19 @@ def test_backends_agree_and_recompute_needs_least_memory():
             for values in metrics.values():
                 assert values["output_error"]["max"] < 1e-6
                 assert values["gradient_error"]["max"] < 1e-5
+
+
+@pytest.mark.parametrize(("suite", "device"), COMMITTED.repeated())
+def test_ratios_repeat_on_the_same_machine(suite, device):
+    first, second = COMMITTED.find(suite, device), records.load(COMMITTED.again(suite, device))
+    assert first["machine"] == second["machine"]
+    assert not second["taken"]["dirty"]
+    ratios = [name for name in first["metrics"] if name.startswith("time_vs_")]
+    found = comparison.repeat(first, second, ratios)
+    assert found.values > 30
+    assert found.typical < records.NOISE_BOUND / 5
+    assert found.within > 0.95 * found.values
+
+
+def test_three_suites_have_a_second_record():
+    assert len(COMMITTED.repeated()) >= 3

@@ -93,6 +93,32 @@ def test_an_observation_without_a_type_loses_no_decimals():
     assert said("decimals_are_lost", env=env) == CLEAR
 
 
+class Stuck(FewStarts):
+    """Cannot step; its observation says that it is whole."""
+
+    opened, closed = 0, 0
+
+    def __init__(self):
+        super().__init__(0.3)
+        self.observation_spec["observation"] = Unbounded((1,), dtype=torch.int64)
+        Stuck.opened += 1
+
+    def _step(self, tensordict):
+        raise OSError
+
+    def close(self, **options):
+        Stuck.closed += 1
+        super().close(**options)
+
+
+def test_an_environment_that_cannot_step_is_closed_again():
+    env = SerialEnv(1, Stuck)
+    assert env.full_observation_spec["observation"].dtype == torch.int64
+    Stuck.opened = Stuck.closed = 0
+    assert said("decimals_are_lost", env=env) == UNDECIDED
+    assert Stuck.closed == Stuck.opened > 0
+
+
 def test_environments_under_one_plan():
     """The actions are the same everywhere, and none is drawn."""
     steps = iter(range(1000))

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 AGAIN = "to be measured again"
 PINS = {"torch": "2.15.0", "torchrl": "0.14.1", "tensordict": "0.14.3"}
 CONF = """
-extensions = ["records"]
+extensions = ["records", "record_choice", "record_repeat"]
 project = "fixture"
 html_theme = "basic"
 nitpicky = True
@@ -170,7 +170,7 @@ def test_role_shows_value_and_links_the_stamp(project):
     assert {target for target, _ in links} == {"stamps.html#record-toy-cpu"}
     where = "Toy CPU, 2 cores, 1 thread; torch 2.15.0, torchrl 0.14.1; 2026-01-02"
     assert links[0][1] == f"Bytes: exact. {where}"
-    spread = "Time: median of 5 rounds, quartiles 20 ms and 40 ms. "
+    spread = "Time: median of 5 rounds, quartiles 20 ms and 40 ms, noisy. "
     assert links[1][1].replace("\u00a0", " ") == spread + where
     assert 'id="record-toy-cpu"' in project.html("stamps")
 
@@ -317,13 +317,16 @@ def test_unchanged_project_rebuilds_nothing(project):
 
 
 def test_table_has_the_chosen_rows_and_columns_with_spread(project):
-    options = "   :metrics: time bytes\n   :rows: *-b small-a\n   :caption: Two kinds\n"
+    options = "   :metrics: time bytes\n   :rows: *-b small-a\n   :caption: Two ``kinds``\n"
     project.page(f".. record-table:: toy@cpu\n{options}")
     clean(project)
     text = re.sub(r"\s*\n\s*", "|", project.text())
-    assert "Two kinds" in text
+    assert "Two kinds" in text  # markup of the page, not backticks
     assert "|Benchmark|Time|Bytes|" in text
-    assert "|B, large|30 (20–40) ms|26,400 B|B, small|30 (20–40) ms|13,200 B|A, small|" in text
+    assert (
+        "|B, large|30 (20–40) ms, noisy|26,400 B|B, small|30 (20–40) ms, noisy|13,200 B|A, small|"
+        in text
+    )
     assert "A, large" not in text
     assert "Measured on Toy CPU, 2 cores, 1 thread; torch 2.15.0" in text
     assert 'href="_downloads/records/toy-cpu.json"' in project.html()
@@ -462,10 +465,19 @@ def test_index_shows_the_whole_stamp(project):
         "torch 2.15.0, torchrl 0.14.1, triton absent",
         "bytes|B, exact|All of them.",
         "time|s, median (quartiles) of 5 rounds after 1 unmeasured|Wall time.",
-        "B, large|26,400 B|30 (20–40) ms|large-b",
+        "B, large|26,400 B|30 (20–40) ms, noisy|large-b",
         "No record has been taken yet of toy@cuda.",
     ):
         assert expected in text, expected
+
+
+def test_a_metric_that_this_device_has_not_is_said(project):
+    record = json.loads(project.path.read_text())
+    meaning = {"title": "Kernels", "description": "On a GPU.", "unit": "1", "exact": False}
+    project.edit(metrics=record["metrics"] | {"kernels": meaning})
+    clean(project)
+    text = re.sub(r"\s*\n\s*", "|", project.text("stamps"))
+    assert "kernels|no unit, not measured on this device|On a GPU." in text
 
 
 def test_extension_imports_no_torch():

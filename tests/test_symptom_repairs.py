@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 # Most of a run is the import of torchrl, so several repairs are made at once; a page that fails in
 # the wrong group shows which repair it really belongs to.
-GROUPS = 4
+GROUPS = 2
 
 ROOT = Path(__file__).parent.parent
 SLUGS = read_order(ROOT / "tutorials" / "debugging")

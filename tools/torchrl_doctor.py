@@ -2514,15 +2514,13 @@ def _(env):
     whole = [key for key, kind in types_of(env.full_observation_spec) if is_whole(kind)]
     if not whole:
         return clear("the specs of all observations are of floats")
+    started = vars(env).get("_envs")  # an attribute of ParallelEnv asks the workers
     try:
-        started = vars(env).get("_envs")  # an attribute of ParallelEnv asks the workers
         if started:
-            one = copy.deepcopy(started[0])
+            data = copy.deepcopy(started[0]).rollout(2)
         else:
-            one = env.create_env_fn[0](**env.create_env_kwargs[0])
-        data = one.rollout(2)
-        if not started:
-            one.close()
+            with contextlib.closing(env.create_env_fn[0](**env.create_env_kwargs[0])) as one:
+                data = one.rollout(2)
     except Exception as error:
         return undecided(f"one of the environments cannot be made: {type(error).__name__}")
     for key in whole:

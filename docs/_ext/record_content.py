@@ -24,7 +24,8 @@ def shown_with_spread(declared, values, outdated):
     low, middle, high = (
         records.number(unit, values[point], factor) for point in ("q1", "median", "q3")
     )
-    return f"{middle} ({low}–{high})\u00a0{name}".removesuffix("\u00a01")
+    text = f"{middle} ({low}–{high})\u00a0{name}".removesuffix("\u00a01")
+    return f"{text}, noisy" if records.is_noisy(declared, values) else text
 
 
 def where_and_when(record):
@@ -45,6 +46,7 @@ def hover(record, declared, values, outdated):
     else:
         low, high = (records.text(declared["unit"], values[point]) for point in ("q1", "q3"))
         spread = f"median of {values['rounds']} rounds, quartiles {low} and {high}"
+        spread += ", noisy" if records.is_noisy(declared, values) else ""
     return f"{declared['title']}: {spread}. {where_and_when(record)}"
 
 
@@ -61,7 +63,7 @@ def described(series, declared, x_label):
 # -- Tables ----------------------------------------------------------------------
 
 
-def values_table(record, chosen, metrics, outdated, caption=None, keys=False):
+def values_table(record, chosen, metrics, outdated, title=None, keys=False):
     """The table of the *chosen* benchmarks, with their *keys* for who wants to cite them."""
     header = ["Benchmark", *(record["metrics"][metric]["title"] for metric in metrics)]
     header += ["Key"] if keys else []
@@ -74,11 +76,10 @@ def values_table(record, chosen, metrics, outdated, caption=None, keys=False):
             declared = record["metrics"][metric]
             row.append(shown_with_spread(declared, values, outdated) if values else "–")
         rows.append([*row, code(key)] if keys else row)
-    return table(header, rows, caption)
+    return table(header, rows, title)
 
 
-def table(header, rows, caption=None):
-    title = nodes.title(caption, caption) if caption else None
+def table(header, rows, title=None):
     return tables.table(header, rows, classes=["record-table"], title=title)
 
 
@@ -93,12 +94,26 @@ def stamp_line(env, record, outdated):
     text = f"{AGAIN.capitalize()}: {'; '.join(outdated)}. " if outdated else "Measured on "
     remark = library(env).remark(record)
     text += f"{where_and_when(record)}{f' ({remark})' if remark else ''}. "
+    if above := records.noisy(record):
+        text += f"{len(above)} of {records.spread(record)} values are noisy. "
     paragraph = nodes.paragraph("", text, classes=["record-stamp"])
     paragraph += link(env, "stamp", address, "Full stamp")
     paragraph += nodes.Text(", ")
     paragraph += link(env, "file", address, "raw data")
     paragraph += nodes.Text(".")
     return paragraph
+
+
+def noise(record):
+    """A sentence on the values whose spread is above the bound; empty if there is none."""
+    above = records.noisy(record)
+    if not above:
+        return ""
+    bound = records.text("%", 100 * records.NOISE_BOUND)
+    return (
+        f"{len(above)} of {records.spread(record)} measured values are noisy: their quartiles lie "
+        f"further apart than {bound} of the median. "
+    )
 
 
 # -- Stamps ----------------------------------------------------------------------
@@ -131,9 +146,12 @@ def unit_and_kind(record, metric):
     unit = {"1": "no unit"}.get(declared["unit"], declared["unit"])
     if declared["exact"]:
         return f"{unit}, exact"
-    measured = [entry["metrics"].get(metric) for entry in record["benchmarks"].values()]
-    rounds = min(values["rounds"] for values in measured if values)
-    warmup = min(values["warmup_rounds"] for values in measured if values)
+    found = [entry["metrics"].get(metric) for entry in record["benchmarks"].values()]
+    measured = [values for values in found if values]
+    if not measured:
+        return f"{unit}, not measured on this device"
+    rounds = min(values["rounds"] for values in measured)
+    warmup = min(values["warmup_rounds"] for values in measured)
     after = f" after {warmup} unmeasured" if warmup else ""
     return f"{unit}, median (quartiles) of {rounds} rounds{after}"
 
@@ -153,6 +171,11 @@ def full_stamp(record, outdated):
     yield "Memory", records.text("B", machine["memory"])
     yield "System", f"{machine['os']}, Python {machine['python']}"
     yield "Threads", str(taken["threads"])
+    if taken.get("sittings", 1) > 1:
+        yield "Sittings", f"{taken['sittings']}: the run was interrupted and went on"
+    yield "Noise", noise(record) or "no measured value spreads above the bound"
+    for one in record.get("skipped", []):
+        yield "Not measured", [code(one["name"]), nodes.Text(f": {one['reason']}")]
     variables = (f"{name}={value}" for name, value in sorted(taken["environment"].items()))
     yield "Environment variables", ", ".join(variables) or "none of those that matter"
     versions = sorted(record["versions"].items())

@@ -10,10 +10,31 @@ from xml.sax.saxutils import quoteattr
 from benchmarks.record import scale
 
 # Told apart by shape too; each has at least 3:1 contrast to white and to the dark background.
-STYLES = (("#1f80c4", "o"), ("#d1661f", "s"), ("#2f9458", "^"), ("#b0589f", "D"), ("#8a7a2f", "v"))
+STYLES = (
+    ("#1f80c4", "o"),
+    ("#d1661f", "s"),
+    ("#2f9458", "^"),
+    ("#b0589f", "D"),
+    ("#8a7a2f", "v"),
+    ("#7d6bd0", "P"),
+    ("#c4504a", "X"),
+    ("#2c8f99", "*"),
+)
 INK = "#010203"  # stands for the color of the text, and is no color of a series
 SHORT = 24  # letters of a name of which two fit beside each other
+WIDE = 45  # letters of the names below the bars that still fit beside each other
 SIZE = (5.4, 3.6)  # inches; small, so that the text is still legible on a phone
+
+
+def settings():
+    """What makes matplotlib's text and axes part of the page; every color else is a series'."""
+    return {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "records",
+        "font.family": "sans-serif",
+        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), INK),
+        **dict.fromkeys(("xtick.color", "ytick.color"), INK),
+    }
 
 
 def draw(series, *, x_label, y_label, unit, numeric, log, name, label):
@@ -26,16 +47,9 @@ def draw(series, *, x_label, y_label, unit, numeric, log, name, label):
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    settings = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "records",
-        "font.family": "sans-serif",
-        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), INK),
-        **dict.fromkeys(("xtick.color", "ytick.color"), INK),
-    }
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(settings)
+        mpl.rcParams.update(settings())
         figure = Figure(figsize=SIZE, layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.subplots()
@@ -51,7 +65,7 @@ def draw(series, *, x_label, y_label, unit, numeric, log, name, label):
         if len(series) > 1:
             columns = 2 if max(map(len, series)) <= SHORT else 1
             figure.legend(loc="outside upper left", ncols=columns, frameon=False)
-        return part_of_page(_render(figure), name, label)
+        return part_of_page(render(figure), name, label)
 
 
 def _error(values, factor):
@@ -96,7 +110,9 @@ def _bars(axes, series, factor):
             color=color,
             label=name,
         )
-    axes.set_xticks(range(len(places)), places)
+    crowded = sum(map(len, places)) > WIDE
+    leaning = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
+    axes.set_xticks(range(len(places)), places, **leaning)
 
 
 def _cycle(series):
@@ -121,7 +137,7 @@ def _no_ticks():
     return NullLocator()
 
 
-def _render(figure):
+def render(figure):
     from io import StringIO
 
     output = StringIO()

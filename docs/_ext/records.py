@@ -110,6 +110,11 @@ class RecordDirective(SphinxDirective):
             complain(self.env, error, self.get_location())
         return []
 
+    def title(self):
+        """The caption of a table, or None; its markup is that of the page."""
+        text = self.options.get("caption")
+        return nodes.title("", "", *self.parse_inline(text)[0]) if text else None
+
     def keys(self, record):
         """The benchmarks that ``:rows:`` names, in the order of the patterns."""
         patterns = self.options.get("rows", ["*"])
@@ -131,8 +136,7 @@ class RecordTable(RecordDirective):
         metrics = self.options.get("metrics", list(record["metrics"]))
         for metric in metrics:
             records.choose(metric, record["metrics"], "metric", self.address)
-        caption = self.options.get("caption")
-        return [values_table(record, self.keys(record), metrics, outdated, caption)]
+        return [values_table(record, self.keys(record), metrics, outdated, self.title())]
 
 
 class RecordPlot(RecordDirective):

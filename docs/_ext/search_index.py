@@ -9,7 +9,8 @@ Switch on: ``"search_index"`` in ``extensions``, and ``search_names.js`` beside 
 ``html_search_scorer``, which names the hits. There is no markup.
 
 What it writes: ``indexentries`` of ``searchindex.js``, complete and in the order of a full build,
-and among its ``alltitles`` the glossary terms and the old names that ``old_names.py`` finds.
+and among its ``alltitles`` the glossary terms, the knobs of ``knobs.py`` and the old names that
+``old_names.py`` finds.
 ``tests/test_search_index.py`` compares the builds.
 """
 
@@ -31,6 +32,12 @@ def terms_of(env):
         if kind == "term":
             found.setdefault(docname, []).append((name, target))
     return found
+
+
+def knobs_of(env):
+    """Each page with performance knobs -> their names with their ids."""
+    found = env.domains["knobs"].data["entries"] if "knobs" in env.domains else {}
+    return {page: [(one["name"], one["id"]) for one in own] for page, own in found.items()}
 
 
 def old_names_of(env):
@@ -60,9 +67,10 @@ def complete(app):
             known[docname] = known[docname] + [(name, target, "main") for name, target in old]
             titles = indexer._all_titles[docname]
             titles[:] = [title for title in titles if not str(title[1]).startswith("old-")] + old
-        for docname, terms in terms_of(app.env).items():
-            titles = indexer._all_titles[docname]
-            titles += sorted(set(terms) - set(map(tuple, titles)))
+        for named in (terms_of(app.env), knobs_of(app.env)):
+            for docname, names in named.items():
+                titles = indexer._all_titles[docname]
+                titles += sorted(set(names) - set(map(tuple, titles)))
     return []
 
 

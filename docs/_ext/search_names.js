@@ -29,7 +29,8 @@
       return score + asked.filter((word) => title.toLowerCase().includes(word)).length;
     if (kind !== SearchResultKind.index) return score;
     result[1] = named()[page + anchor] || result[1];
-    return score < 100 ? score / 10 : score; // a part of a name, below pages of the whole name
+    if (score < 100) return score / 10; // a part of a name, below pages of the whole name
+    return anchor.startsWith("#knob-") ? score - 1 : score; // the definition of a word comes first
   };
 
   const known = (name) =>
@@ -56,10 +57,10 @@
     return parsed;
   };
 
-  /* Below a hit: the definition of the term, the row of the old name. */
+  /* Below a hit: the definition of the term or knob, the row of the old name. */
   const read = Search.htmlToText;
   Search.htmlToText = (html, anchor) => {
-    if (!/^#(term|old)-/.test(anchor || "")) return read(html, anchor);
+    if (!/^#(term|old|knob)-/.test(anchor || "")) return read(html, anchor);
     let part = new DOMParser().parseFromString(html, "text/html").querySelector(anchor);
     const row = part?.closest("tr");
     if (row) return [...row.cells].map((cell) => cell.textContent).join(" | ");

@@ -56,6 +56,7 @@ def test_sample_at_tablet_and_common_phone_width(open_page, site_url, sample):
 
 
 COVERED_LINKS = """() => [...document.querySelectorAll(".door a")].filter((a) => {
+    a.scrollIntoView({ block: "center" });
     const { left, top, height } = a.getClientRects()[0];
     return document.elementFromPoint(left + 2, top + height / 2).closest("a") !== a;
 }).map((a) => a.textContent)"""

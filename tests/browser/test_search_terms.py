@@ -5,6 +5,8 @@ import re
 import pytest
 
 ROW = re.compile(r'<p id="old-([^"]+)"')
+KNOB = re.compile(r'<dt id="(knob-[^"]+)"><code[^>]*>(?:<span[^>]*>)?([^<]+)<')
+BEFORE_A_KNOB = re.compile("#(term|knob|old)-|^reference/api/")
 TERM = re.compile(r'<dt id="(term-[^"]+)">(.*?)<a class="headerlink"')
 
 # What a reader may type or paste -> the entry that comes first.
@@ -70,8 +72,26 @@ def test_what_readers_paste_leads_there_too(search):
     assert missed == {}
 
 
+def test_every_knob_is_found_by_its_name(search, site):
+    """Behind its word in the glossary, its page of the API and the table of old names at most."""
+    knobs = [
+        (path.relative_to(site).with_suffix("").as_posix() + "#" + entry, name)
+        for path in sorted((site / "performance").glob("*.html"))
+        for entry, name in KNOB.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert len(knobs) > 60
+    hits = search(name for _, name in knobs)
+    missed = {}
+    for (entry, name), found in zip(knobs, hits, strict=True):
+        places = [place for place, _ in found]
+        others = places[: places.index(entry)] if entry in places else None
+        if others is None or not all(BEFORE_A_KNOB.search(place) for place in others):
+            missed[name] = found
+    assert missed == {}
+
+
 def test_every_old_name_leads_to_its_row(search, site):
-    """Or to the glossary or the API page, where something of today has that name."""
+    """Or to the glossary, the API page or the knob, where something of today has that name."""
     names = ROW.findall((site / "reference" / "api_changes.html").read_text(encoding="utf-8"))
     hits = search(names)
     rows, missed = [], {}
@@ -79,7 +99,7 @@ def test_every_old_name_leads_to_its_row(search, site):
         first = found[0][0] if found else ""
         if first == f"reference/api_changes#old-{name}":
             rows.append(name)
-        elif not first.startswith(("reference/glossary#term-", "reference/api/")):
+        elif not re.search("^reference/glossary#term-|^reference/api/|#knob-", first):
             missed[name] = found
     assert missed == {}
     assert len(rows) > 40

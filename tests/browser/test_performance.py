@@ -1,0 +1,34 @@
+"""From the landing page to the right knob and a number, as a reader with a slow collector goes."""
+
+import re
+
+import pytest
+
+
+def number_in(text):
+    return re.search(r"\d", text)
+
+
+def test_a_slow_collector_in_three_clicks(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    page.get_by_role("link", name="Speed up", exact=True).click()
+    row = page.locator("table.performance-start tr", has_text="The collector is slow")
+    assert number_in(row.locator("td").last.inner_text()), "the index shows a figure already"
+    row.get_by_role("link", name="Collectors", exact=True).click()
+    page.wait_for_url("**/performance/collectors.html")
+    table = page.locator("table.record-table", has_text="First choice").first
+    assert number_in(table.locator("tbody tr").first.inner_text())
+    page.locator("nav.page-toc, .bd-toc-item").get_by_role("link", name="Choose").first.click()
+    knob = page.locator("dl.knob", has=page.locator("#knob-num-collectors"))
+    assert knob.is_visible()
+    assert number_in(knob.locator("dd", has_text="times the frames").last.inner_text())
+
+
+@pytest.mark.parametrize("name", ["no_cuda_sync", "frames_per_batch"])
+def test_a_knob_is_reached_by_its_name(open_page, site_url, name):
+    page = open_page()
+    page.goto(site_url + "performance/index.html")
+    page.locator("table.knobs").get_by_role("link", name=name, exact=True).click()
+    page.wait_for_url(f"**/performance/*.html#knob-{name.replace('_', '-')}")
+    assert page.locator(f"#knob-{name.replace('_', '-')}").is_visible()
