@@ -44,7 +44,7 @@ THREADS_BEFORE = 2  # of the process that builds a collector with two workers
 MATRIX = 512
 UNEVEN_MS = 2  # cost of a step of the slow worker; the other takes a quarter of it
 BATCHED_WORKERS = 4
-BATCHED_ROUNDS, BATCHED_SECONDS = 7, 0.12
+BATCHED_ROUNDS, BATCHED_SECONDS = 7, 0.3
 NO_END = 10**9
 
 METRICS = {
@@ -562,11 +562,13 @@ def bench_batched(benchmark, device, seconds_of, key):
         **options,
     )
     iterator = iter(collector)
-    ready = 2 * BATCHED_WORKERS + 2  # two messages may wait for each worker, each of them a batch
-    batches = [next(iterator) for _ in range(ready)]
+    # With slots each worker sends whole batches, two of which may wait.
+    cycle = BATCHED_WORKERS if options.get("transport") == "auto" else 1
+    batches = [next(iterator) for _ in range(2 * cycle + 2)]
     begin = time.perf_counter()
-    batches.append(next(iterator))
-    number = max(BATCHED_WORKERS, math.ceil(BATCHED_SECONDS / (time.perf_counter() - begin)))
+    batches.extend(next(iterator) for _ in range(cycle))
+    once = time.perf_counter() - begin
+    number = cycle * math.ceil(BATCHED_SECONDS / once)
     seconds = []
 
     def collect():

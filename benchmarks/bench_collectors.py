@@ -36,7 +36,7 @@ WORKERS = {  # number of environments, each in a worker where there are workers:
     2: SITUATIONS,
     4: ((0, "none"), (1, "busy"), (1, "sleep")),
 }
-SECONDS = 0.9  # for the rounds of one configuration
+SECONDS = 0.7  # for the rounds of one configuration
 ROUND_SECONDS = 0.15
 LEAST_ROUNDS, MOST_ROUNDS = 3, 9
 START_METHODS = {"forkserver-first": 1, "forkserver": 3, "fork": 3, "spawn": 2}  # rounds
@@ -44,8 +44,8 @@ START_WORKERS = 2
 TRAP_WORKERS = 2
 TRAP_PAUSE = 0.15  # seconds, as an update between two batches takes them
 TRAP_DISCARDED = (0, 1, 2, 3, 4)
-TRAP_TIMED = 3  # batches
-TRAP_ROUNDS = 5
+TRAP_TIMED = 2 * TRAP_WORKERS  # batches, so that every worker takes part
+TRAP_ROUNDS = 7
 
 METRICS = {
     "round_time": {

@@ -631,6 +631,8 @@ def measured(device):
         for way, (_, place, (name, *arguments)) in WAYS.items():
             if way in SLOW and turn >= SLOW_ROUNDS:
                 continue
+            for idle in (places[place], parent):  # while the way before wrote its trace
+                idle.plain()
             reference = parent.plain()["iteration_time"]
             found = getattr(places[place], name)(*arguments)
             found["time_vs_off"] = found["iteration_time"] / reference

@@ -69,6 +69,12 @@ def test_current_environment_is_left_alone(bootstrap, calls):
     assert calls == []
 
 
+def test_packages_come_with_bytecode(bootstrap, calls):
+    """Or each process compiles torch anew, where Python is told not to write bytecode."""
+    bootstrap.main()
+    assert "--compile-bytecode" in calls[-1][0]
+
+
 def test_changed_lock_and_changed_torch_build_reinstall(bootstrap, calls, monkeypatch):
     bootstrap.main()
     calls.clear()

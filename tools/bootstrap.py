@@ -79,7 +79,9 @@ def install(venv, lock, backend):
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", pinned], check=True)
     lines = lock.read_text().splitlines(keepends=True)
     wanted = [line for line in lines if backend is None or not CUDA_ONLY.match(line)]
-    command = [str(uv), "pip", "sync", "--python", str(python), "-"]
+    # Without bytecode each of the many processes to come compiles torch anew where Python may not
+    # write it down (PYTHONDONTWRITEBYTECODE, a read-only folder).
+    command = [str(uv), "pip", "sync", "--compile-bytecode", "--python", str(python), "-"]
     if backend is not None:
         command += ["--torch-backend", backend]
     print(f"Installing the packages of {lock.name}", flush=True)
