@@ -16,6 +16,7 @@ from benchmarks.journal import BusyError, Journal
 ROOT = Path(__file__).parent.parent
 LIBRARY = record.Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PACKAGES = ("gymnasium", "numpy", "tensordict", "torch", "torchrl", "triton")
+NO_RECORDS = (":(exclude,top)benchmarks/results", ":(exclude,top)benchmarks/repeats")
 # What TorchRL is measured beside; a record names those that its suite imports.
 PEERS = {
     "ale_py": "ale-py",
@@ -79,12 +80,12 @@ def list_outdated():
 
 
 def state_of_tree(commit):
-    """The commit that is checked out, and whether files outside ``results`` differ from it."""
+    """The commit that is checked out, and whether files other than records differ from it."""
     if commit:
         return commit, False
     try:
         head = git("rev-parse", "HEAD").strip()
-        changes = git("status", "--porcelain", "--", ":/", ":(exclude,top)benchmarks/results")
+        changes = git("status", "--porcelain", "--", ":/", *NO_RECORDS)
     except (OSError, subprocess.CalledProcessError):
         sys.exit("a record names its commit, and git cannot tell it here: pass --commit SHA")
     return head, bool(changes.strip())

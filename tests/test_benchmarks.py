@@ -476,6 +476,24 @@ def test_tree_without_git_asks_for_the_commit(monkeypatch, tmp_path):
     assert main.state_of_tree("0" * 40) == ("0" * 40, False)
 
 
+@pytest.mark.parametrize(
+    ("changed", "dirty"),
+    [("results/a/cpu.json", False), ("repeats/a/cpu.json", False), ("bench_a.py", True)],
+)
+def test_records_make_no_tree_dirty(monkeypatch, tmp_path, changed, dirty):
+    def git(*arguments):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True)
+
+    monkeypatch.setattr(main, "ROOT", tmp_path)
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "a")
+    path = tmp_path / "benchmarks" / changed
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    assert main.state_of_tree(None)[1] == dirty
+
+
 # -- Hash and validity ---------------------------------------------------------
 
 
