@@ -517,17 +517,18 @@ def test_parallel():
         assert gain("parallel", 2, "sleep", step_ms) > 0.8 * gain("multi-sync", 2, "sleep", step_ms)
     for step_ms in (1, 10):
         assert gain("parallel", 2, "busy", step_ms) < 1.05
-    assert gain("parallel", 2, "none", 0) < 0.9
+    assert gain("parallel", 2, "none", 0) < 0.95
 
 
 @guards(
     PAGE,
-    "With one worker there is nothing to share, and the way through the queue remains",
+    "With one worker there is nothing to share, and the frames per second are about those of "
+    "``Collector``",
     "**A loop over env.rollout is faster than Collector** where a step is free.",
 )
 def test_one_environment():
     for name in ("multi-sync", "multi-async"):
-        assert gain(name, 1, "none", 0) < 1
+        assert 0.85 < gain(name, 1, "none", 0) < 1.2
     assert rate("rollout", 1, "none", 0) > 1.05 * rate("collector", 1, "none", 0)
 
 
@@ -567,31 +568,30 @@ def test_async_batched():
 @guards(
     PAGE,
     '``transport="auto"`` is faster than the way through the main process; a message for each '
-    "transition is much slower than chunks, and a queue in place of shared memory slower still. "
-    "Two environments in a process gain nothing here.",
-    "which gains where all are equally fast.",
+    "transition is much slower than chunks, and a queue in place of shared memory slower still.",
+    "which costs nothing where all are equally fast.",
 )
 def test_messages_of_async_batched():
     assert quartile("batched-slots", "q3") < 0.9
     assert quartile("batched-slots-chunk", "q1") > 2
     assert quartile("batched-processes-queue", "q1") > 4
-    assert knob("batched-processes-grouped") > 0.95
-    assert quartile("batched-threads-min-batch", "q3") < 0.95
+    assert knob("batched-threads-min-batch") < 1
 
 
 @guards(
     PAGE,
-    "Without a discarded batch the rate is too high",
-    "too low after two discarded batches, too high after three, too low after four",
+    "Without a discarded batch the rate is too high: one batch was ready. With one or more that "
+    "is over",
     "Why a first timing of a ``MultiAsyncCollector`` promises too much.",
 )
 def test_trap():
     def ratio(discarded):
         return recorded(f"trap-{discarded}", "vs_steady")
 
-    assert suite.TRAP_TIMED % suite.TRAP_WORKERS == 1
-    assert min(ratio(0), ratio(3)) > 1.2
-    assert max(ratio(2), ratio(4)) < 0.95
+    assert (suite.TRAP_TIMED, suite.TRAP_WORKERS) == (4, 2)
+    later = [ratio(discarded) for discarded in suite.TRAP_DISCARDED[1:]]
+    assert ratio(0) > max(1.2, 1.2 * max(later))
+    assert max(later) < 1.15
 
 
 @guards(
@@ -631,7 +631,7 @@ def test_start():
 )
 def test_batches():
     assert quartile("frames-8", "q1") > 1.05
-    assert 1 < knob("frames-32") < knob("workers-frames-32")
+    assert knob("frames-32") < knob("workers-frames-32")
     assert 0.95 < knob("frames-512") < 1.05
     assert quartile("workers-frames-512", "q3") < 0.95
     assert quartile("workers-no-buffers", "q1") > 1.2 > quartile("no-buffers", "q3")

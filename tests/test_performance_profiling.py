@@ -564,8 +564,7 @@ def test_stacks_are_events_of_python():
 @guards(PAGE, "**A profiler lengthens what it records.**")
 def test_the_profiler_lengthens_both_halves():
     for half in ("collect", "update"):
-        with_profiler = recorded(f"half-{half}", "part_time", "q1")
-        assert with_profiler > recorded(f"half-{half}", "plain_time", "q3")
+        assert recorded(f"half-{half}", "part_time") > 1.05 * recorded(f"half-{half}", "plain_time")
 
 
 @guards(
@@ -600,9 +599,9 @@ def test_ways_that_do_not_show(way):
     "the variable alone makes the short iteration longer than it is in either process without it.",
 )
 def test_the_variable_alone_costs_time():
-    armed = recorded("overhead-armed", "iteration_time", "q1")
+    armed = recorded("overhead-armed", "time_vs_off")
     for way in ("off", "off-again"):
-        assert armed > recorded(f"overhead-{way}", "iteration_time", "q3")
+        assert armed > recorded(f"overhead-{way}", "time_vs_off")
 
 
 @guards(
