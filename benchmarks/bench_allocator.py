@@ -6,11 +6,13 @@ again at its first touch. Two environment variables make it keep what was freed.
 after the other in two processes in turn, one with the variables and one without.
 """
 
+import contextlib
 import functools
 import multiprocessing
 import os
 import resource
 import time
+from collections import defaultdict
 from unittest import mock
 
 import pytest
@@ -111,20 +113,28 @@ class Child:
 @functools.cache
 def measured():
     """Samples of the metrics, by work and way."""
-    children = {way: Child(variables) for way, (_, variables) in WAYS.items()}
-    samples = {(name, way): {metric: [] for metric in METRICS} for name in WORKS for way in WAYS}
+    with contextlib.ExitStack() as stack:
+        children = {way: Child(variables) for way, (_, variables) in WAYS.items()}
+        for child in children.values():
+            stack.callback(child.close)
+        return samples_of(children)
+
+
+def samples_of(children):
+    samples = {(name, way): defaultdict(list) for name in WORKS for way in WAYS}
     for name, (*_, expected) in WORKS.items():
         for turn in range(WARMUP + ROUNDS):
             spent = {}
             for way, child in children.items():
                 total, spent[way], found, held = child.work(name)
                 assert total == pytest.approx(expected, rel=1e-5), (way, name)
-                if turn >= WARMUP:
-                    said = (spent[way], spent[way] / spent["default"], found, held)
-                    for metric, value in zip(METRICS, said, strict=True):
-                        samples[name, way][metric].append(value)
-    for child in children.values():
-        child.close()
+                if turn < WARMUP:
+                    continue
+                said = {"work_time": spent[way], "page_faults": found, "held": held}
+                if way != "default":
+                    said["time_vs_default"] = spent[way] / spent["default"]
+                for metric, value in said.items():
+                    samples[name, way][metric].append(value)
     return samples
 
 

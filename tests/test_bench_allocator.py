@@ -114,8 +114,10 @@ def measured():
 
 def test_every_work_runs_in_both_ways(measured):
     assert set(measured) == {(name, way) for name in suite.WORKS for way in suite.WAYS}
-    for samples in measured.values():
-        assert set(samples) == set(suite.METRICS)
+    for (_, way), samples in measured.items():
+        assert set(suite.METRICS) - set(samples) == (
+            {"time_vs_default"} if way == "default" else set()
+        )
         assert {len(values) for values in samples.values()} == {1}
 
 
