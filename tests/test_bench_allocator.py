@@ -75,7 +75,7 @@ def test_a_large_minibatch_of_pixels_is_above_the_bound():
 
 @guards(
     PAGE,
-    "**Above the bound most of the time was the kernel's.** Below it nothing changes, once a few "
+    "**Above the bound most of the time was the kernel's.** Below it little changes, once a few "
     "tensors of a size have come and gone.",
 )
 def test_above_the_bound_most_of_the_time_is_spared():

@@ -11,9 +11,9 @@ Switch on: ``"record_repeat"`` in ``extensions``, beside ``records``. Markup::
 Each line names a suite that has a second record under ``benchmarks/repeats/``, taken with
 ``python -m benchmarks --again``, and the metrics to compare.
 
-What it writes: a table with a row per suite: how many values, how far they moved in the middle and
-at most, and how many stayed within the bound above which a value is called noisy. Records of other
-code, another device or another stack do not compare: that is a warning.
+What it writes: a table with a row per suite: how many values, how many stayed within the bound
+above which a value is called noisy, how far they moved in the middle and at most, and which moved
+most. Records of other code, another device or another stack do not compare: that is a warning.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ from sphinx.util.docutils import SphinxDirective
 from benchmarks import comparison
 from benchmarks import record as records
 
-HEADER = ["Suite", "Values", "Moved, median", "Moved, at most", "Where", "Within"]
+HEADER = ["Suite", "Values", "Within {}", "Moved, median", "Moved, at most", "Where"]
 
 
 class RecordRepeat(SphinxDirective):
@@ -45,10 +45,10 @@ class RecordRepeat(SphinxDirective):
                 rows.append(self.row(address.strip(), metrics.split()))
             except (records.RecordError, comparison.IncomparableError, OSError) as error:
                 complain(self.env, error, self.get_location())
-        bound = f"{HEADER[-1]} {share(records.NOISE_BOUND)}"
+        header = [name.format(share(records.NOISE_BOUND)) for name in HEADER]
         text = self.options.get("caption")
         title = nodes.title("", "", *self.parse_inline(text)[0]) if text else None
-        return [table([*HEADER[:-1], bound], rows, title)] if rows else []
+        return [table(header, rows, title)] if rows else []
 
     def row(self, address, metrics):
         suite, device = split_address(address)
@@ -60,10 +60,10 @@ class RecordRepeat(SphinxDirective):
         return [
             link(self.env, "stamp", address, suite),
             str(found.values),
+            str(found.within),
             share(found.typical),
             share(found.largest),
             code(found.where),
-            f"{found.within} of {found.values}",
         ]
 
 
