@@ -11,6 +11,7 @@ import pytest
 import torch
 from claims import guards
 from tensordict.nn import TensorDictModule, TensorDictSequential
+from test_bench_allocator import BOUND
 from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv
 from torchrl.modules import LSTMModule, set_recurrent_mode
 
@@ -21,7 +22,6 @@ ROOT = Path(__file__).parents[1]
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/recurrent.rst"
 CPU = torch.device("cpu")
-BOUND = 4 * 1024 * 1024 * 8  # DEFAULT_MMAP_THRESHOLD_MAX of glibc, in bytes
 EAGER = ("pad", "scan", "scan-recompute")
 
 
