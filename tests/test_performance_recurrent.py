@@ -255,10 +255,10 @@ def test_compiled_scan_is_first_with_resets():
 
 
 @says(
-    "**For an LSTM its time has two values.**",
+    "**For an LSTM its time is partly luck.**",
     "So a second run of the suite put it elsewhere",
 )
-def test_compiled_lstm_scan_has_two_times():
+def test_compiled_lstm_scan_does_not_repeat():
     again = load(COMMITTED.again("recurrent_backends", "cpu"))["benchmarks"]
     ratios = []
     for resets in (0, 1, 4, 16):
