@@ -5,7 +5,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 ROOT = Path(__file__).parent.resolve()
-sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_ext")]
+sys.path.insert(0, str(ROOT))
 
 # -- Project -----------------------------------------------------------------
 
@@ -26,35 +26,12 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     # ours
-    "api_pages",
-    "doors",
-    "fresh_read",
-    "gallery_cache",
-    "gallery_cost",
-    "gallery_guard",
-    "gallery_order",
-    "gallery_output",
-    "gallery_progress",
-    "gallery_stack",
-    "gallery_warnings",
-    "html_fixes",
-    "knobs",
-    "mathml",
-    "not_executed",
-    "notebooks",
-    "old_names",
-    "page_meta",
-    "page_stamp",
-    "record_choice",
-    "record_repeat",
-    "record_timeline",
-    "records",
-    "runs",
-    "search_index",
-    "source_role",
-    "symptoms",
-    "term_hints",
-    "upstream_says",
+    "docs._ext.evidence",
+    "docs._ext.gallery",
+    "docs._ext.records",
+    "docs._ext.site",
+    "docs._ext.source",
+    "docs._ext.symptoms",
 ]
 
 # -- RST ---------------------------------------------------------------------
@@ -91,10 +68,10 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["tutorials"],
     "filename_pattern": r"\.py$",  # everything runs, no plot_ prefix
     "ignore_pattern": r"__init__\.py|conftest\.py",
-    "subsection_order": "gallery_order.topic_position",
-    "within_subsection_order": "gallery_order.TutorialPosition",
-    "reset_argv": "gallery_guard.start_tutorial",
-    "reset_modules": ["matplotlib", "gallery_guard.finish_tutorial"],
+    "subsection_order": "docs._ext.gallery.order.topic_position",
+    "within_subsection_order": "docs._ext.gallery.order.TutorialPosition",
+    "reset_argv": "docs._ext.gallery.guard.start_tutorial",
+    "reset_modules": ["matplotlib", "docs._ext.gallery.guard.finish_tutorial"],
     "reset_modules_order": "both",
     "backreferences_dir": "tutorials/_backreferences",
     "doc_module": ("torchrl", "tensordict"),
@@ -135,9 +112,9 @@ html_static_path = ["docs/_static"]
 html_css_files = ["field-manual.css"]
 html_copy_source = False
 html_show_sourcelink = False
-html_search_scorer = "docs/_ext/search_names.js"
+html_search_scorer = "docs/_ext/site/search_names.js"
 html_math_renderer = "mathml"
-template_bridge = "html_fixes.Templates"
+template_bridge = "docs._ext.site.html_fixes.Templates"
 html_theme_options = {
     "article_footer_items": ["page-stamp"],
     "logo": {

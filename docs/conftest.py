@@ -2,7 +2,7 @@
 
 Collected by ``pytest docs``: ``code-block:: python`` and ``>>>`` examples. The body of
 ``not-executed`` is left out, counted, and listed with its reason in the summary. There is no
-other way to skip a block: tests/test_rst_blocks.py fails on a Python block that nothing runs.
+other way to skip a block: tests/tools/test_rst_blocks.py fails on a Python block that nothing runs.
 """
 
 import os
@@ -12,9 +12,10 @@ os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
 from pathlib import Path
 
-from rst_blocks import parse_python, python_blocks, rst_pages, within
 from sybil import Sybil
 from sybil.integration.pytest import SybilItem
+
+from tools.rst_blocks import parse_python, python_blocks, rst_pages, within
 
 DOCS = Path(__file__).parent
 

@@ -7,9 +7,10 @@ with what docutils shows to the reader, so a block in a form that Sybil does not
 
 from pathlib import Path
 
-import rst_reader
 from sybil.document import Document
 from sybil.parsers.rest import DocTestParser, PythonCodeBlockParser
+
+from tools import rst_reader
 
 # Files in here run in the build or in the test suite, so quoting them shows code that runs.
 QUOTABLE = ("benchmarks", "docs/_ext", "docs/runs", "tests", "tools", "tutorials")
@@ -59,7 +60,7 @@ def problems(page, root):
 def problem(block, run, page, root):
     """What is wrong with one block, or None."""
     if block.directive == "not-executed":
-        return None  # its own errors come from docs/_ext/not_executed.py
+        return None  # its own errors come from docs/_ext/site/not_executed.py
     if block.directive == "literalinclude":
         return quotation_problem(block, page, root)
     if block.directive == "::" or (block.directive != ">>>" and not block.language):

@@ -22,7 +22,7 @@ What is a figure:
   a third and a quarter where they compare speed, time or memory ("half the memory").
 
 Cure: print the figure in a cell, assert it, or render it from a record with ``:measured:``.
-A figure that is true by definition stands in tests/typed_numbers_allowed.txt, sorted, one per
+A figure that is true by definition stands in tests/tools/typed_numbers_allowed.txt, sorted, one per
 line as ``file | exact text | reason``. The exact text is the figure as reported. An entry
 that matches nothing is an error, so the list only shrinks.
 """
@@ -36,10 +36,11 @@ import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
-import rst_reader
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
-ALLOWED = "tests/typed_numbers_allowed.txt"
+from tools import rst_reader
+
+ALLOWED = "tests/tools/typed_numbers_allowed.txt"
 CURE = "print it in a run, assert it, or render it from a record with :measured:"
 
 SPACE = r"[\s\u00a0\u2009\u202f\-~]"  # a hyphen or a no-break space may stand before the unit

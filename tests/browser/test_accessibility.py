@@ -1,7 +1,8 @@
 """No finding of axe on one page of each kind, light and dark, desktop and phone."""
 
 import pytest
-from probes import violations
+
+from tests.browser.probes import violations
 
 KINDS = [
     "home",

@@ -1,7 +1,8 @@
 """The one failure of a machine without a browser."""
 
 import pytest
-from probes import WHAT_TO_DO, find_chromium
+
+from tests.browser.probes import WHAT_TO_DO, find_chromium
 
 
 def test_chromium_is_installed(playwright):

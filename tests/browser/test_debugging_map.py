@@ -1,7 +1,8 @@
 """The filter of the debugging map and the search of the error index, as a stranger uses them."""
 
 import pytest
-from probes import violations
+
+from tests.browser.probes import violations
 
 ROW = "details.symptom"
 ENTRY = ".error-entry"

@@ -1,7 +1,8 @@
 """Every page, once, on a phone: no sideways scroll, no foreign request, nothing in the console."""
 
 import pytest
-from probes import Traffic, overlaps, sideways
+
+from tests.browser.probes import Traffic, overlaps, sideways
 
 STICK_OUT = """(selector) => {
     const edge = (e) => e.closest(".bd-sidebar-secondary").getBoundingClientRect().right;

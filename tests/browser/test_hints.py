@@ -1,7 +1,8 @@
 """The hint beside a reference to a glossary term: pointer, keyboard, phone, print, no script."""
 
 import pytest
-from probes import settle, sideways, violations
+
+from tests.browser.probes import settle, sideways, violations
 
 CONTRAST = """(e) => {
     const { color, backgroundColor } = getComputedStyle(e);

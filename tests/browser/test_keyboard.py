@@ -1,7 +1,8 @@
 """The site without a mouse."""
 
 import pytest
-from probes import settle, unreachable_scrollers, walk
+
+from tests.browser.probes import settle, unreachable_scrollers, walk
 
 
 @pytest.mark.parametrize("kind", ["home", "gallery", "reference"])

@@ -4,8 +4,9 @@ import json
 import threading
 
 import pytest
-from probes import FLAGS
-from serve import server
+
+from tests.browser.probes import FLAGS
+from tools.serve import server
 
 FULL = ["accessibility", "best-practices", "seo"]
 HIGHEST_SHIFT = 0.1  # what Lighthouse still calls good

@@ -1,7 +1,15 @@
 """Each probe of the browser tests, on a page that is wrong and on the same page put right."""
 
 import pytest
-from probes import Traffic, overlaps, sideways, unreachable_scrollers, violations, walk
+
+from tests.browser.probes import (
+    Traffic,
+    overlaps,
+    sideways,
+    unreachable_scrollers,
+    violations,
+    walk,
+)
 
 PAGE = (
     '<!DOCTYPE html><html lang="en"><head><title>t</title></head>'

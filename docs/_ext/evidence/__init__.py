@@ -1,0 +1,13 @@
+"""Tables, texts and figures that a script printed while the site was built.
+
+Switch on: ``"docs._ext.evidence"`` in ``extensions``. Each module has its own manual on top, and
+can be switched on alone.
+"""
+
+MODULES = ("directives",)
+
+
+def setup(app):
+    for module in MODULES:
+        app.setup_extension(f"{__name__}.{module}")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

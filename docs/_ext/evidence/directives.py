@@ -1,0 +1,261 @@
+"""Show on a page what a script printed while the site was built.
+
+Switch on: ``"docs._ext.evidence"`` in ``extensions``. The scripts are ``docs/runs/*.py``;
+``runs_folder`` names another folder, ``runs_kept`` the one that keeps results between builds,
+``runs_time_limit`` the seconds after which a script is killed. What a script has to print is said
+in ``store``.
+
+Markup; an address is ``script:result``::
+
+    .. run-table:: batch_shapes:shapes
+       :caption: One batch from each collector
+
+    .. run-output:: worker_buffers:warning
+       :caption: What the sampler says
+
+    .. run-figure:: rollout_flow:figure
+       :alt: Ten boxes in a row ...
+
+       One step of the loop.
+
+    The collector takes :run:`batch_shapes:steps` steps.
+
+The cells of a table are inline markup. A figure is an SVG document; the color ``#010203`` in it
+becomes the color of the text.
+
+Every script is executed before the pages are read, unless its results are kept: same script, same
+stack. What it writes: the table, text or figure, and a line that links the script, which the site
+holds as ``_downloads/runs/<script>.py``. A script that fails is the warning ``runs.failed`` at each
+place that shows one of its results, in every build until it is cured; an unknown address is
+``runs.unknown``, a result of the wrong kind ``runs.kind``, a script that no page shows
+``runs.unused``.
+"""
+
+import difflib
+import shutil
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+from sphinx.util.osutil import relative_uri
+
+from docs._ext.evidence.store import Store
+from docs._ext.records import plot as record_plot
+from docs._ext.support import table_nodes
+from docs._ext.support.page_domain import PageDomain
+
+logger = logging.getLogger(__name__)
+ROOT = Path(__file__).parents[3]
+DOWNLOADS = "_downloads/runs"
+
+
+class ContentError(Exception):
+    """A page asks for something that cannot be shown; *kind* is the subtype of the warning."""
+
+    def __init__(self, kind, text):
+        super().__init__(text)
+        self.kind = kind
+
+
+class RunsDomain(PageDomain):
+    """Knows which page shows which run, and which page has a warning to repeat."""
+
+    name = "runs"
+    label = "Runs"
+    initial_data = {"shown": {}, "complained": {}}  # noqa: RUF012 - Sphinx's interface
+
+
+class run_script(nodes.reference):
+    """A link to the copy of a script, whose address depends on the page."""
+
+
+def result(env, address, kinds):
+    """The value at *address*, which has to be of one of *kinds*; note what the page shows."""
+    name, separator, key = address.partition(":")
+    if not separator:
+        raise ContentError("unknown", f"expected script:result, found {address!r}")
+    store = env.app.run_store
+    choose(name, store.names(), "run", "docs/runs")
+    env.domains[RunsDomain.name].data["shown"].setdefault(env.docname, set()).add(name)
+    if name in store.failures:
+        raise ContentError("failed", f"the run behind this failed: {store.failures[name]}")
+    env.note_dependency(store.path(name))
+    results = store.results(name)
+    choose(key, results, "result", f"docs/runs/{name}.py")
+    value = results[key]
+    if not isinstance(value, kinds):
+        raise ContentError("kind", f"{address} is a {type(value).__name__}, which this cannot show")
+    return value
+
+
+def choose(name, known, what, where):
+    """Raise for a name that is not *known*, with the nearest one that is."""
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1, 0)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ContentError("unknown", f"{where} has no {what} {name!r}{hint}")
+
+
+def complain(env, error, location):
+    """Report *error* as a warning of the content, in every build until it is cured."""
+    env.domains[RunsDomain.name].data["complained"][env.docname] = True
+    logger.warning("%s", error, location=location, type="runs", subtype=error.kind)
+
+
+class Run(SphinxRole):
+    """``:run:`script:result```: a text, number or truth value in a sentence."""
+
+    def run(self):
+        try:
+            value = result(self.env, self.text, (str, int, float))
+        except ContentError as error:
+            complain(self.env, error, self.get_location())
+            return [nodes.problematic(self.rawtext, self.rawtext)], []
+        return [nodes.inline("", str(value), classes=["run-value"])], []
+
+
+class RunDirective(SphinxDirective):
+    """What the directives share: reaching the result, and the line that names the script."""
+
+    required_arguments = 1
+    option_spec = {"caption": directives.unchanged}  # noqa: RUF012 - docutils' interface
+    kinds = (str,)
+
+    def run(self):
+        address = self.arguments[0]
+        try:
+            value = result(self.env, address, self.kinds)
+            return [*self.render(value), self.origin(address.partition(":")[0])]
+        except ContentError as error:
+            complain(self.env, error, self.get_location())
+            return []
+
+    def inline(self, text):
+        """The nodes of inline markup; a fault in it is logged with the line of the directive."""
+        return self.parse_inline(text, lineno=self.lineno)[0]
+
+    def origin(self, name):
+        """The paragraph below: which script printed this."""
+        text = f"{name}.py"
+        link = run_script("", "", nodes.literal(text, text), run=name, internal=True)
+        return nodes.paragraph(
+            "",
+            "Printed by ",
+            link,
+            nodes.Text(" while this site was built."),
+            classes=["run-origin"],
+        )
+
+
+class RunTable(RunDirective):
+    """``run-table``."""
+
+    kinds = (dict,)
+
+    def render(self, value):
+        caption = self.options.get("caption")
+        title = nodes.title(caption, "", *self.inline(caption)) if caption else None
+        lines = [value["columns"], *value["rows"]]
+        header, *rows = ([self.inline(cell) for cell in line] for line in lines)
+        return [table_nodes.table(header, rows, classes=["run-table"], title=title)]
+
+
+class RunOutput(RunDirective):
+    """``run-output``: a text as it was printed."""
+
+    def render(self, value):
+        block = nodes.literal_block(value, value, language="none")
+        caption = self.options.get("caption")
+        if not caption:
+            return [block]
+        title = nodes.caption("", "", *self.inline(caption))
+        return [nodes.container("", title, block, literal_block=True, classes=["run-output"])]
+
+
+class RunFigure(RunDirective):
+    """``run-figure``: an image that the script drew."""
+
+    has_content = True
+    option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
+
+    def render(self, value):
+        if "alt" not in self.options:
+            raise ContentError("unknown", "run-figure needs the option :alt: for who cannot see it")
+        if "<svg" not in value:
+            raise ContentError("kind", f"{self.arguments[0]} is no SVG document")
+        name = f"figure{self.env.new_serialno('run-figure')}"
+        svg = record_plot.part_of_page(value, name, self.options["alt"])
+        figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["run-figure"])
+        if self.content:
+            figure += nodes.caption("", "", *self.inline(" ".join(self.content)))
+        return [figure]
+
+
+def execute_runs(app):
+    """builder-inited: have the results of every run before Sphinx asks which pages changed."""
+    app.run_store = Store(app.config.runs_folder, app.config.runs_kept)
+    limit = app.config.runs_time_limit
+    app.run_store.refresh(limit, lambda name: logger.info("executing docs/runs/%s.py", name))
+
+
+def read_again(app, env, added, changed, removed):
+    """env-get-outdated: pages with a warning to repeat; what a page shows it depends on."""
+    return sorted(env.found_docs & set(env.domains[RunsDomain.name].data["complained"]))
+
+
+def name_unused(app, env):
+    """env-check-consistency: a script nobody shows costs time and guards nothing."""
+    shown = set().union(*env.domains[RunsDomain.name].data["shown"].values())
+    for name in app.run_store.names():
+        if name not in shown:
+            logger.warning(
+                "no page shows a result of docs/runs/%s.py; show one or delete the script",
+                name,
+                type="runs",
+                subtype="unused",
+            )
+
+
+def link_scripts(app, doctree, docname):
+    """doctree-resolved: the address of a script, seen from the page."""
+    here = app.builder.get_target_uri(docname)
+    for link in doctree.findall(run_script):
+        address = relative_uri(here, f"{DOWNLOADS}/{link['run']}.py")
+        reference = nodes.reference("", "", *link.children, refuri=address, internal=True)
+        link.replace_self(reference)
+
+
+def copy_scripts(app, exception):
+    """build-finished: put the scripts where the pages link them."""
+    if exception or app.builder.format != "html":
+        return
+    folder = Path(app.outdir, DOWNLOADS)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in app.run_store.names():
+        shutil.copyfile(app.run_store.script(name), folder / f"{name}.py")
+
+
+def setup(app):
+    app.add_config_value("runs_folder", str(ROOT / "docs" / "runs"), "env", [str])
+    app.add_config_value("runs_kept", str(ROOT / "build" / "runs"), "", [str])
+    app.add_config_value("runs_time_limit", 300, "", [int, float])
+    app.add_domain(RunsDomain)
+    app.add_node(run_script)
+    app.add_role("run", Run())
+    app.add_directive("run-table", RunTable)
+    app.add_directive("run-output", RunOutput)
+    app.add_directive("run-figure", RunFigure)
+    app.connect("builder-inited", execute_runs, priority=400)
+    app.connect("env-get-outdated", read_again)
+    app.connect("env-check-consistency", name_unused)
+    app.connect("doctree-resolved", link_scripts)
+    app.connect("build-finished", copy_scripts)
+    return {
+        "version": "1",
+        "env_version": 1,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

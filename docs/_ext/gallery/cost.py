@@ -1,0 +1,70 @@
+"""Count the processor time of tutorials, and judge it; ``guard`` calls the counter.
+
+Two limits, for two purposes. ``tutorial_time_limit`` (see ``guard``) bounds a hang in
+seconds of wall time and so leaves room for a busy machine. ``tutorial_cpu_budget`` keeps the build
+cheap, in seconds of processor time of the tutorial's code and the processes it waited for, which a
+busy machine hardly changes. Settings in ``conf.py``, switched on with ``"docs._ext.gallery"`` in
+``extensions``::
+
+    tutorial_cpu_budget = 15
+    # "topic/name.py": (seconds, at most 30, "reason")
+    tutorial_cpu_budgets = {"memory/big.py": (25, "trains until the loss settles")}
+
+The build never fails by it, because a slow machine is nobody's mistake:
+``tests/ext/gallery/test_cost.py`` does, in ``make test``, from the key ``cpu_seconds`` of the
+stamps.
+"""
+
+import json
+import resource
+from pathlib import Path
+
+from sphinx.errors import ConfigError
+
+HIGHEST_BUDGET = 30
+
+
+def cpu_seconds():
+    """Processor time of this process and of the children it waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def check_budgets(app, config):
+    """config-inited: an exception names a tutorial, stays in bounds and has a reason."""
+    gallery = Path(app.srcdir, config.sphinx_gallery_conf["examples_dirs"][0]).resolve()
+    for name, entry in config.tutorial_cpu_budgets.items():
+        place = f"conf.py: tutorial_cpu_budgets[{name!r}]"
+        if not (gallery / name).is_file():
+            raise ConfigError(f"{place}: {gallery.name}/{name} does not exist; remove the entry")
+        if not (isinstance(entry, tuple | list) and len(entry) == 2 and str(entry[1]).strip()):
+            raise ConfigError(f"{place} must be (seconds, 'reason')")
+        if not config.tutorial_cpu_budget < entry[0] <= HIGHEST_BUDGET:
+            raise ConfigError(
+                f"{place}: {entry[0]} s is not between {config.tutorial_cpu_budget} and "
+                f"{HIGHEST_BUDGET} s; make the tutorial cheaper or split it"
+            )
+
+
+def too_costly(generated, budget, budgets):
+    """One sentence for each tutorial below *generated* that costs too much, or nothing at all."""
+    problems = []
+    for path in sorted(Path(generated).glob("*/*.stamp.json")):
+        name = f"{path.parent.name}/{path.name.removesuffix('.stamp.json')}.py"
+        cost = json.loads(path.read_text(encoding="utf-8"))["cpu_seconds"]
+        allowed = budgets.get(name, (budget,))[0]
+        if cost == 0:
+            problems.append(f"{name} did not run: none of its code took any processor time")
+        elif cost > allowed:
+            problems.append(
+                f"{name} took {cost} s of processor time, its budget is {allowed} s; make it "
+                "cheaper, or give it an entry with a reason in tutorial_cpu_budgets in conf.py"
+            )
+    return problems
+
+
+def setup(app):
+    app.add_config_value("tutorial_cpu_budget", 15, "", types=[int, float])
+    app.add_config_value("tutorial_cpu_budgets", {}, "", types=[dict])
+    app.connect("config-inited", check_budgets, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

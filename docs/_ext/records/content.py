@@ -1,0 +1,182 @@
+"""What a record looks like on a page: values, tables, stamps."""
+
+from docutils import nodes
+
+from benchmarks import record as records
+from benchmarks.record import AGAIN
+from docs._ext.records.store import library, link, stamp_id
+from docs._ext.support import table_nodes
+
+# -- Values ----------------------------------------------------------------------
+
+
+def shown(declared, values, outdated):
+    """A value as the text of a role."""
+    return AGAIN if outdated else records.text(declared["unit"], values["median"])
+
+
+def shown_with_spread(declared, values, outdated):
+    """A value as a cell of a table."""
+    if outdated or declared["exact"]:
+        return shown(declared, values, outdated)
+    unit = declared["unit"]
+    factor, name = records.scale(unit, values["median"])
+    low, middle, high = (
+        records.number(unit, values[point], factor) for point in ("q1", "median", "q3")
+    )
+    text = f"{middle} ({low}–{high})\u00a0{name}".removesuffix("\u00a01")
+    return f"{text}, noisy" if records.is_noisy(declared, values) else text
+
+
+def where_and_when(record):
+    """One line on the machine, the stack and the date of *record*."""
+    machine, versions, taken = record["machine"], record["versions"], record["taken"]
+    plural = "" if taken["threads"] == 1 else "s"
+    return (
+        f"{machine['device_name']}, {machine['cores']} cores, {taken['threads']} thread{plural}; "
+        f"torch {versions['torch']}, torchrl {versions['torchrl']}; {taken['date'][:10]}"
+    )
+
+
+def hover(record, declared, values, outdated):
+    if outdated:
+        return f"{declared['title']}: {'; '.join(outdated)}"
+    if declared["exact"]:
+        spread = "exact"
+    else:
+        low, high = (records.text(declared["unit"], values[point]) for point in ("q1", "q3"))
+        spread = f"median of {values['rounds']} rounds, quartiles {low} and {high}"
+        spread += ", noisy" if records.is_noisy(declared, values) else ""
+    return f"{declared['title']}: {spread}. {where_and_when(record)}"
+
+
+def described(series, declared, x_label):
+    """The alternative text of a plot: every value in it."""
+    unit = declared["unit"]
+    lines = []
+    for name, points in series.items():
+        values = ", ".join(f"{x}: {records.text(unit, v['median'])}" for x, v in points)
+        lines.append(f"{name}: {values}" if name else values)
+    return f"{declared['title']} by {x_label}. " + "; ".join(lines) + "."
+
+
+# -- Tables ----------------------------------------------------------------------
+
+
+def values_table(record, chosen, metrics, outdated, title=None, keys=False):
+    """The table of the *chosen* benchmarks, with their *keys* for who wants to cite them."""
+    header = ["Benchmark", *(record["metrics"][metric]["title"] for metric in metrics)]
+    header += ["Key"] if keys else []
+    rows = []
+    for key in chosen:
+        benchmark = record["benchmarks"][key]
+        row = [benchmark["title"]]
+        for metric in metrics:
+            values = benchmark["metrics"].get(metric)
+            declared = record["metrics"][metric]
+            row.append(shown_with_spread(declared, values, outdated) if values else "–")
+        rows.append([*row, code(key)] if keys else row)
+    return table(header, rows, title)
+
+
+def table(header, rows, title=None):
+    return table_nodes.table(header, rows, classes=["record-table"], title=title)
+
+
+def code(text):
+    """Text that is to be copied: no typographic quotes or dashes."""
+    return nodes.literal(text, text)
+
+
+def stamp_line(env, record, outdated):
+    """The paragraph below a table or a plot: where and when, with both links."""
+    address = f"{record['suite']}@{record['device']}"
+    text = f"{AGAIN.capitalize()}: {'; '.join(outdated)}. " if outdated else "Measured on "
+    remark = library(env).remark(record)
+    text += f"{where_and_when(record)}{f' ({remark})' if remark else ''}. "
+    if above := records.noisy(record):
+        text += f"{len(above)} of {records.spread(record)} values are noisy. "
+    paragraph = nodes.paragraph("", text, classes=["record-stamp"])
+    paragraph += link(env, "stamp", address, "Full stamp")
+    paragraph += nodes.Text(", ")
+    paragraph += link(env, "file", address, "raw data")
+    paragraph += nodes.Text(".")
+    return paragraph
+
+
+def noise(record):
+    """A sentence on the values whose spread is above the bound; empty if there is none."""
+    above = records.noisy(record)
+    if not above:
+        return ""
+    bound = records.text("%", 100 * records.NOISE_BOUND)
+    return (
+        f"{len(above)} of {records.spread(record)} measured values are noisy: their quartiles lie "
+        f"further apart than {bound} of the median. "
+    )
+
+
+# -- Stamps ----------------------------------------------------------------------
+
+
+def index_entry(env, record, outdated):
+    address = f"{record['suite']}@{record['device']}"
+    title = f"{record['title']} ({record['device'].upper()})"
+    section = nodes.section("", nodes.title(title, title), ids=[stamp_id(address)])
+    section += nodes.paragraph("", record["description"])
+    section += table(["Stamp", address], [list(pair) for pair in full_stamp(record, outdated)])
+    metrics = [
+        [code(metric), unit_and_kind(record, metric), declared["description"]]
+        for metric, declared in record["metrics"].items()
+    ]
+    section += table(["Metric", "Unit", "Meaning"], metrics)
+    if not outdated:
+        section += values_table(
+            record, record["benchmarks"], list(record["metrics"]), [], keys=True
+        )
+    paragraph = nodes.paragraph("", "Raw data: ")
+    paragraph += link(env, "file", address, f"{address.replace('@', '-')}.json")
+    section += paragraph
+    return section
+
+
+def unit_and_kind(record, metric):
+    """How the values of a metric are to be read."""
+    declared = record["metrics"][metric]
+    unit = {"1": "no unit"}.get(declared["unit"], declared["unit"])
+    if declared["exact"]:
+        return f"{unit}, exact"
+    found = [entry["metrics"].get(metric) for entry in record["benchmarks"].values()]
+    measured = [values for values in found if values]
+    if not measured:
+        return f"{unit}, not measured on this device"
+    rounds = min(values["rounds"] for values in measured)
+    warmup = min(values["warmup_rounds"] for values in measured)
+    after = f" after {warmup} unmeasured" if warmup else ""
+    return f"{unit}, median (quartiles) of {rounds} rounds{after}"
+
+
+def full_stamp(record, outdated):
+    """Every field of the stamp with its name."""
+    taken, machine = record["taken"], record["machine"]
+    yield "Validity", f"{AGAIN}: {'; '.join(outdated)}" if outdated else "code and stack unchanged"
+    yield "Date", taken["date"]
+    yield "Commit", code(taken["commit"] + (" with uncommitted changes" if taken["dirty"] else ""))
+    yield "Command", code(taken["command"])
+    yield "Suite code", code(f"sha256:{record['suite_hash'][:16]}…")
+    memory = machine.get("device_memory")
+    size = f", {records.text('B', memory)}" if memory else ""
+    yield "Device", machine["device_name"] + size
+    yield "Processor", f"{machine['cpu']}, {machine['cores']} cores"
+    yield "Memory", records.text("B", machine["memory"])
+    yield "System", f"{machine['os']}, Python {machine['python']}"
+    yield "Threads", str(taken["threads"])
+    if taken.get("sittings", 1) > 1:
+        yield "Sittings", f"{taken['sittings']}: the run was interrupted and went on"
+    yield "Noise", noise(record) or "no measured value spreads above the bound"
+    for one in record.get("skipped", []):
+        yield "Not measured", [code(one["name"]), nodes.Text(f": {one['reason']}")]
+    variables = (f"{name}={value}" for name, value in sorted(taken["environment"].items()))
+    yield "Environment variables", ", ".join(variables) or "none of those that matter"
+    versions = sorted(record["versions"].items())
+    yield "Versions", ", ".join(f"{name} {version or 'absent'}" for name, version in versions)

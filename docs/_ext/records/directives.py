@@ -1,0 +1,265 @@
+"""Values, tables and plots out of the benchmark records.
+
+Switch on: add ``records`` to ``extensions``. It reads ``benchmarks/`` and ``requirements-docs.txt``
+beside the folder ``docs``; ``records_folder`` and ``records_requirements`` name others.
+
+Markup::
+
+    :measured:`memory_footprint@cpu:compact-cartpole:saving`
+    :measured:`memory_recurrent@cuda:lstm-triton-t128:step_time|not measured on CUDA yet`
+
+    .. record-table:: memory_footprint@cpu
+       :metrics: bytes_per_frame saving
+       :rows: *-cartpole
+       :caption: CartPole by configuration
+
+    .. record-plot:: memory_footprint@cpu
+       :x: observation_bytes
+       :y: saving
+       :series: configuration
+       :rows: *-float32-* *-uint8-*
+       :log: x
+
+    .. record-index::
+
+An address is ``suite@device:key:metric``. ``:rows:`` takes shell patterns over keys. ``:x:`` and
+``:series:`` name parameters of the benchmarks, ``:y:`` a metric; ``:log:`` is ``x``, ``y`` or
+``xy``. Text after ``|``, or the option ``:if-absent:``, stands where a record of an existing suite
+was not taken yet; without it such a record is a warning. It excuses nothing else: unknown names and
+malformed records are warnings (``records.unknown``, ``records.malformed``, ``records.absent``) that
+name the nearest valid name or the place in the file. Where the suite's code has changed since, or
+torchrl or tensordict has another version than the pinned one, "to be measured again" stands for
+every value. Another torch is named beside the stamp.
+
+It writes links from each value to the record's stamp, which the page with ``record-index`` shows,
+and the records themselves as ``_downloads/records/<suite>-<device>.json``.
+"""
+
+import shutil
+from fnmatch import fnmatchcase
+from operator import itemgetter
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from benchmarks import record as records
+from docs._ext.records import plot as record_plot
+from docs._ext.records.content import (
+    code,
+    described,
+    hover,
+    index_entry,
+    shown,
+    stamp_line,
+    values_table,
+)
+from docs._ext.records.store import (
+    DOWNLOADS,
+    RecordsDomain,
+    complain,
+    library,
+    link,
+    note_outdated,
+    reach,
+    split_address,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+class Measured(SphinxRole):
+    """``:measured:`suite@device:key:metric``` with an optional ``|text if absent``."""
+
+    def run(self):
+        try:
+            return [self.render()], []
+        except records.RecordError as error:
+            complain(self.env, error, self.get_location())
+            return [nodes.problematic(self.rawtext, self.rawtext)], []
+
+    def render(self):
+        suite, device, key, metric, if_absent = records.split(self.text)
+        try:
+            record, outdated = reach(self.env, suite, device)
+        except records.AbsentError:
+            if not if_absent:
+                raise
+            return nodes.inline(if_absent, if_absent, classes=["not-measured"])
+        declared, values = records.value(record, key, metric)
+        text = shown(declared, values, outdated)
+        note_outdated(f"{suite}@{device}", outdated, self.get_location())
+        title = hover(record, declared, values, outdated)
+        return link(self.env, "stamp", f"{suite}@{device}", text, title)
+
+
+class RecordDirective(SphinxDirective):
+    """What the directives share: reaching the record, ``:if-absent:`` and warnings."""
+
+    required_arguments = 1
+    option_spec = {  # noqa: RUF012 - docutils' interface
+        "caption": directives.unchanged,
+        "if-absent": directives.unchanged_required,
+        "rows": str.split,
+    }
+
+    def run(self):
+        self.address = self.arguments[0]
+        try:
+            record, outdated = reach(self.env, *split_address(self.address))
+            note_outdated(self.address, outdated, self.get_location())
+            return [*self.render(record, outdated), stamp_line(self.env, record, outdated)]
+        except records.AbsentError as error:
+            if text := self.options.get("if-absent"):
+                return [nodes.paragraph("", text, classes=["not-measured"])]
+            complain(self.env, error, self.get_location())
+        except records.RecordError as error:
+            complain(self.env, error, self.get_location())
+        return []
+
+    def title(self):
+        """The caption of a table, or None; its markup is that of the page."""
+        text = self.options.get("caption")
+        return nodes.title("", "", *self.parse_inline(text)[0]) if text else None
+
+    def keys(self, record):
+        """The benchmarks that ``:rows:`` names, in the order of the patterns."""
+        patterns = self.options.get("rows", ["*"])
+        chosen = []
+        for pattern in patterns:
+            found = [key for key in record["benchmarks"] if fnmatchcase(key, pattern)]
+            if not found:
+                records.choose(pattern, record["benchmarks"], "key", self.address)
+            chosen += [key for key in found if key not in chosen]
+        return chosen
+
+
+class RecordTable(RecordDirective):
+    """``record-table``: benchmarks as rows, metrics as columns."""
+
+    option_spec = RecordDirective.option_spec | {"metrics": str.split}
+
+    def render(self, record, outdated):
+        metrics = self.options.get("metrics", list(record["metrics"]))
+        for metric in metrics:
+            records.choose(metric, record["metrics"], "metric", self.address)
+        return [values_table(record, self.keys(record), metrics, outdated, self.title())]
+
+
+class RecordPlot(RecordDirective):
+    """``record-plot``: a metric over a parameter, one line or bar color per series."""
+
+    option_spec = RecordDirective.option_spec | {
+        "x": directives.unchanged_required,
+        "y": directives.unchanged_required,
+        "series": directives.unchanged,
+        "log": directives.unchanged,
+        "alt": directives.unchanged,
+    }
+
+    def render(self, record, outdated):
+        if outdated:
+            return []
+        for option in ("x", "y"):
+            if option not in self.options:
+                raise records.UnknownError(f"record-plot needs the option :{option}:")
+        metric, series = self.options["y"], {}
+        for key in self.keys(record):
+            declared, values = records.value(record, key, metric)
+            x, name = self.parameter(record, key, "x"), self.parameter(record, key, "series")
+            series.setdefault(str(name), []).append((x, values))
+        xs = [x for points in series.values() for x, _ in points]
+        numeric = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in xs)
+        if numeric:
+            series = {name: sorted(points, key=itemgetter(0)) for name, points in series.items()}
+        x_label = self.options["x"].replace("_", " ")
+        alt = self.options.get("alt") or described(series, declared, x_label)
+        svg = record_plot.draw(
+            series,
+            x_label=x_label,
+            y_label=declared["title"],
+            numeric=numeric,
+            unit=declared["unit"],
+            log=self.options.get("log", ""),
+            name=f"plot{self.env.new_serialno('record-plot')}",
+            label=alt,
+        )
+        figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["record-plot"])
+        if caption := self.options.get("caption"):
+            figure += nodes.caption("", "", *self.parse_inline(caption)[0])
+        return [figure]
+
+    def parameter(self, record, key, option):
+        name = self.options.get(option)
+        if name is None:
+            return ""
+        parameters = record["benchmarks"][key]["parameters"]
+        return parameters[records.choose(name, parameters, "parameter", f"{self.address}:{key}")]
+
+
+class RecordIndex(SphinxDirective):
+    """``record-index``: every record with its full stamp, its metrics and all values."""
+
+    def run(self):
+        found = library(self.env)
+        addresses, result = [], []
+        for suite, device in found.taken():
+            try:
+                record, outdated = reach(self.env, suite, device)
+            except records.RecordError as error:
+                complain(self.env, error, self.get_location())
+                continue
+            addresses.append(f"{suite}@{device}")
+            result.append(index_entry(self.env, record, outdated))
+        self.env.domains[RecordsDomain.name].data["index"][self.env.docname] = addresses
+        every = {f"{suite}@{device}" for suite in found.suites() for device in records.DEVICES}
+        if missing := sorted(every - set(addresses)):
+            paragraph = nodes.paragraph("", "No record has been taken yet of ")
+            for position, address in enumerate(missing):
+                paragraph += nodes.Text(", " if position else "")
+                paragraph += code(address)
+            paragraph += nodes.Text(".")
+            result.insert(0, paragraph)
+        return result
+
+
+def read_again(app, env, added, changed, removed):
+    """env-get-outdated: what no dependency tells.
+
+    Pages whose missing record now exists, the index when a record came or went, and pages with a
+    warning, which a second build would not repeat.
+    """
+    data = env.domains[RecordsDomain.name].data
+    waiting = {
+        docname
+        for docname, paths in data["absent"].items()
+        if any(Path(path).is_file() for path in paths)
+    }
+    taken = {f"{suite}@{device}" for suite, device in library(env).taken()}
+    waiting |= {docname for docname, known in data["index"].items() if set(known) != taken}
+    return sorted((waiting | set(data["complained"])) & env.found_docs)
+
+
+def copy_records(app, exception):
+    """build-finished: put the records where the pages link them."""
+    if exception or app.builder.format != "html":
+        return
+    found = library(app.env)
+    folder = Path(app.outdir, DOWNLOADS)
+    folder.mkdir(parents=True, exist_ok=True)
+    for suite, device in found.taken():
+        shutil.copyfile(found.path(suite, device), folder / f"{suite}-{device}.json")
+
+
+def setup(app):
+    app.add_config_value("records_folder", str(ROOT / "benchmarks"), "env", [str])
+    app.add_config_value("records_requirements", str(ROOT / "requirements-docs.txt"), "env", [str])
+    app.add_domain(RecordsDomain)
+    app.add_role("measured", Measured())
+    app.add_directive("record-table", RecordTable)
+    app.add_directive("record-plot", RecordPlot)
+    app.add_directive("record-index", RecordIndex)
+    app.connect("env-get-outdated", read_again)
+    app.connect("build-finished", copy_records)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,23 @@
+"""What belongs to the site as a whole: head, stamp, search index, hints, entry cards, markup.
+
+Switch on: ``"docs._ext.site"`` in ``extensions``. Each module has its own manual on top, and can be
+switched on alone.
+"""
+
+MODULES = (
+    "entry_cards",
+    "fingerprint",
+    "html_fixes",
+    "mathml",
+    "not_executed",
+    "page_meta",
+    "page_stamp",
+    "search_index",
+    "term_hints",
+)
+
+
+def setup(app):
+    for module in MODULES:
+        app.setup_extension(f"{__name__}.{module}")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,92 @@
+"""A way into the site that shows only once its page exists.
+
+Switch on: ``"docs._ext.site"`` in ``extensions``. Markup, on any page:
+
+    .. door:: Fix
+       :page: /reference/debugging_map
+
+       Something is wrong and nothing crashes: start here.
+
+What it writes: a list item whose first line links to the page, or nothing while there is no such
+page. Adjacent doors stand in one ``.. container:: doors``. A page that appears or goes makes Sphinx
+read the pages with a door to it again.
+"""
+
+from typing import ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx import addnodes
+from sphinx.util.docutils import SphinxDirective
+
+KEY = "door_targets"  # on the environment: docname -> pages its doors lead to
+
+
+class Door(SphinxDirective):
+    required_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+    option_spec: ClassVar = {"page": directives.unchanged_required}
+
+    def run(self):
+        page = self.options.get("page", "").strip("/")
+        if not page:
+            raise self.error(
+                'The "door" directive needs a :page: option, for example /tutorials/index.'
+            )
+        getattr(self.env, KEY).setdefault(self.env.docname, set()).add(page)
+        if page not in self.env.found_docs:
+            return []
+        link = addnodes.pending_xref(
+            "",
+            nodes.inline("", self.arguments[0]),
+            refdomain="std",
+            reftype="doc",
+            reftarget=f"/{page}",
+            refdoc=self.env.docname,
+            refexplicit=True,
+            refwarn=True,
+        )
+        door = nodes.container(
+            "", nodes.paragraph("", "", link, classes=["door-name"]), classes=["door"]
+        )
+        self.state.nested_parse(self.content, self.content_offset, door)
+        return [door]
+
+
+def start(app, env, docnames):
+    """env-before-read-docs: make room for the targets."""
+    if not hasattr(env, KEY):
+        setattr(env, KEY, {})
+
+
+def forget(app, env, docname):
+    """env-purge-doc: drop what the page said."""
+    getattr(env, KEY, {}).pop(docname, None)
+
+
+def merge(app, env, docnames, other):
+    """env-merge-info: collect what a parallel reader found."""
+    for docname in docnames:
+        if docname in getattr(other, KEY):
+            getattr(env, KEY)[docname] = getattr(other, KEY)[docname]
+
+
+def reread(app, env, added, changed, removed):
+    """env-get-outdated: a door opens or closes with its page."""
+    moved = added | removed
+    return [name for name, pages in getattr(env, KEY, {}).items() if pages & moved]
+
+
+def setup(app):
+    app.add_directive("door", Door)
+    app.connect("env-before-read-docs", start)
+    app.connect("env-purge-doc", forget)
+    app.connect("env-merge-info", merge)
+    app.connect("env-get-outdated", reread)
+    return {
+        "version": "1",
+        "env_version": 1,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

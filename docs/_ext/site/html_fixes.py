@@ -1,0 +1,180 @@
+"""Corrections to the HTML that the theme and the gallery emit.
+
+Switch on: ``"docs._ext.site"`` in ``extensions`` and ``template_bridge =
+"docs._ext.site.html_fixes.Templates"``. Sphinx renders each page through that bridge, so a page is
+corrected once, when it is written.
+
+What it changes is the list ``FIXES``, each entry with its reason. It takes the style sheets and
+scripts of ``NEEDED_FOR`` off pages that do not use them. A server sends ``404.html`` for addresses
+of any depth, so its relative addresses become absolute. ``tests/ext/site/test_html_fixes.py`` shows
+each fault in the installed package, and so says when an entry is no longer needed.
+"""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import imagesize
+from docutils import nodes
+from sphinx.jinja2glue import BuiltinTemplateLoader
+
+NOT_FOUND = "404"
+
+DIALOGS = {
+    "search-dialog": "Search",
+    "primary-sidebar-modal": "Site navigation",
+    "secondary-sidebar-modal": "On this page",
+}
+
+FIXES = {
+    # Draws icons of the user's own making only; every page would fetch and run it for nothing.
+    "icon script": (
+        re.compile(r'\s*<script defer src="[^"]*fontawesome\.js[^"]*"></script>'),
+        "",
+    ),
+    # `tooltip` is no attribute of HTML and shows to a mouse only: the card gets a line of text.
+    "gallery card": (
+        re.compile(
+            r'<div class="sphx-glr-thumbcontainer" tooltip="([^"]*)">(.*?)'
+            r'(<div class="sphx-glr-thumbnail-title">.*?</div>)',
+            re.DOTALL,
+        ),
+        r'<div class="sphx-glr-thumbcontainer">\2\3<p class="sphx-glr-thumbnail-intro">\1</p>',
+    ),
+    # One per gallery section, all with the same id, and no tutorial has tags.
+    "gallery tags": (re.compile(r"<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"), ""),
+    # The fold of the side bar is an icon; a screen reader has nothing to say for it.
+    "sidebar fold": (
+        re.compile(r'<summary>(?=<span class="toctree-toggle")'),
+        '<summary aria-label="Pages of this section">',
+    ),
+    # A screen reader says "dialog" and nothing else.
+    "unnamed dialog": (
+        re.compile(r'<dialog id="pst-(search-dialog|(?:primary|secondary)-sidebar-modal)"(?= |>)'),
+        lambda match: f'{match[0]} aria-label="{DIALOGS[match[1]]}"',
+    ),
+    # They wait for the page to be there anyway; in the head they only hold up its first sight.
+    "blocking script": (
+        re.compile(
+            r'<script (?=src="(?:[^"]*/)?(?:doctools|sphinx_highlight|clipboard\.min|copybutton'
+            r"|searchtools|language_data|searchindex)\.js\b)"
+        ),
+        "<script defer ",
+    ),
+    # A signature in several lines is a list of definitions without a term.
+    "parameter list": (
+        re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>'),
+        lambda match: '<ul class="sig-params">\n{}</ul>'.format(
+            match[1].replace("<dd>", "<li>").replace("</dd>", "</li>")
+        ),
+    ),
+}
+
+# An extension gives every page its assets. Here: asset -> what a page that uses it contains.
+NEEDED_FOR = {
+    "clipboard.min.js": '<div class="highlight',
+    "copybutton.css": '<div class="highlight',
+    "copybutton.js": '<div class="highlight',
+    "design-tabs.js": '"sd-tab-set',
+    "sg_gallery.css": "sphx-glr-",
+    "sg_gallery-binder.css": "binder-badge",
+    "sg_gallery-dataframe.css": 'class="dataframe',
+    "sg_gallery-rendered-html.css": "rendered_html",
+    "sg-tags.js": "sphx-glr-tag-",
+    "sphinx-design.min.css": '"sd-',
+}
+
+BLOCKS = (
+    nodes.Admonition,
+    nodes.block_quote,
+    nodes.bullet_list,
+    nodes.definition_list,
+    nodes.doctest_block,
+    nodes.enumerated_list,
+    nodes.field_list,
+    nodes.line_block,
+    nodes.literal_block,
+    nodes.math_block,
+    nodes.paragraph,
+    nodes.table,
+)
+
+FIGURE = re.compile(r'<img src="(?:\.\./)*_images/([^"/]+)"(?=[^>]*sphx-glr-(?:single|multi)-img)')
+RELATIVE = re.compile(
+    r'(?P<name>\b(?:href|src|action|data-content_root))="(?!\w+:|[/#])(?:\./)?(?P<path>[^"]*)"'
+)
+
+
+def corrected(html):
+    """The page with every fix applied."""
+    for pattern, replacement in FIXES.values():
+        html = pattern.sub(replacement, html)
+    return html
+
+
+def absolute(html, prefix):
+    """The page of the root folder with its relative addresses below the prefix."""
+    return RELATIVE.sub(rf'\g<name>="{prefix}\g<path>"', html)
+
+
+def split_paragraphs(app, doctree, docname):
+    """doctree-resolved: move blocks out of paragraphs.
+
+    Sphinx puts the description of a parameter into the paragraph of its name. Where it has
+    paragraphs or lists of its own, they would end that paragraph early in HTML.
+    """
+    for paragraph in reversed(list(doctree.findall(nodes.paragraph))):
+        blocks = [child for child in paragraph if isinstance(child, BLOCKS)]
+        if not blocks:
+            continue
+        rest = paragraph[paragraph.index(blocks[0]) :]
+        del paragraph[paragraph.index(blocks[0]) :]
+        if isinstance(rest[0], nodes.paragraph):
+            paragraph.extend(rest.pop(0).children)
+        place = paragraph.parent.index(paragraph) + 1
+        paragraph.parent[place:place] = rest
+
+
+def trim_assets(app, pagename, templatename, context, doctree):
+    """html-page-context: keep the assets that the page uses."""
+    body = corrected(context.get("body") or "")
+
+    def wanted(asset):
+        name = str(getattr(asset, "filename", asset) or "").rpartition("/")[2]
+        return NEEDED_FOR.get(name, "") in body
+
+    for kind in ("css_files", "script_files"):
+        context[kind] = [asset for asset in context[kind] if wanted(asset)]
+
+
+def size_figures(app, pagename, templatename, context, doctree):
+    """html-page-context: give each gallery figure its size, or the text jumps when it loads.
+
+    With a size it can load late: most figures stand below the first screen.
+    """
+
+    def sized(match):
+        width, height = imagesize.get(Path(app.outdir, "_images", match[1]))
+        return f'{match[0]} width="{width}" height="{height}" loading="lazy"'
+
+    context["body"] = FIGURE.sub(sized, context.get("body") or "")
+
+
+class Templates(BuiltinTemplateLoader):
+    """Sphinx's own templates, corrected."""
+
+    def render(self, template, context):
+        html = super().render(template, context)
+        if "<html" not in html:
+            return html
+        html = corrected(html)
+        if context.get("pagename") == NOT_FOUND:
+            html = absolute(html, urlsplit(context.get("site_url") or "/").path)
+        return html
+
+
+def setup(app):
+    app.connect("doctree-resolved", split_paragraphs, priority=900)  # when links are in place
+    app.connect("html-page-context", size_figures)
+    app.connect("html-page-context", trim_assets, priority=900)  # after those who add some
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

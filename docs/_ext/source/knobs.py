@@ -1,0 +1,330 @@
+"""Performance knobs: one entry each, with the default that the installed package has.
+
+Purpose
+    A reader knows a knob by its name and wants to know what it does, what it costs and when to turn
+    it. The default and the source link come from the package, so a knob that upstream renames or
+    removes stops the build.
+
+Switch on
+    ``"docs._ext.source"`` in ``extensions``; ``site.search_index`` lists the entries for the site's
+    search.
+
+Markup
+    ::
+
+        .. knob:: no_cuda_sync
+           :of: torchrl.collectors.Collector torchrl.collectors.MultiSyncCollector
+           :trade-off: Batches may hold what a copy has not finished writing.
+           :flip: Never on a GPU without a check of your own.
+           :benchmark: not measured on CUDA yet
+
+           Leaves out the synchronization after copies between devices.
+
+        .. knob:: TORCHRL_PROFILING
+           :source: torchrl._utils.set_profiling_enabled
+           :default: unset
+           ...
+
+        :knob:`no_cuda_sync` :knob:`without a sync <no_cuda_sync>`
+
+        .. knob-index::
+
+    ``:of:`` takes classes and functions that have a parameter (or a dataclass field) of this name.
+    What is no parameter has ``:source:`` and ``:default:`` instead. A remark tells apart knobs that
+    share a name: ``num_threads (ParallelEnv)``. ``ProfileConfig.workers`` is the parameter
+    ``workers``, found by the whole name, where the last one alone is another word of the glossary.
+    ``knob-index`` is the table of all knobs.
+
+What it writes
+    A description with the id ``knob-no-cuda-sync``, an entry of the index, and the table. A
+    parameter or symbol that is not there, a knob with two entries, a missing field and a reference
+    to no knob are warnings (``knobs.*``).
+"""
+
+import ast
+import difflib
+import textwrap
+from itertools import pairwise
+from typing import ClassVar
+
+from docutils import nodes
+from docutils.parsers.rst import DirectiveError, directives
+from sphinx import addnodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+from sphinx.util.nodes import make_refnode
+
+from docs._ext.site.term_hints import first_sentence
+from docs._ext.source import lookup as source_lookup
+from docs._ext.source import role as source_role
+from docs._ext.source.lookup import SymbolNotFound
+from docs._ext.support import table_nodes
+from docs._ext.support.page_domain import PageDomain
+
+logger = logging.getLogger(__name__)
+
+COLUMNS = {"Knob": 3, "What it does": 4, "Default": 2}  # and the share of the width
+CLASSES = ["knobs", "colwidths-given"]
+SAID = {"trade-off": "Trade-off", "flip": "When", "benchmark": "Measured"}
+
+
+# -- Defaults ------------------------------------------------------------------
+
+
+def default(symbol, name):
+    """The default of the parameter or field *name* of *symbol* as source text; None: required.
+
+    Raises :class:`SymbolNotFound` if *symbol* has no such parameter.
+    """
+    location = source_lookup.locate(symbol)
+    if location.kind == "class":
+        field = source_lookup.find(f"{symbol}.{name}")
+        if field and field.kind == "value" and (found := _assigned(field.text, name)):
+            return found[0]
+        location = source_lookup.find(f"{symbol}.__init__")
+    known = _parameters(location) if location and location.kind == "function" else {}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known) or 'none'}"
+        raise SymbolNotFound(f"{symbol} has no parameter {name!r}; {hint}")
+    return known[name]
+
+
+def _assigned(text, name):
+    """The value of a field such as ``with_stack: bool = True``, in a tuple."""
+    statement = ast.parse(textwrap.dedent(text)).body[0]
+    if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", "") == name:
+        return (statement.value and ast.unparse(statement.value),)
+    return None
+
+
+def _parameters(location):
+    """Name of each parameter -> its default."""
+    function = ast.parse(textwrap.dedent(location.text)).body[0]
+    arguments = function.args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    given = [None] * (len(plain) - len(arguments.defaults)) + arguments.defaults
+    pairs = [*zip(plain, given, strict=True)]
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return {
+        argument.arg: value and ast.unparse(value)
+        for argument, value in pairs
+        if argument.arg not in ("self", "cls")
+    }
+
+
+# -- Entries -------------------------------------------------------------------
+
+
+class KnobsDomain(PageDomain):
+    """The knobs of each page in its order, what tables show, and the pages with a warning."""
+
+    name = "knobs"
+    label = "Performance knobs"
+    initial_data: ClassVar = {"entries": {}, "shown": {}, "complained": {}}
+    dangling_warnings: ClassVar = {"knob": "there is no knob %(target)r; write '.. knob::' for it"}
+
+    def entries(self):
+        """``(page, entry)`` of every knob, by name."""
+        found = [(doc, one) for doc, own in self.data["entries"].items() for one in own]
+        return sorted(found, key=lambda pair: (pair[1]["name"].lower(), pair[0]))
+
+    def resolve_xref(self, env, fromdocname, builder, typ, target, node, contnode):
+        for docname, entry in self.entries():
+            if entry["name"] == target:
+                return make_refnode(
+                    builder, fromdocname, docname, entry["id"], contnode, entry["what"]
+                )
+        return None
+
+
+class Knob(SphinxDirective):
+    """``knob``: one entry."""
+
+    has_content = True
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec: ClassVar = {
+        **dict.fromkeys(SAID, directives.unchanged_required),
+        "of": str.split,
+        "source": directives.unchanged_required,
+        "default": directives.unchanged_required,
+    }
+
+    def run(self):
+        data = self.env.domains[KnobsDomain.name].data
+        try:
+            node, entry = self.entry()
+        except SymbolNotFound as problem:
+            data["complained"][self.env.docname] = True
+            place = self.get_location()
+            logger.warning("knob: %s", problem, location=place, type="knobs", subtype="missing")
+            return []
+        except DirectiveError:
+            data["complained"][self.env.docname] = True
+            raise
+        data["entries"].setdefault(self.env.docname, []).append(entry)
+        return [node]
+
+    def entry(self):
+        """The description, and what other pages show of it."""
+        self.assert_has_content()
+        name = " ".join(self.arguments[0].split())
+        bare = name.partition(" ")[0]
+        missing = [option for option in SAID if option not in self.options]
+        if ("of" in self.options) == ("source" in self.options):
+            missing.append("either of or source")
+        if "source" in self.options and "default" not in self.options:
+            missing.append("default")
+        if missing:
+            raise self.error(f"knob {name!r} needs the options {', '.join(missing)}")
+        target = f"knob-{nodes.make_id(name)}"
+        term = nodes.term("", "", nodes.literal(bare, bare), ids=[target])
+        if name != bare:
+            term += nodes.Text(f" {name.removeprefix(bare).strip()}")
+        for one in dict.fromkeys((bare, name)):
+            index = addnodes.index(entries=[("single", one, target, "main", None)])
+            term.insert(0, index)
+        body = nodes.definition()
+        body += self.parse_content_to_nodes()
+        what = first_sentence(body.next_node(nodes.paragraph).astext())
+        fields = nodes.field_list(classes=["knob-fields"])
+        value, source = self.facts(bare.rpartition(".")[2])
+        fields += field("Default", value)
+        for option, title in SAID.items():
+            fields += field(title, self.parse_inline(self.options[option])[0])
+        fields += field("Source", source)
+        body += fields
+        item = nodes.definition_list_item("", term, body)
+        node = nodes.definition_list("", item, classes=["knob"])
+        known = {"name": name, "id": target, "what": what, "default": plain(value)}
+        return node, known | {"line": self.lineno}
+
+    def facts(self, name):
+        """Nodes for the default, and for the links to the source."""
+        links = self.config.source_repositories
+        if symbol := self.options.get("source"):
+            value = self.parse_inline(self.options["default"])[0]
+            return value, [source_role.source_link(symbol, links)]
+        owners = {}
+        for symbol in self.options["of"]:
+            owners.setdefault(default(symbol, name), []).append(symbol.rpartition(".")[2])
+        value = []
+        for text, classes in owners.items():
+            value += [nodes.Text(", ")] if value else []
+            value += [nodes.literal(text, text) if text else nodes.Text("none, it is required")]
+            if len(owners) > 1:
+                value += [nodes.Text(f" ({', '.join(classes)})")]
+        source = []
+        for symbol in self.options["of"]:
+            source += [nodes.Text(", ")] if source else []
+            source += [source_role.source_link(symbol, links)]
+        return value, source
+
+
+def field(title, content):
+    return nodes.field(
+        "", nodes.field_name("", title), nodes.field_body("", nodes.paragraph("", "", *content))
+    )
+
+
+def plain(content):
+    return "".join(node.astext() for node in content)
+
+
+class KnobRole(SphinxRole):
+    """``:knob:`name``` and ``:knob:`text <name>```."""
+
+    def run(self):
+        text, bracket, target = self.text.rpartition("<")
+        target = target.rstrip(">").strip() if bracket else self.text
+        label = nodes.inline(text, text.strip()) if bracket else nodes.literal(target, target)
+        reference = addnodes.pending_xref(
+            "",
+            label,
+            refdomain=KnobsDomain.name,
+            reftype="knob",
+            reftarget=target,
+            refdoc=self.env.docname,
+            refwarn=True,
+        )
+        self.set_source_info(reference)
+        return [reference], []
+
+
+# -- The table -----------------------------------------------------------------
+
+
+class knobs_table(nodes.General, nodes.Element):
+    """Where the table goes once all pages are read."""
+
+
+class KnobIndex(SphinxDirective):
+    """``knob-index``: every knob with its page."""
+
+    def run(self):
+        self.env.domains[KnobsDomain.name].data["shown"][self.env.docname] = None
+        return [knobs_table()]
+
+
+def name_twins(app, env):
+    """env-updated: a knob with two entries, at the second one."""
+    entries = env.domains[KnobsDomain.name].entries()
+    for (first, known), (docname, entry) in pairwise(entries):
+        if known["name"] == entry["name"]:
+            env.domains[KnobsDomain.name].data["complained"][docname] = True
+            logger.warning(
+                "the knob %r has an entry on page %s already; link to it",
+                entry["name"],
+                first,
+                location=(docname, entry["line"]),
+                type="knobs",
+                subtype="duplicate",
+            )
+
+
+def read_again(app, env, added, changed, removed):
+    """env-get-outdated: pages with a warning, which a second build would not repeat."""
+    return sorted(set(env.domains[KnobsDomain.name].data["complained"]) & env.found_docs)
+
+
+def pages_to_write(app, env):
+    """env-updated: a page with the table changes when a knob on another page does."""
+    domain = env.domains[KnobsDomain.name]
+    entries = domain.entries()
+    changed = [page for page, shown in domain.data["shown"].items() if shown != entries]
+    domain.data["shown"].update(dict.fromkeys(changed, entries))
+    return changed
+
+
+def fill_table(app, doctree, docname):
+    """doctree-resolved: every page is read; put the rows where the table goes."""
+    for place in list(doctree.findall(knobs_table)):
+        rows = []
+        for target, entry in app.env.domains[KnobsDomain.name].entries():
+            label = nodes.literal(entry["name"], entry["name"])
+            link = make_refnode(app.builder, docname, target, entry["id"], label)
+            value = nodes.literal(entry["default"], entry["default"])
+            rows.append([link, entry["what"], value])
+        place.replace_self(
+            table_nodes.table(COLUMNS, rows, classes=CLASSES, widths=COLUMNS.values())
+        )
+
+
+def setup(app):
+    app.setup_extension("docs._ext.source.role")
+    app.add_domain(KnobsDomain)
+    app.add_node(knobs_table)
+    app.add_directive("knob", Knob)
+    app.add_directive("knob-index", KnobIndex)
+    app.add_role("knob", KnobRole())
+    app.connect("env-get-outdated", read_again)
+    app.connect("env-updated", name_twins)
+    app.connect("env-updated", pages_to_write)
+    app.connect("doctree-resolved", fill_table)
+    return {
+        "version": "1",
+        "env_version": 1,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

@@ -1,0 +1,1 @@
+"""What several packages of extensions share; no extension itself."""

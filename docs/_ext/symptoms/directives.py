@@ -1,0 +1,296 @@
+"""The debugging map and the error index, made from the pages of ``tutorials/debugging``.
+
+Switch on: ``"docs._ext.symptoms"`` in ``extensions``, ``symptoms.js`` in a folder of
+``html_static_path`` and the rules for ``.symptom`` in a style sheet. What a page has to hold is
+said in ``store``. Markup, each on one page of the site::
+
+    .. symptom-map::
+
+    .. error-index::
+
+    .. symptom-list:: memory and storage
+
+The map is one closed ``<details>`` for each symptom, in the order of ``order.txt``: title, effect
+and subsystem; inside, what is seen, the check to paste, what it printed on the healthy side when
+the gallery ran the page, and the fields. ``:ref:`symptom-<slug>``` links a row. The index is every
+exception and warning that the pages printed, by text, with the pages that print it. The list links
+the pages of the silent symptoms of one subsystem. The script adds a filter to the map, which puts
+the nearest rows first, and to the index a field into which a message is pasted; without it both are
+whole and readable.
+
+On a page of a symptom the fields get a style and a link back to the row. In the gallery these pages
+have no thumbnails: most have no figure.
+
+A page without the form of a symptom is the warning ``symptoms.form``, in every build until it is
+cured; a loud symptom whose page prints no message ``symptoms.message``, a silent one behind a loud
+one in ``order.txt`` ``symptoms.rank``. A preview that ran no tutorial has no outputs, and says so.
+"""
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from docs._ext.gallery.cache import gallery_folders
+from docs._ext.gallery.order import read_order
+from docs._ext.site.page_stamp import gallery_runs
+from docs._ext.support.page_domain import PageDomain
+from docs._ext.symptoms.store import EFFECTS, SUBSYSTEMS, TOPIC, SymptomError, read, read_outputs
+
+logger = logging.getLogger(__name__)
+SCRIPT = "symptoms.js"
+NOT_RUN = "(not executed in this preview)"
+# The script takes the forms out of hiding.
+FILTER = """\
+<form class="symptom-filter" hidden>
+<label>Words <input type="search" name="words" autocomplete="off"></label>
+<label>Subsystem <select name="subsystem">
+<option value="">all</option>{subsystems}</select></label>
+<label>Effect <select name="effect">
+<option value="">silent and loud</option>{effects}</select></label>
+<output aria-live="polite"></output>
+</form>
+"""
+PASTE = """\
+<form class="error-search" hidden>
+<label>Message or traceback, as the terminal shows it
+<textarea name="message" rows="4" spellcheck="false"></textarea></label>
+<output aria-live="polite"></output>
+</form>
+"""
+
+
+class SymptomsDomain(PageDomain):
+    """Which pages show the symptoms, and which have a warning to repeat."""
+
+    name = "symptoms"
+    label = "Symptoms"
+    initial_data = {"shown": {}, "complained": {}}  # noqa: RUF012 - Sphinx's interface
+
+
+class symptom_row(nodes.General, nodes.Element):
+    """A ``details`` element; its first child is the summary."""
+
+
+class symptom_summary(nodes.General, nodes.TextElement):
+    """What a closed row shows."""
+
+
+def label_of(symptom):
+    """The name of its row, for ``:ref:``."""
+    return f"symptom-{symptom.slug.replace('_', '-')}"
+
+
+class SymptomDirective(SphinxDirective):
+    """What the two pages share: the symptoms, what their pages printed, and their warnings."""
+
+    def symptoms(self):
+        """Pairs of a symptom and its outputs, ranked; the outputs are None in a preview."""
+        app = self.env.app
+        scripts, generated = (folder / TOPIC for folder in gallery_folders(app))
+        self.env.note_dependency(scripts / "order.txt")
+        for script in scripts.glob("*.py"):
+            self.env.note_dependency(script)
+        data = self.env.domains[SymptomsDomain.name].data
+        data["shown"][self.env.docname] = True
+        found = []
+        for slug in read_order(scripts):
+            script, page = scripts / f"{slug}.py", generated / f"{slug}.rst"
+            self.env.note_dependency(page)
+            ran = gallery_runs(app) and page.with_suffix(".stamp.json").is_file()
+            try:
+                found.append((read(script), read_outputs(page, script) if ran else None))
+            except SymptomError as error:
+                if self.name == "symptom-map":  # one page of the site says it
+                    self.complain(str(error), "form")
+        return found
+
+    def complain(self, text, subtype):
+        self.env.domains[SymptomsDomain.name].data["complained"][self.env.docname] = True
+        location = self.get_location()
+        logger.warning("%s", text, location=location, type="symptoms", subtype=subtype)
+
+    def inline(self, text):
+        return self.parse_inline(text, lineno=self.lineno)[0]
+
+
+class SymptomMap(SymptomDirective):
+    """``symptom-map``."""
+
+    def run(self):
+        options = {
+            "subsystems": "".join(f"<option>{name}</option>" for name in SUBSYSTEMS),
+            "effects": "".join(f"<option>{name}</option>" for name in EFFECTS),
+        }
+        rows = [nodes.raw("", FILTER.format(**options), format="html")]
+        loud = None
+        for symptom, outputs in self.symptoms():
+            if symptom.silent and loud:
+                problem = f"order.txt ranks the silent {symptom.slug!r} behind the loud {loud!r}"
+                self.complain(problem, "rank")
+            loud = loud if symptom.silent else symptom.slug
+            if outputs and not symptom.silent and not outputs.messages:
+                problem = f"the page of the loud {symptom.slug!r} prints no message"
+                self.complain(f"{problem} as <type>: <text>", "message")
+            rows.append(self.row(symptom, outputs))
+        return rows
+
+    def row(self, symptom, outputs):
+        label, fields = label_of(symptom), symptom.fields
+        tags = {"symptom-effect": fields["Effect"], "symptom-subsystem": fields["Subsystem"]}
+        summary = symptom_summary("", "", nodes.inline("", "", *self.inline(symptom.title)))
+        for kind, text in tags.items():
+            summary += nodes.Text(" ")
+            summary += nodes.inline("", text, classes=[kind, f"is-{text.partition(' ')[0]}"])
+        row = symptom_row("", summary, ids=[label], classes=["symptom"], **fields_of(symptom))
+        domain = self.env.domains.standard_domain
+        domain.note_hyperlink_target(label, self.env.docname, label, symptom.title)
+        row += nodes.paragraph("", "", *self.inline(symptom.seen))
+        row += self.caption("The check, to paste")
+        row += nodes.literal_block(symptom.check, symptom.check, language="python")
+        row += self.caption("What it prints when all is well")
+        healthy = outputs.healthy if outputs else NOT_RUN
+        row += nodes.literal_block(healthy, healthy, language="none")
+        shown = ["Cause", "Fix", "Decided in", "Behind it", "Threads", "Also called"]
+        lines = [f":{name}: {fields[name]}" for name in shown]
+        lines += [f":Executed: :doc:`/{symptom.docname}`", f":Doctor: ``{symptom.slug}``"]
+        details = self.parse_text_to_nodes("\n".join(lines), offset=self.lineno)
+        details[0]["classes"].append("symptom-fields")
+        row += details
+        return row
+
+    def caption(self, text):
+        return nodes.paragraph(text, text, classes=["symptom-caption"])
+
+
+def fields_of(symptom):
+    """What the script filters by."""
+    return {"effect": symptom.fields["Effect"], "subsystem": symptom.fields["Subsystem"]}
+
+
+class ErrorIndex(SymptomDirective):
+    """``error-index``."""
+
+    def run(self):
+        pages = {}
+        for symptom, outputs in self.symptoms():
+            for message in outputs.messages if outputs else ():
+                pages.setdefault(message, []).append(symptom)
+        entries = [nodes.raw("", PASTE, format="html")]
+        for message in sorted(pages, key=by_text):
+            entry = nodes.container(classes=["error-entry"])
+            entry += nodes.literal_block(message, message, language="none")
+            links = []
+            for symptom in pages[message]:
+                links += [nodes.Text(", " if links else ""), *self.link(symptom)]
+            entry += nodes.paragraph("", "", *links)
+            entries.append(entry)
+        if len(entries) == 1:
+            entries.append(nodes.paragraph(NOT_RUN, NOT_RUN))
+        return entries
+
+    def link(self, symptom):
+        return self.inline(f":doc:`/{symptom.docname}` (:ref:`row <{label_of(symptom)}>`)")
+
+
+class SymptomList(SymptomDirective):
+    """``symptom-list``."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        wanted = self.arguments[0]
+        if wanted not in SUBSYSTEMS:
+            raise self.error(f"no subsystem {wanted!r}; use one of {', '.join(SUBSYSTEMS)}")
+        items = nodes.bullet_list(bullet="*")
+        for symptom, _ in self.symptoms():
+            if symptom.silent and symptom.fields["Subsystem"] == wanted:
+                link = self.inline(f":doc:`/{symptom.docname}`")
+                items += nodes.list_item("", nodes.paragraph("", "", *link))
+        return [items] if items.children else []
+
+
+def by_text(message):
+    """Sort key: the words of a message before its type."""
+    kind, _, text = message.partition(": ")
+    return (text.strip("'\"` ").casefold(), kind)
+
+
+def visit_row(translator, node):
+    data = {f"data-{name}": node[name] for name in ("effect", "subsystem")}
+    translator.body.append(translator.starttag(node, "details", **data))
+
+
+def depart_row(translator, node):
+    translator.body.append("</details>\n")
+
+
+def visit_summary(translator, node):
+    translator.body.append(translator.starttag(node, "summary", ""))
+
+
+def depart_summary(translator, node):
+    translator.body.append("</summary>\n")
+
+
+def mark_fields(app, doctree):
+    """doctree-read: style the fields of a symptom's page, and link its row."""
+    docname = app.env.docname
+    folder = f"{app.config.sphinx_gallery_conf['gallery_dirs'][0]}/{TOPIC}/"
+    fields = next(iter(doctree.findall(nodes.field_list)), None)
+    if not docname.startswith(folder) or fields is None:
+        return
+    fields["classes"].append("symptom-fields")
+    label = f"symptom-{docname.removeprefix(folder).replace('_', '-')}"
+    link = addnodes.pending_xref(
+        "",
+        nodes.inline("", "its row, with those of its kind"),
+        refdomain="std",
+        reftype="ref",
+        reftarget=label,
+        refdoc=docname,
+        refexplicit=True,
+        refwarn=True,
+    )
+    body = nodes.field_body("", nodes.paragraph("", "", link))
+    fields += nodes.field("", nodes.field_name("", "In the map"), body)
+
+
+def drop_thumbnails(app, doctree):
+    """doctree-read, before images are collected: most pages of symptoms have no figure to show."""
+    for image in list(doctree.findall(nodes.image)):
+        if f"/{TOPIC}/images/thumb/" in image["uri"]:
+            image.parent.remove(image)
+
+
+def add_script(app, pagename, templatename, context, doctree):
+    """html-page-context: the pages with a form get the script."""
+    if pagename in app.env.domains[SymptomsDomain.name].data["shown"]:
+        app.add_js_file(SCRIPT, loading_method="defer")
+
+
+def read_again(app, env, added, changed, removed):
+    """env-get-outdated: pages with a warning to repeat, and all when a symptom comes or goes."""
+    data = env.domains[SymptomsDomain.name].data
+    moved = [name for name in added | removed if f"/{TOPIC}/" in name]
+    return sorted(env.found_docs & set(data["shown"] if moved else data["complained"]))
+
+
+def setup(app):
+    app.add_domain(SymptomsDomain)
+    app.add_node(symptom_row, html=(visit_row, depart_row))
+    app.add_node(symptom_summary, html=(visit_summary, depart_summary))
+    app.add_directive("symptom-map", SymptomMap)
+    app.add_directive("error-index", ErrorIndex)
+    app.add_directive("symptom-list", SymptomList)
+    app.connect("doctree-read", drop_thumbnails, priority=100)
+    app.connect("doctree-read", mark_fields)
+    app.connect("env-get-outdated", read_again)
+    app.connect("html-page-context", add_script)
+    return {
+        "version": "1",
+        "env_version": 1,
+        "parallel_read_safe": True,
+        "parallel_write_safe": True,
+    }

@@ -1,0 +1,137 @@
+"""The suite allocator, run small, and what the page on large tensors says of the C library."""
+
+import os
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+import torch
+
+from benchmarks import bench_allocator as suite
+from benchmarks.record import Library
+from tests.support import ROOT
+from tests.support.claims import guards
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/networks.rst"
+BOUND = 4 * 1024 * 1024 * 8  # DEFAULT_MMAP_THRESHOLD_MAX of glibc, where a long has eight bytes
+
+pytestmark = pytest.mark.skipif(
+    "CS_GNU_LIBC_VERSION" not in getattr(os, "confstr_names", {}), reason="needs glibc"
+)
+
+FAULTS = """\
+import resource, sys
+import torch
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+size = int(sys.argv[1])
+for _ in range(40):
+    before = faults()
+    torch.ones(size, dtype=torch.uint8)
+    print(faults() - before)
+"""
+
+
+def faults(size, variables):
+    """Page faults of each tensor of *size* bytes in a process with *variables*, once settled."""
+    child = subprocess.run(
+        [sys.executable, "-c", FAULTS, str(size)],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [int(line) for line in child.stdout.split()][20:]
+
+
+@guards(
+    PAGE,
+    "The C library of most Linux systems, glibc, keeps what a small tensor leaves and gives it to "
+    "the next one.",
+    "the tensor's memory comes from the kernel and returns to it when the tensor dies.",
+)
+def test_a_tensor_above_the_bound_is_mapped_anew():
+    pages = BOUND // os.sysconf("SC_PAGE_SIZE")
+    assert min(faults(BOUND, {})) >= pages
+    assert max(faults(BOUND // 2, {})) < pages / 100
+
+
+@guards(PAGE, "set before the process starts, make it keep everything:")
+def test_the_variables_end_it():
+    printed = " ".join(f"{name}={value}" for name, value in suite.KEPT.items())
+    assert f"   $ {printed} python train.py\n" in (ROOT / PAGE).read_text()
+    assert max(faults(2 * BOUND, suite.KEPT)) < 100
+
+
+@guards(PAGE, "A large minibatch of pixels as floats is above it")
+def test_a_large_minibatch_of_pixels_is_above_the_bound():
+    assert suite.scale(1).nbytes * suite.FRAMES > BOUND
+
+
+@guards(
+    PAGE,
+    "**Above the bound most of the time was the kernel's.** Below it little changes, once a few "
+    "tensors of a size have come and gone.",
+)
+def test_above_the_bound_most_of_the_time_is_spared():
+    for work in ("fill-64", "scale"):
+        assert recorded(f"{work}-kept", "time_vs_default", "q3") < 0.5
+        assert recorded(f"{work}-default", "page_faults") > BOUND / 4096
+    for work in suite.WORKS:
+        assert recorded(f"{work}-kept", "page_faults") == 0
+    assert 0.75 < recorded("fill-8-kept", "time_vs_default") < 1.25
+
+
+@guards(
+    PAGE,
+    "What is freed stays with the process, and the first tensors of a size do not yet fit into "
+    "what those before them left: it ends up holding several times the largest one (the last "
+    "column)",
+)
+def test_kept_memory_is_held():
+    kept, default = (recorded(f"fill-64-{way}", "held") for way in ("kept", "default"))
+    assert kept - default > 2 * suite.fill(64).nbytes
+
+
+def recorded(key, metric, of="median"):
+    return COMMITTED.find("allocator", "cpu")["benchmarks"][key]["metrics"][metric][of]
+
+
+# -- The suite ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured():
+    with mock.patch.multiple(suite, WARMUP=0, ROUNDS=1):
+        yield suite.measured()
+    suite.measured.cache_clear()
+
+
+def test_every_work_runs_in_both_ways(measured):
+    assert set(measured) == {(name, way) for name in suite.WORKS for way in suite.WAYS}
+    for (_, way), samples in measured.items():
+        assert set(suite.METRICS) - set(samples) == (
+            {"time_vs_default"} if way == "default" else set()
+        )
+        assert {len(values) for values in samples.values()} == {1}
+
+
+def test_a_wrong_result_gives_no_record():
+    suite.measured.cache_clear()
+    wrong = {"fill-8": (*suite.WORKS["fill-8"][:-1], 1)}
+    with mock.patch.multiple(suite, WORKS=wrong, WARMUP=0, ROUNDS=1), pytest.raises(AssertionError):
+        suite.measured()
+
+
+def test_records_are_complete():
+    found = COMMITTED.find("allocator", "cpu")["benchmarks"]
+    assert set(found) == {f"{name}-{way}" for name in suite.WORKS for way in suite.WAYS}
+
+
+def test_a_gpu_is_skipped_with_the_reason():
+    with pytest.raises(pytest.skip.Exception, match="does not allocate on a GPU"):
+        suite.bench_work(None, torch.device("cuda"), "fill-8", "kept")

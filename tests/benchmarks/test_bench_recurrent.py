@@ -1,0 +1,717 @@
+"""The suites recurrent_backends and recurrent_modes, run small: results and bytes, never a time."""
+
+import ast
+import contextlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from torchrl.modules.tensordict_module import rnn
+
+from benchmarks import bench_recurrent_backends as backends
+from benchmarks import bench_recurrent_modes as modes
+from benchmarks import measure
+from benchmarks.record import SCHEMA, Library
+from tests.support import ROOT
+from tests.support.claims import guards
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/reference/recurrent_backends.rst"
+SUITES = {"recurrent_backends": backends, "recurrent_modes": modes}
+
+# Dynamo reads the gradient of every tensor that it traces in scan.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
+)
+
+CPU = torch.device("cpu")
+CASES = {cell: backends.Case(cell, batch=3, steps=7, hidden=5, resets=2) for cell in backends.CELLS}
+EAGER = ("pad", "scan", "scan-recompute", "torch-nn")  # compilation takes too long for a test
+
+
+class Benchmark:
+    """As much of pytest-benchmark's fixture as the suites use."""
+
+    def __init__(self):
+        self.extra_info = {}
+        self.rounds = 0
+
+    def pedantic(self, target, setup, rounds, warmup_rounds):
+        self.rounds = rounds
+        for _ in range(warmup_rounds + rounds):
+            args, kwargs = setup()
+            target(*args, **kwargs)
+
+
+@pytest.fixture
+def small():
+    sizes = {"BATCH": 3, "HIDDEN": 5, "FRAMES": 30}
+    with contextlib.ExitStack() as stack:
+        for suite in SUITES.values():
+            stack.enter_context(mock.patch.object(suite, "SECONDS", 0))
+            stack.enter_context(mock.patch.object(suite, "LEAST_ROUNDS", 2))
+        for name, size in sizes.items():
+            stack.enter_context(mock.patch.object(modes, name, size))
+        stack.enter_context(mock.patch.object(measure, "MEMORY_ROUNDS", 3))
+        yield
+    modes.feed_forward.cache_clear()
+
+
+def compared(case, name, change=lambda slices: slices):
+    """The errors of one configuration on slices that *change* may have spoiled."""
+    shared = backends.Prepared(case, CPU)
+    contender = backends.Contender(case, name, CPU)
+    return shared.errors(name, *contender.results(change(shared.slices)))
+
+
+# -- recurrent_backends ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EAGER)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_configurations_agree(case, name):
+    found = compared(case, name)
+    assert max(found.values()) < backends.CONFIGURATIONS[name].tolerance
+
+
+@pytest.mark.parametrize("name", ["pad", "scan", "scan-recompute"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_reset_that_is_missed_is_found(case, name):
+    def without_resets(slices):
+        slices = slices.clone()
+        slices["is_init"][:, 1:] = False
+        return slices
+
+    found = compared(case, name, without_resets)
+    assert min(found.values()) > 10 * backends.CONFIGURATIONS[name].tolerance
+
+
+def test_wrong_result_fails_the_suite(small):
+    case = CASES["gru"]
+    backends.prepare.cache_clear()
+    shared = backends.prepare(case, CPU)
+    shared.expected["pad"][0][0, 0, 0] += 1
+    with pytest.raises(AssertionError, match="output_error"):
+        backends.bench_step(Benchmark(), CPU, case, "pad")
+    backends.prepare.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["pad", "scan", "torch-nn"])
+def test_entry_has_declared_metrics(small, name):
+    benchmark, case = Benchmark(), CASES["gru"]
+    backends.prepare.cache_clear()
+    backends.bench_step(benchmark, CPU, case, name)
+    backends.prepare.cache_clear()
+    noted = benchmark.extra_info
+    assert noted["key"] == f"gru-{name}-b3-t7-h5-r2"
+    assert benchmark.rounds == len(noted["sampled"]["time_vs_pad"]) == backends.LEAST_ROUNDS
+    metrics = {noted["timing"], *noted["exact"], *noted["sampled"]}
+    assert metrics == set(backends.METRICS)
+    axes = ("batch", "steps", "hidden", "resets")
+    assert [noted["parameters"][axis] for axis in axes] == list(case[1:])
+    if name == "pad":
+        assert noted["exact"]["peak_vs_pad"] == 1
+
+
+@pytest.mark.parametrize("resets", [0, 2])
+@pytest.mark.parametrize("cell", CASES)
+def test_torch_nn_is_the_same_network(cell, resets):
+    """Without resets it computes what pad computes; with resets it cannot."""
+    shared = backends.Prepared(CASES[cell]._replace(resets=resets), CPU)
+    distance = backends.difference(*([shared.expected[name][0]] for name in ("pad", "torch-nn")))
+    assert distance < 1e-12 if resets == 0 else distance > 1e-2
+
+
+@pytest.mark.parametrize("resets", [0, 1, 4])
+def test_slices_have_the_resets_they_claim(resets):
+    slices = backends.make_slices(CASES["lstm"]._replace(resets=resets), CPU)
+    assert slices["is_init"][:, 0].all()
+    assert slices["is_init"].sum(1).eq(1 + resets).all()
+    assert not slices["h"].any()
+    assert not slices["c"].any()
+
+
+def runs():
+    for parameters in backends.parameters_of_runs():
+        yield *parameters.values, bool(parameters.marks)
+
+
+def test_one_size_varies_at_a_time():
+    varied = {axis: set() for axis, _ in backends.AXES}
+    for case, _, _ in runs():
+        different = [a for a in varied if getattr(case, a) != backends.BASE[a]]
+        assert len(different) <= 1
+        for axis in different or varied:
+            varied[axis].add(getattr(case, axis))
+    assert {axis: sorted(sizes) for axis, sizes in varied.items()} == {
+        "resets": [0, 1, 4, 16],
+        "steps": [32, 128, 512],
+        "hidden": [32, 64, 128, 512],
+        "batch": [4, 16, 64, 256],
+    }
+
+
+def test_keys_are_unique_and_can_be_cited():
+    pattern = SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"]
+    keys = [backends.key_of(case, name) for case, name, _ in runs()]
+    assert len(keys) == len(set(keys))
+    assert all(re.match(pattern, key) for key in keys)
+
+
+def test_triton_is_measured_on_cuda_alone_and_in_ieee_unless_named():
+    assert all(cuda for _, name, cuda in runs() if name.startswith("triton"))
+    for name in ("triton", "triton-recompute"):
+        arguments = backends.CONFIGURATIONS[name].arguments
+        assert arguments["recurrent_matmul_precision"] == "ieee"
+
+
+def test_cases_of_a_shape_stand_in_a_row():
+    """What is compiled for a shape is shared, and compiled once."""
+    shapes = [case._replace(resets=0) for case, _, _ in runs()]
+    changes = [b for a, b in zip([None, *shapes], shapes, strict=False) if a != b]
+    assert len(changes) == len(set(changes))
+
+
+def test_compiled_module_is_shared_by_the_resets_of_a_shape():
+    case = CASES["gru"]
+    backends.start_over(case._replace(resets=0))
+    ours = backends.contender(case, "scan-compiled", CPU)
+    assert backends.contender(case._replace(resets=1), "scan-compiled", CPU) is ours
+    backends.start_over(case._replace(resets=0, steps=9))
+    assert backends.contender(case, "scan-compiled", CPU) is not ours
+    backends.start_over.cache_clear()
+
+
+def test_on_the_cpu_a_refusal_is_a_failure():
+    refusal = mock.patch.object(backends, "called", side_effect=RuntimeError("refused"))
+    with refusal, pytest.raises(RuntimeError, match="refused"):
+        backends.call_or_skip(CASES["gru"], "scan", CPU, None)
+
+
+def test_on_cuda_a_refusal_is_left_out_but_for_the_baseline():
+    cuda = torch.device("cuda")
+    triton = {"triton": mock.MagicMock(), "triton.errors": SimpleNamespace(TritonError=ValueError)}
+    refusal = mock.patch.object(backends, "called", side_effect=RuntimeError("refused"))
+    with refusal, mock.patch.dict("sys.modules", triton):
+        with pytest.raises(pytest.skip.Exception, match="refused"):
+            backends.call_or_skip(CASES["gru"], "scan-compiled", cuda, None)
+        with pytest.raises(RuntimeError, match="refused"):
+            backends.call_or_skip(CASES["gru"], "pad", cuda, None)
+
+
+# -- recurrent_modes -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", modes.CELLS)
+def test_modes_agree(small, cell):
+    module, sequences = modes.make_module(cell, 5, CPU), modes.make_sequences(cell, 7, 2, CPU)
+    assert max(modes.mode_errors("sequential", module, sequences).values()) < modes.TOLERANCE
+
+
+@pytest.mark.parametrize("cell", modes.CELLS)
+def test_a_state_that_is_not_carried_is_found(small, cell):
+    def forgetful(module, sequences):
+        with modes.set_recurrent_mode(False):
+            steps = [module(step.copy())["features"] for step in sequences.unbind(1)]
+        return torch.stack(steps, 1)
+
+    module, sequences = modes.make_module(cell, 5, CPU), modes.make_sequences(cell, 7, 2, CPU)
+    with mock.patch.dict(modes.FORWARD, sequential=forgetful):
+        found = modes.mode_errors("sequential", module, sequences)
+    assert min(found.values()) > 10 * modes.TOLERANCE
+
+
+@pytest.mark.parametrize("mode", modes.MODES)
+def test_mode_entries_merge(small, mode):
+    entries = [Benchmark(), Benchmark()]
+    modes.bench_forward(entries[0], CPU, "lstm", 7, 1, mode)
+    modes.bench_forward_and_backward(entries[1], CPU, "lstm", 7, 1, mode)
+    noted = [entry.extra_info for entry in entries]
+    assert {entry["key"] for entry in noted} == {f"lstm-{mode}-t7-r1"}
+    metrics = [{entry["timing"], *entry["exact"], *entry["sampled"]} for entry in noted]
+    assert not metrics[0] & metrics[1]
+    assert metrics[0] | metrics[1] <= set(modes.METRICS)
+
+
+@pytest.mark.parametrize("name", modes.POLICIES)
+def test_collection_entry(small, name):
+    benchmark = Benchmark()
+    modes.bench_collection(benchmark, CPU, 5, name)
+    exact = benchmark.extra_info["exact"]
+    assert exact["state_bytes_per_frame"] == modes.expected_state_bytes(name, 5)
+    assert exact["bytes_per_frame"] > exact["state_bytes_per_frame"]
+    assert ("output_error" in exact) == (name in modes.CELLS)
+    assert len(benchmark.extra_info["sampled"]["time_vs_ff"]) == modes.LEAST_ROUNDS
+
+
+@pytest.mark.parametrize("cell", modes.CELLS)
+def test_collected_features_that_no_replay_gives_are_found(small, cell):
+    collector = modes.make_collector(cell, 5, CPU)
+    batch = collector.rollout().clone()
+    collector.shutdown()
+    _, module = modes.make_policy(cell, 5, CPU)
+    assert batch["is_init"].sum() > 1
+    assert modes.replay_error(batch, module, CPU) < modes.TOLERANCE
+    leaky = batch.clone()
+    leaky["is_init"][1:] = False
+    assert modes.replay_error(leaky, module, CPU) > 10 * modes.TOLERANCE
+
+
+@guards(PAGE, "it carries states that nothing reads.")
+def test_environment_of_the_primed_policy_carries_states_that_nothing_reads(small):
+    ff, primed = (modes.make_policy(name, 5, CPU)[0] for name in ("ff", "ff-primed"))
+    assert ff.in_keys == primed.in_keys == ["observation"]
+    assert modes.expected_state_bytes("ff-primed", 5) == modes.expected_state_bytes("lstm", 5)
+
+
+@guards(PAGE, "The feed-forward policy has two hidden layers and about the parameters of the LSTM.")
+@pytest.mark.parametrize("hidden", modes.HIDDEN_SIZES)
+def test_feed_forward_policy_is_about_the_size_of_the_lstm(hidden):
+    counts = [
+        sum(parameter.numel() for parameter in modes.make_policy(name, hidden, CPU)[0].parameters())
+        for name in ("ff", "lstm")
+    ]
+    assert 0.7 < counts[0] / counts[1] < 1
+
+
+def test_rounds_are_paired():
+    calls, benchmark = [], Benchmark()
+    ours, ratios = modes.Rounds(
+        benchmark, CPU, lambda: calls.append("ours"), lambda: calls.append("baseline")
+    ).run()
+    assert calls == ["baseline", "ours"] * (len(calls) // 2)
+    assert len(ours) == len(ratios) == benchmark.rounds
+    assert len(calls) == 2 * (1 + modes.WARMUP_ROUNDS + benchmark.rounds)
+
+
+# -- What the page says about the operators --------------------------------------
+
+
+@guards(
+    PAGE,
+    "autograd of the scan operator traces the joint graph of one step anew at each call that needs "
+    "gradients, even when nothing has changed. Without gradients it does not.",
+    "``GRUModule`` brings a backward pass of its own and traces nothing.",
+    "it is a plain Python loop, and nothing traces its backward pass.",
+)
+def test_each_eager_lstm_scan_traces_its_backward_pass():
+    from torch._higher_order_ops import partitioner
+
+    def traced(cell, *, grad, name="scan"):
+        ours = backends.Contender(CASES[cell], name, CPU)
+        slices = backends.make_slices(CASES[cell], CPU)
+        ours.step(slices)
+        function = partitioner.create_hop_joint_graph
+        with mock.patch.object(partitioner, "create_hop_joint_graph", wraps=function) as tracing:
+            for _ in range(2):
+                with torch.set_grad_enabled(grad), modes.set_recurrent_mode(True):
+                    ours.call(slices.copy())
+        return tracing.call_count
+
+    assert traced("lstm", grad=True) == 2
+    assert traced("lstm", grad=False) == 0
+    assert traced("gru", grad=True) == 0
+    assert traced("lstm", grad=True, name="scan-recompute") == 0
+
+
+@guards(
+    PAGE,
+    "One reset in one slice of the batch is enough.",
+    'With a reset, ``"pad"`` cuts the slices, packs the pieces and runs them step by step:',
+    "the backward pass of each such read fills a gradient of the size of the whole tensor.",
+)
+def test_pad_with_a_reset_runs_step_by_step():
+    steps = 24
+
+    def operators(resets):
+        case = CASES["lstm"]._replace(steps=steps, resets=0)
+        slices = backends.make_slices(case, CPU)
+        slices["is_init"][0, resets] = True
+        ours = backends.Contender(case, "pad", CPU)
+        with torch.profiler.profile(record_shapes=True) as profiler:
+            ours.step(slices)
+        return profiler.key_averages(group_by_input_shape=True)
+
+    def count(events, name):
+        return sum(event.count for event in events if event.key == name)
+
+    whole, cut = operators([]), operators([5])
+    assert count(whole, "aten::mkldnn_rnn_layer") == 1
+    assert count(cut, "aten::mkldnn_rnn_layer") == 0
+    assert count(cut, "aten::_pack_padded_sequence") == 1
+    assert count(cut, "aten::addmm") + count(cut, "aten::linear") > steps
+    # Packed rows with the four gates of each: the gradient of what a step reads of them.
+    rows = CASES["lstm"].batch * steps
+    gates = 4 * CASES["lstm"].hidden
+    filled = [event for event in cut if event.key == "aten::fill_" or event.key == "aten::zero_"]
+    assert sum(e.count for e in filled if e.input_shapes[0] == [rows, gates]) >= steps - 1
+
+
+@guards(PAGE, "because every piece is padded to the longest.")
+@pytest.mark.parametrize("cell", backends.CELLS)
+def test_pad_gives_the_layer_pieces_of_the_longest(cell):
+    slices = backends.make_slices(CASES[cell]._replace(resets=0), CPU)
+    slices["is_init"][0, [1, 4]] = True  # pieces of 1, 3 and 3 steps beside two of 7
+    ours, pack = backends.Contender(CASES[cell], "pad", CPU), rnn.nn.utils.rnn.pack_padded_sequence
+    with mock.patch.object(rnn.nn.utils.rnn, "pack_padded_sequence", wraps=pack) as packing:
+        ours.step(slices)
+    padded, lengths = packing.call_args.args
+    assert padded.shape[:2] == (5, 7)
+    assert lengths.tolist() == [1, 3, 3, 7, 7]
+
+
+@guards(
+    PAGE,
+    "Compare with the module first: one entry per step, then ``[layers, hidden]``, as "
+    ":meth:`~torchrl.modules.LSTMModule.make_tensordict_primer` makes them.",
+)
+@pytest.mark.parametrize("cell", backends.CELLS)
+def test_primer_has_the_shape_of_a_stored_state(cell):
+    module = {"lstm": rnn.LSTMModule, "gru": rnn.GRUModule}[cell](
+        4, 5, num_layers=2, in_key="observation", out_key="features"
+    )
+    primers = list(module.make_tensordict_primer().primers.values(True, True))
+    assert [tuple(spec.shape) for spec in primers] == [(2, 5)] * len(module.in_keys[1:-1])
+
+
+@guards(
+    PAGE,
+    'Only the constructor of a ``"scan"`` module makes the check that the scan asks for',
+)
+@pytest.mark.parametrize("backend", ["pad", "auto", "scan"])
+def test_constructor_of_scan_alone_makes_the_check(backend):
+    with mock.patch.object(rnn, "_get_hoptorch_scan", wraps=rnn._get_hoptorch_scan) as getting:
+        rnn.LSTMModule(4, 5, in_key="observation", out_key="features", recurrent_backend=backend)
+    assert getting.called == (backend == "scan")
+
+
+@guards(PAGE, '``"auto"`` measures nothing: it takes pad, and scan under ``torch.compile``.')
+@pytest.mark.parametrize("cell", backends.CELLS)
+@pytest.mark.parametrize("compiling", [False, True])
+def test_auto_takes_pad_and_scan_under_compile(cell, compiling):
+    class ScanCalled(Exception):
+        pass
+
+    case = CASES[cell]
+    auto = backends.Configuration("auto", {"recurrent_backend": "auto"})
+    with mock.patch.dict(backends.CONFIGURATIONS, auto=auto):
+        ours = backends.Contender(case, "auto", CPU)
+    scan = mock.patch.object(ours.module, f"_{cell}_scan_with_resets", side_effect=ScanCalled)
+    compiles = mock.patch.object(rnn, "is_compiling", return_value=compiling)
+    expected = pytest.raises(ScanCalled) if compiling else contextlib.nullcontext()
+    with scan, compiles, expected:
+        ours.step(backends.make_slices(case, CPU))
+
+
+@guards(
+    PAGE,
+    "Triton's autotuner compiles several variants of a kernel and times them before it settles:",
+)
+def test_kernels_are_autotuned():
+    """Read, not run: without Triton the module defines no kernel."""
+    tree = ast.parse(Path(rnn.__file__).with_name("_rnn_triton.py").read_text("utf-8"))
+    variants = {
+        node.targets[0].id: len(node.value.elts)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("_CONFIGS")
+    }
+    assert min(variants.values()) > 1
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    tuned = [
+        function.name
+        for function in functions
+        if any("triton.autotune" in ast.unparse(node) for node in function.decorator_list)
+    ]
+    assert {"_gru_fwd_kernel", "_lstm_fwd_kernel"} <= set(tuned)
+
+
+@guards(
+    PAGE,
+    'and TF32 is off for every other backend. By default cuDNN\'s networks, and so ``"pad"``, may '
+    "use TF32 on a GPU that has it.",
+)
+def test_tf32_is_off_in_the_suites_and_on_by_default():
+    assert not torch.backends.cudnn.allow_tf32  # benchmarks.measure has switched it off
+    default = "import torch; print(torch.backends.cudnn.allow_tf32)"
+    command = [sys.executable, "-c", default]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "True\n"
+
+
+# -- What the page says about the records ----------------------------------------
+
+
+def recorded(suite, key, metric):
+    return COMMITTED.find(suite, "cpu")["benchmarks"][key]["metrics"][metric]["median"]
+
+
+def of(name, metric, cell="lstm", **sizes):
+    case = backends.Case(cell, **backends.BASE | sizes)
+    return recorded("recurrent_backends", backends.key_of(case, name), metric)
+
+
+def everywhere(metric, *names, cell=None):
+    """The *metric* of configurations *names* in all cases of the CPU record."""
+    found = [
+        recorded("recurrent_backends", backends.key_of(case, name), metric)
+        for case, name, cuda in runs()
+        if not cuda and name in names and cell in (None, case.cell)
+    ]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_record_is_complete(suite, device):
+    if device == "cuda" and (suite, device) not in COMMITTED.taken():
+        return  # the page says so, by the text of :if-absent:
+    found = set(COMMITTED.find(suite, device)["benchmarks"])
+    if suite == "recurrent_modes":
+        wanted = {
+            f"{cell}-{mode}-t{steps}-r{resets}"
+            for cell in modes.CELLS
+            for mode in modes.MODES
+            for steps in modes.STEPS
+            for resets in modes.RESETS
+        }
+        wanted |= {
+            f"collect-{name}-h{hidden}" for name in modes.POLICIES for hidden in modes.HIDDEN_SIZES
+        }
+        assert found == wanted
+        return
+    every = {
+        backends.key_of(case, name): name
+        for case, name, cuda in runs()
+        if device == "cuda" or not cuda
+    }
+    assert found <= set(every)
+    missing = {every[key] for key in set(every) - found}
+    may_be_refused = {"cpu": set(), "cuda": set(every.values()) - {"pad", "torch-nn"}}
+    assert missing <= may_be_refused[device]
+
+
+@guards(
+    PAGE,
+    "An eager LSTM scan loses in every case measured here.",
+    'Without resets it takes tens of times as long as ``"pad"``.',
+    'Training an LSTM with ``"scan"`` is slow, and a smaller batch hardly helps',
+)
+def test_eager_lstm_scan_loses():
+    assert min(everywhere("time_vs_pad", "scan", cell="lstm")) > 1
+    assert of("scan", "time_vs_pad", resets=0) > 20
+    small, large = (of("scan", "step_time", batch=batch) for batch in (4, 64))
+    assert small > 0.5 * large
+
+
+@guards(
+    PAGE,
+    "Pad jumps at the first reset.",
+    "A GRU has no such operator and jumps less.",
+    "Further resets change less than the first",
+)
+def test_pad_jumps_at_the_first_reset():
+    for cell in backends.CELLS:
+        none, *some = (of("pad", "step_time", cell, resets=resets) for resets in (0, 1, 4, 16))
+        assert some[0] > 1.5 * none
+        assert max(some) / min(some) < some[0] / none
+    lstm, gru = (
+        of("pad", "step_time", cell, resets=1) / of("pad", "step_time", cell, resets=0)
+        for cell in ("lstm", "gru")
+    )
+    assert lstm > 2 * gru
+
+
+@guards(
+    PAGE,
+    "Resets are data to it: its time is the same for none and for sixteen.",
+    "a scan that loses without resets can win with some. In these two figures that is the GRU's "
+    "scan, and for the LSTM the compiled one alone.",
+)
+def test_scan_does_not_care_about_resets():
+    for cell, name in (("gru", "scan"), ("lstm", "scan"), ("lstm", "scan-compiled")):
+        none, many = (of(name, "step_time", cell, resets=resets) for resets in (0, 16))
+        assert max(none, many) < 1.5 * min(none, many)
+    for cell, name in (("gru", "scan"), ("lstm", "scan-compiled")):
+        none, *some = (of(name, "time_vs_pad", cell, resets=resets) for resets in (0, 1, 4, 16))
+        assert none > 1
+        assert min(some) < 1
+    for name in ("scan", "scan-recompute"):
+        assert min(of(name, "time_vs_pad", resets=resets) for resets in (0, 1, 4, 16)) > 1
+
+
+@guards(
+    PAGE,
+    "With resets, pad grows faster than the length.",
+    "From 128 to 512 steps, four times the work, an LSTM's pad takes more than four times as long.",
+)
+def test_pad_grows_faster_than_the_length():
+    times = {steps: of("pad", "step_time", steps=steps) for steps in (128, 512)}
+    assert times[512] > 4.4 * times[128]
+    gru = {steps: of("pad", "step_time", "gru", steps=steps) for steps in (128, 512)}
+    assert gru[512] > 4.4 * gru[128]
+
+
+@guards(
+    PAGE,
+    "the larger the batch, the better for scan. A GRU shows the same by hidden size.",
+)
+def test_scan_gains_from_a_larger_batch():
+    for cell in backends.CELLS:
+        small, large = (of("scan", "time_vs_pad", cell, batch=batch) for batch in (4, 64))
+        assert large < small
+    small, large = (of("scan", "time_vs_pad", "gru", hidden=hidden) for hidden in (32, 128))
+    assert large < small
+
+
+@guards(
+    PAGE,
+    "**An LSTM's scan needs more memory than pad in every case measured here**, eager or compiled",
+    "From one reset to sixteen pad's need rises",
+    "A GRU's scan needs more than pad without resets, and less with sixteen.",
+)
+def test_lstm_scan_needs_more_memory():
+    assert min(everywhere("peak_vs_pad", "scan", "scan-compiled", cell="lstm")) > 1
+    for cell in backends.CELLS:
+        one, many = (of("pad", "peak_memory", cell, resets=resets) for resets in (1, 16))
+        assert many > one
+    assert of("scan", "peak_vs_pad", "gru", resets=0) > 1
+    assert of("scan", "peak_vs_pad", "gru", resets=16) < 1
+
+
+@guards(
+    PAGE,
+    'It needs less than ``"pad"`` in every case measured here:',
+    "For a GRU it costs time.",
+    "For an LSTM it is faster than the eager scan without it",
+)
+def test_recompute_needs_less_memory():
+    assert max(everywhere("peak_vs_pad", "scan-recompute")) < 1
+    for resets in (0, 1, 4, 16):
+        gru = {n: of(n, "step_time", "gru", resets=resets) for n in ("scan", "scan-recompute")}
+        assert gru["scan-recompute"] > gru["scan"]
+        lstm = {n: of(n, "step_time", "lstm", resets=resets) for n in ("scan", "scan-recompute")}
+        assert lstm["scan-recompute"] < lstm["scan"]
+
+
+def first_call(name, metric):
+    return recorded("recurrent_first_call", f"lstm-{name}", metric)
+
+
+@guards(
+    PAGE,
+    "For the LSTM of the base case, the first step takes as long as more than a hundred steps of "
+    '``"pad"``.',
+    "The first update takes as long as hundreds of later ones",
+    "An eager scan has a first time too, in which Dynamo reads the loop.",
+)
+def test_compilation_costs_many_steps():
+    first = first_call("scan-compiled", "first_step_time")
+    assert first > 100 * of("pad", "step_time")
+    assert first > 200 * of("scan-compiled", "step_time")
+    assert first_call("scan", "first_step_time") > 1.5 * first_call("scan", "second_step_time")
+
+
+@guards(
+    PAGE,
+    "Which backend to try first, on a CPU. Each row is a test against the record.",
+    "* - Slices without resets inside",
+    "* - LSTM with resets, small batches and short slices, not compiled",
+    "* - LSTM with resets, large batches or long slices, not compiled",
+    "* - Many updates of one shape, with resets",
+    "* - GRU with resets, large batches or long slices",
+    "* - GRU with resets, small batches or short slices",
+    "* - Memory is short",
+    "At 512 steps a GRU's scan wins, and of an LSTM's the one with recompute",
+    "a figure is of the base case, 16 slices of 128 steps with hidden size 128. Four resets stand "
+    'in a slice "with resets".',
+    "A compiled LSTM was measured in the base case alone, with its numbers of resets.",
+)
+def test_rules_of_the_table():
+    def against_pad(name, cell, **sizes):
+        return of(name, "time_vs_pad", cell, **sizes)
+
+    for cell in backends.CELLS:
+        scans = ("scan", "scan-compiled", "scan-recompute")
+        # A tenth is noise.
+        assert min(against_pad(name, cell, resets=0) for name in scans) > 0.9
+        peaks = {name: of(name, "peak_vs_pad", cell) for name in ("pad", *scans)}
+        assert min(peaks, key=peaks.get) == "scan-recompute"
+    for sizes in ({}, {"batch": 4}, {"steps": 32}, {"hidden": 32}):
+        assert against_pad("scan", "lstm", **sizes) > 1
+        assert against_pad("scan-recompute", "lstm", **sizes) > 1
+    for cell in backends.CELLS:
+        assert against_pad("scan-compiled", cell) < 1
+    assert against_pad("scan-compiled", "gru", steps=32) > 0.9  # no gain, but for noise
+    for sizes in ({"batch": 64}, {"steps": 512}):
+        assert against_pad("scan-recompute", "lstm", **sizes) < 1
+        assert against_pad("scan-recompute", "lstm", **sizes) < against_pad("scan", "lstm", **sizes)
+        assert against_pad("scan", "gru", **sizes) < 1
+    for sizes in ({"batch": 4}, {"steps": 32}):
+        assert against_pad("scan", "gru", **sizes) > 1
+    assert backends.BASE == {"batch": 16, "steps": 128, "hidden": 128, "resets": 4}
+    compiled = {
+        (case.batch, case.steps, case.hidden)
+        for case, name, cuda in runs()
+        if not cuda and case.cell == "lstm" and name == "scan-compiled"
+    }
+    assert compiled == {(16, 128, 128)}
+
+
+def mode(key, metric):
+    return recorded("recurrent_modes", key, metric)
+
+
+@guards(
+    PAGE,
+    "Without resets one call is faster than a call per step at every length. With a reset it still "
+    "is in the forward pass; in training the advantage is smaller, and from 128 to 512 steps it "
+    "shrinks",
+)
+def test_one_call_is_faster_than_a_call_per_step():
+    for cell in modes.CELLS:
+        for steps in modes.STEPS:
+            keys = [f"{cell}-sequential-t{steps}-r{resets}" for resets in (0, 1)]
+            assert min(mode(key, "forward_vs_recurrent") for key in keys) > 1
+            assert mode(keys[0], "step_vs_recurrent") > 1
+        none, one = (
+            [mode(f"{cell}-sequential-t{steps}-r{r}", "step_vs_recurrent") for steps in (128, 512)]
+            for r in (0, 1)
+        )
+        assert one[1] < one[0] < none[0]
+        assert one[1] < 0.5 * none[1]
+
+
+@guards(
+    PAGE,
+    "**A recurrent policy collects more slowly than a feed-forward one of its size** at every "
+    "hidden size measured.",
+    "A part of that is the two transforms and the state that goes through every step",
+)
+def test_recurrent_policies_collect_more_slowly():
+    for hidden in modes.HIDDEN_SIZES:
+        ratio = {n: mode(f"collect-{n}-h{hidden}", "time_vs_ff") for n in modes.POLICIES}
+        assert 1 < ratio["ff-primed"] < min(ratio["gru"], ratio["lstm"])
+
+
+@guards(
+    PAGE,
+    "An LSTM writes two states of ``hidden`` numbers, and each stands twice in a frame",
+    "The features that the head reads are stored as well.",
+    "**The states outweigh the observation.**",
+    "A frame of four numbers fills kilobytes",
+)
+def test_bytes_of_states():
+    plain = mode("collect-ff-h32", "bytes_per_frame")
+    for hidden in modes.HIDDEN_SIZES:
+        for name in modes.CELLS:
+            size = mode(f"collect-{name}-h{hidden}", "bytes_per_frame")
+            states = mode(f"collect-{name}-h{hidden}", "state_bytes_per_frame")
+            assert states == modes.expected_state_bytes(name, hidden) > plain
+            is_init = 2 * torch.bool.itemsize  # root and next
+            assert size == plain + states + hidden * torch.float32.itemsize + is_init
+    assert mode("collect-lstm-h128", "bytes_per_frame") > 2000

@@ -1,0 +1,1150 @@
+"""The doctor on healthy pipelines, on objects that misbehave, and on the command line."""
+
+import ast
+import contextlib
+import gc
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+import torchrl_doctor
+from tensordict import TensorDict
+from torchrl.collectors import Collector
+from torchrl.data import (
+    LazyMemmapStorage,
+    LazyStackStorage,
+    LazyTensorStorage,
+    ListStorage,
+    PrioritizedSampler,
+    RandomSampler,
+    ReplayBuffer,
+    ReplayBufferEnsemble,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    TensorDictReplayBuffer,
+    Unbounded,
+)
+from torchrl.data.tensor_specs import Composite
+from torchrl.envs import (
+    CatFrames,
+    EnvBase,
+    ParallelEnv,
+    RewardScaling,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+)
+from torchrl.envs.transforms import NextStateReconstructor
+from torchrl.modules import set_recurrent_mode
+from torchrl_doctor import APPLIES, CLEAR, FAILED, UNDECIDED, applies, check, clear, diagnose
+
+from docs._ext.gallery.children import children
+from tests.support import ROOT
+from tests.support.claims import guards
+from tests.support.healthy_pipelines import PIPELINES, cartpole, q_policy
+from tests.support.object_state import fingerprint
+from tests.support.symptom_pages import shared_files
+
+DOCTOR = ROOT / "doctor" / "torchrl_doctor.py"
+PAGE = "docs/reference/doctor.rst"
+SECONDS = 60  # so that a busy machine changes no verdict
+LIMIT_S = 300  # a bound for a hung child, not an expectation
+
+
+def alarming(report):
+    """What a healthy pipeline must not be told."""
+    return [tuple(one) for one in report if one.state in (APPLIES, FAILED)]
+
+
+def random_states():
+    state = numpy.random.get_state()
+    return random.getstate(), state[1].tolist(), state[2:], torch.get_rng_state().tolist()
+
+
+@contextlib.contextmanager
+def unchanged(**objects):
+    """What runs inside changes no object, draws nothing and leaves nothing behind."""
+
+    def everything():
+        return {
+            "objects": fingerprint(**objects),
+            "random states": random_states(),
+            "processes": {child.pid for child in children()},
+            "shared memory": shared_files(),
+            "files": sorted(Path.cwd().rglob("*")),
+            "modes": (torch.is_grad_enabled(), torch.get_num_threads()),
+            "alarm": (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)),
+        }
+
+    threads = threading.enumerate()
+    before = everything()
+    yield
+    after = everything()
+    assert [one for one in threading.enumerate() if one not in threads] == []
+    places = before["objects"].keys() | after["objects"].keys()
+    changed = [one for one in places if before["objects"].get(one) != after["objects"].get(one)]
+    assert changed == []
+    assert before == after
+
+
+@pytest.fixture
+def no_checks(monkeypatch):
+    """Let a test register its own."""
+    monkeypatch.setattr(torchrl_doctor, "CHECKS", {})
+
+
+@pytest.fixture
+def given_to_checks(no_checks):
+    """What the core hands to a check that takes everything."""
+    got = {}
+
+    @check("takes_everything", "Takes everything")
+    def _(
+        collector=None,
+        replay_buffer=None,
+        env=None,
+        policy=None,
+        batch=None,
+        sample=None,
+        error=None,
+    ):
+        got.update({name: value for name, value in locals().items() if value is not None})
+        got.pop("got")
+
+    return got
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty current folder, which takes temporary files as well."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def collect_from(env, policy, **options):
+    options = {"frames_per_batch": 40, "total_frames": -1} | options
+    return Collector(env, policy, auto_register_policy_transforms=False, **options)
+
+
+# -- Healthy pipelines ---------------------------------------------------------
+
+
+@guards(
+    PAGE,
+    "The generators of Python, NumPy and torch go on as if nothing had been drawn.",
+    "**It leaves nothing behind**: no process, no thread, no file.",
+    "**It takes no training step**, computes no gradient of yours and calls no target update.",
+)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_healthy_pipeline_is_told_nothing_and_stays_as_it_is(name, folder):
+    torch.manual_seed(0)
+    given, train = PIPELINES[name]()
+    with unchanged(**given):
+        assert alarming(diagnose(**given, seconds=SECONDS)) == []
+    train()
+    with unchanged(**given):
+        assert alarming(diagnose(**given, seconds=SECONDS)) == []
+    batch = next(iter(given["collector"])).clone()
+    with unchanged(batch=batch, **given):
+        assert alarming(diagnose(**given, batch=batch, seconds=SECONDS)) == []
+    batches = [batch, next(iter(given["collector"])).clone()]
+    if "value_estimator" in given and not name.startswith("recurrent"):
+        with torch.no_grad():  # the last batch is as it was collected
+            given["value_estimator"](batches[0])
+    assert alarming(diagnose(**given, batch=batches, seconds=SECONDS)) == []
+    given["collector"].shutdown()
+
+
+def test_a_check_that_names_a_healthy_pipeline_is_seen(no_checks):
+    """The test above can fail: the first check alarms, the second has a bug."""
+
+    @check("alarms", "Alarms")
+    def _(batch):
+        return applies(f"{len(batch)} frames")
+
+    @check("has_a_bug", "Has a bug")
+    def _(batch):
+        return clear(bach)  # noqa: F821
+
+    given, _ = PIPELINES["dqn"]()
+    found = [(slug, state) for slug, _, state, _ in alarming(diagnose(**given))]
+    assert found == [("alarms", APPLIES), ("has_a_bug", FAILED)]
+    given["collector"].shutdown()
+
+
+MULTI_PROCESS = """
+import json, sys
+import torch.multiprocessing
+
+if __name__ == "__main__":
+    torch.multiprocessing.set_start_method("forkserver", force=True)
+    torch.multiprocessing.set_forkserver_preload(["torchrl.collectors", "torchrl.envs"])
+    from tests.support import healthy_pipelines
+    from torchrl_doctor import diagnose
+
+    given, train = healthy_pipelines.multi_process_ppo()
+    reports = [diagnose(**given, seconds=60)]
+    batch = train().clone()
+    reports += [diagnose(**given, seconds=60)]
+    reports += [diagnose(**given, batch=batch, seconds=60)]
+    given["collector"].shutdown()
+    print(json.dumps([json.loads(report.to_json()) for report in reports]))
+"""
+
+
+@guards(
+    PAGE,
+    "**What cannot be copied is a sentence**: a collector with worker processes,",
+)
+@pytest.mark.slow
+def test_a_healthy_multi_process_pipeline_is_told_nothing(tmp_path):
+    Path(tmp_path, "pipeline.py").write_text(MULTI_PROCESS, encoding="utf-8")
+    done = run_python("pipeline.py", folder=tmp_path, path=[ROOT / "doctor", ROOT])
+    assert done.returncode == 0, done.stderr
+    reports = json.loads(done.stdout.splitlines()[-1])
+    verdicts = [one for report in reports for one in report["findings"]]
+    assert [one for one in verdicts if one["verdict"] in (APPLIES, FAILED)] == []
+    # No copy of such a collector can be made, and the report says so.
+    said = "a MultiSyncCollector collects in other processes or threads"
+    assert [said in " ".join(report["notes"]) for report in reports] == [True, True, False]
+
+
+# -- Data ----------------------------------------------------------------------
+
+
+@guards(
+    PAGE,
+    "About ``frames`` are collected, and no more than your collector has in a batch.",
+)
+def test_a_batch_comes_from_a_copy_of_the_collector(given_to_checks, folder):
+    collector = collect_from(cartpole(), q_policy(cartpole()), frames_per_batch=65536)
+    with unchanged(collector=collector):
+        diagnose(collector=collector, frames=100)
+    assert given_to_checks["batch"].shape == (100,)
+    assert given_to_checks["env"] is collector.env
+    collector.shutdown()
+
+
+@guards(
+    PAGE,
+    "About ``frames`` are collected, and no more than your collector has in a batch.",
+)
+def test_a_batch_of_a_small_collector_is_as_small(given_to_checks):
+    collector = collect_from(cartpole(), q_policy(cartpole()), frames_per_batch=3)
+    diagnose(collector=collector)
+    assert given_to_checks["batch"].shape == (3,)
+    collector.shutdown()
+
+
+def test_a_batch_of_whole_trajectories_ends_where_one_ends(given_to_checks):
+    options = {"trajs_per_batch": 2, "traj_format": "cat"}
+    collector = collect_from(cartpole(), q_policy(cartpole()), **options)
+    diagnose(collector=collector)
+    assert given_to_checks["batch"]["next", "done"].sum() == 2
+    collector.shutdown()
+
+
+@guards(
+    PAGE,
+    "The copy of a collector has no replay buffer, calls no hooks, and takes no random frames.",
+)
+def test_random_frames_do_not_stand_in_for_those_of_the_policy(given_to_checks):
+    collector = collect_from(cartpole(), q_policy(cartpole()), init_random_frames=1000)
+    diagnose(collector=collector)
+    assert "chosen_action_value" in given_to_checks["batch"]
+    collector.shutdown()
+
+
+@guards(
+    PAGE,
+    "The copy of a collector has no replay buffer, calls no hooks, and takes no random frames.",
+    "From it come ``env``, ``policy`` and ``replay_buffer``, where you do not give them.",
+)
+def test_the_copy_neither_writes_to_the_buffer_nor_calls_hooks(given_to_checks):
+    buffer = ReplayBuffer(storage=LazyTensorStorage(100))
+    called = []
+    options = {"replay_buffer": buffer, "post_collect_hook": called.append}
+    collector = collect_from(cartpole(), q_policy(cartpole()), **options)
+    diagnose(collector=collector)
+    assert len(buffer) == 0
+    assert called == []
+    assert given_to_checks["replay_buffer"] is buffer
+    assert given_to_checks["batch"].shape == (40,)
+    collector.shutdown()
+
+
+@guards(
+    PAGE,
+    "Without one, the doctor collects some frames from a copy of the collector, or of "
+    "``env`` and ``policy``.",
+)
+def test_a_batch_comes_from_copies_of_environment_and_policy(given_to_checks, folder):
+    env = TransformedEnv(cartpole(), StepCounter())
+    policy = q_policy(env)
+    with unchanged(env=env, policy=policy):
+        diagnose(env=env, policy=policy, frames=50)
+    assert given_to_checks["batch"].shape == (50,)
+
+
+def test_a_batch_comes_from_environments_that_were_never_started(given_to_checks):
+    report = diagnose(env=SerialEnv(2, cartpole), policy=q_policy(cartpole()), seconds=SECONDS)
+    assert report.notes == []
+    assert given_to_checks["batch"].shape == (2, 128)
+
+
+@guards(
+    PAGE,
+    "Environments of a :class:`~torchrl.envs.ParallelEnv` are stepped in the process that asks.",
+)
+def test_environments_in_other_processes_are_stepped_in_this_one(given_to_checks, folder):
+    env = TransformedEnv(ParallelEnv(2, cartpole), StepCounter())
+    policy = q_policy(cartpole())
+    with unchanged(env=env, policy=policy):
+        diagnose(env=env, policy=policy, seconds=SECONDS)
+    assert given_to_checks["batch"].shape == (2, 128)
+    assert "step_count" in given_to_checks["batch"]
+
+
+def test_the_copies_of_several_environments_start_anew_as_these_would(given_to_checks):
+    """A deep copy of a started SerialEnv returns its first observations from every reset."""
+    env = TransformedEnv(SerialEnv(2, cartpole), StepCounter())
+    collector = collect_from(env, None, frames_per_batch=200)
+    diagnose(collector=collector, seconds=SECONDS)
+    batch = given_to_checks["batch"]
+    ends = batch["next", "done"].squeeze(-1)[:, :-1]
+    starts = torch.cat([one[1:][end] for one, end in zip(batch["observation"], ends, strict=True)])
+    assert len(starts.unique(dim=0)) == len(starts) > 3
+    collector.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore:split_trajs=True produces:UserWarning")
+def test_padding_holds_nothing_of_the_policy_and_that_is_no_finding():
+    given, _ = PIPELINES["batched_ppo"]()
+    given["collector"].shutdown()
+    env = SerialEnv(2, cartpole)
+    collector = collect_from(env, given["policy"], frames_per_batch=100, split_trajs=True)
+    batch = next(iter(collector)).clone()
+    assert not batch["collector", "mask"].all()
+    assert alarming(diagnose(collector=collector, batch=batch, seconds=SECONDS)) == []
+    collector.shutdown()
+
+
+def test_the_mode_of_the_caller_is_not_that_of_the_copy(given_to_checks):
+    given, _ = PIPELINES["recurrent_ppo"]()
+    with set_recurrent_mode(True):
+        diagnose(collector=given["collector"], seconds=SECONDS)
+    batch = given_to_checks["batch"]
+    inner = ~batch["is_init"].squeeze(-1)[:, 1:]
+    assert (batch["recurrent_state_h"].flatten(2)[:, 1:][inner] != 0).any(-1).all()
+    given["collector"].shutdown()
+
+
+PLAIN = {
+    "tensor": lambda: (LazyTensorStorage(30), torch.zeros(20, 3)),
+    "numbers in a dictionary": lambda: (LazyTensorStorage(30), {"a": torch.zeros(20, 3)}),
+    "words": lambda: (ListStorage(30), ["a", "b", "c"] * 4),
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+def test_a_buffer_of_other_things_than_tensordicts_is_told_nothing(kind):
+    storage, data = PLAIN[kind]()
+    buffer = ReplayBuffer(storage=storage, batch_size=4, collate_fn=lambda rows: rows)
+    buffer.extend(data)
+    assert alarming(diagnose(replay_buffer=buffer)) == []
+
+
+SAMPLERS = {
+    "random": lambda: RandomSampler(),
+    "without replacement": lambda: SamplerWithoutReplacement(),
+    "prioritized": lambda: PrioritizedSampler(200, alpha=0.7, beta=0.5),
+    "slices": lambda: SliceSampler(num_slices=3),
+    "slices by length": lambda: SliceSampler(slice_len=3),
+    "slices without replacement": lambda: SliceSamplerWithoutReplacement(num_slices=3),
+}
+
+
+@pytest.fixture(scope="module")
+def frames():
+    torch.manual_seed(0)
+    env = cartpole()
+    env.set_seed(0)
+    collector = collect_from(env, q_policy(env), frames_per_batch=120)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    return batch
+
+
+# A slice sampler needs a storage with keys.
+BUFFERS = [
+    (sampler, storage)
+    for sampler in SAMPLERS
+    for storage in (LazyTensorStorage, LazyMemmapStorage, ListStorage)
+    if not (storage is ListStorage and "slices" in sampler)
+]
+
+
+@guards(
+    PAGE,
+    "Storage is read and never written to; your sampler, transforms, prefetched samples and "
+    "generator stay where they are.",
+)
+@pytest.mark.parametrize(("sampler", "storage"), BUFFERS)
+def test_a_sample_comes_from_a_twin_of_the_buffer(
+    given_to_checks, folder, frames, sampler, storage
+):
+    generator = torch.Generator().manual_seed(0)
+    sized = {"batch_size": 12, "prefetch": 2}
+    for options in (sized, {"generator": generator}):
+        scaling = RewardScaling(0.0, 2.0, in_keys=[("next", "reward")])
+        parts = {"storage": storage(200), "sampler": SAMPLERS[sampler](), "transform": scaling}
+        buffer = TensorDictReplayBuffer(**parts, **options)
+        buffer.extend(frames)
+        if options is sized:
+            buffer.sample()  # fills the queue
+            for future in buffer._prefetch_queue:
+                future.result()
+        with unchanged(buffer=buffer):
+            report = diagnose(replay_buffer=buffer)
+        assert report.notes == []
+        assert len(given_to_checks.pop("sample"))
+        if options is sized:
+            buffer._prefetch_executor.shutdown()
+
+
+@guards(PAGE, "Storage is read and never written to")
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_what_is_written_to_a_sample_does_not_reach_rows_that_a_storage_hands_out(
+    given_to_checks, frames, sampler
+):
+    scaling = RewardScaling(0.0, 2.0, in_keys=[("next", "reward")])
+    parts = {"storage": LazyStackStorage(200), "sampler": SAMPLERS[sampler]()}
+    for options in ({}, {"transform": scaling}):
+        buffer = TensorDictReplayBuffer(**parts, **options, batch_size=12)
+        buffer.extend(frames.clone())
+        with unchanged(buffer=buffer):
+            report = diagnose(replay_buffer=buffer)
+        assert report.notes == []
+        assert len(given_to_checks.pop("sample"))
+
+
+ROWS = {
+    "tensor": lambda: torch.zeros(8, 3),
+    "tuple": lambda: (torch.zeros(8, 3), torch.zeros(8)),
+    "dictionary": lambda: {"observation": torch.zeros(8, 3), "reward": torch.zeros(8)},
+}
+
+
+@pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage])
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_buffer_of_rows_without_keys_fails_no_check(folder, rows, storage):
+    buffer = ReplayBuffer(storage=storage(20), batch_size=4)
+    buffer.extend(ROWS[rows]())
+    report = diagnose(replay_buffer=buffer)
+    assert report.notes == ["replay_buffer holds no tensordicts; its samples are not looked at."]
+    assert alarming(report) == []
+
+
+def buffer_of(*batches, storage=LazyTensorStorage, size=1000, **options):
+    buffer = TensorDictReplayBuffer(storage=storage(size), batch_size=8, **options)
+    for batch in batches:
+        buffer.extend(batch)
+    return buffer
+
+
+def rows_of_a_view(frames, folder):
+    buffer = buffer_of(frames)
+    return {"replay_buffer": buffer, "batch": [buffer[:40], buffer[40:80]]}
+
+
+def a_key_that_is_not_stored(frames, folder):
+    batches = [frames, frames.clone().set("seen", torch.ones(len(frames)))]
+    return {"replay_buffer": buffer_of(frames, frames), "batch": batches}
+
+
+def a_buffer_on_disk_beyond_memory(frames, folder):
+    storage = LazyMemmapStorage(10**12, scratch_dir=folder / "rows")
+    return {"replay_buffer": ReplayBuffer(storage=storage), "batch": frames}
+
+
+def a_buffer_that_rebuilds_and_is_empty(frames, folder):
+    return {"replay_buffer": buffer_of(transform=NextStateReconstructor())}
+
+
+def episodes_of_one_step(frames, folder):
+    rows = frames.exclude(("next", "observation"))
+    for key in ("done", "terminated"):
+        rows["next", key] = torch.ones(len(rows), 1, dtype=torch.bool)
+    return {"replay_buffer": buffer_of(rows, transform=NextStateReconstructor())}
+
+
+UNUSUAL = [
+    rows_of_a_view,
+    a_key_that_is_not_stored,
+    a_buffer_on_disk_beyond_memory,
+    a_buffer_that_rebuilds_and_is_empty,
+    episodes_of_one_step,
+]
+
+
+@pytest.mark.parametrize("make", UNUSUAL)
+def test_a_buffer_that_is_used_in_an_unusual_way_is_told_nothing(folder, frames, make):
+    assert alarming(diagnose(**make(frames, folder))) == []
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="the system does not say")
+def test_a_nameless_file_outside_of_shared_memory_fills_no_memory(monkeypatch):
+    found = {}
+    handler = sys.modules["tensordict.memmap"]._FileHandler
+    for folders in (handler._dir_candidates, []):
+        monkeypatch.setattr(handler, "_dir_candidates", folders)
+        buffer = ReplayBuffer(storage=LazyMemmapStorage(32), batch_size=2)
+        buffer.extend(torch.zeros(4, 1 << 18))
+        for one in diagnose(replay_buffer=buffer):
+            if one.slug == "memmap_buffer_fills_memory":
+                found[len(folders)] = one.state
+    assert found == {1: APPLIES, 0: CLEAR}
+
+
+def test_the_twin_does_not_remove_the_files_of_the_buffer(given_to_checks, folder, frames):
+    storage = LazyMemmapStorage(200, scratch_dir=folder / "rows", auto_cleanup=True)
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=8)
+    buffer.extend(frames)
+    with unchanged(buffer=buffer):
+        diagnose(replay_buffer=buffer)
+        given_to_checks.clear()
+        gc.collect()
+    assert list(Path(folder, "rows").rglob("*.memmap"))
+
+
+def test_a_transform_that_has_seen_nothing_yet_is_copied(given_to_checks, frames):
+    stack = CatFrames(2, dim=-1, in_keys=["observation"], out_keys=["stack"])
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(200),
+        sampler=SliceSampler(slice_len=3),
+        transform=stack,
+        batch_size=6,
+    )
+    buffer.extend(frames)
+    (note,) = diagnose(replay_buffer=buffer).notes
+    assert note.startswith("a copy warns: UserWarning: The last dimension")
+    assert given_to_checks["sample"]["stack"].shape == (6, 8)
+
+
+def test_a_sample_comes_from_a_twin_of_an_ensemble(given_to_checks, folder, frames):
+    parts = [TensorDictReplayBuffer(storage=LazyTensorStorage(200)) for _ in range(2)]
+    for part in parts:
+        part.extend(frames.exclude("collector"))
+    generator = torch.Generator().manual_seed(0)
+    buffer = ReplayBufferEnsemble(
+        *parts, p=[0.5, 0.5], sample_from_all=False, batch_size=8, generator=generator
+    )
+    with unchanged(buffer=buffer):
+        report = diagnose(replay_buffer=buffer)
+    assert report.notes == []
+    assert given_to_checks["sample"].numel() == 8
+
+
+def test_what_follows_in_the_buffer_is_what_would_have_followed(frames):
+    def drawn(examined):
+        torch.manual_seed(0)
+        buffer = TensorDictReplayBuffer(
+            storage=LazyTensorStorage(200),
+            sampler=SamplerWithoutReplacement(),
+            batch_size=50,
+            generator=torch.Generator().manual_seed(0),
+        )
+        buffer.extend(frames)
+        first = buffer.sample()["index"].tolist()
+        if examined:
+            diagnose(replay_buffer=buffer)
+        return first, buffer.sample()["index"].tolist()
+
+    assert drawn(examined=True) == drawn(examined=False)
+
+
+@guards(
+    PAGE,
+    "A batch of your own, or a list of batches in the order they came.",
+)
+def test_a_list_of_batches_serves_a_check_that_is_made_for_one(no_checks):
+    @check("one", "One")
+    def _(batch):
+        return clear(str(batch["number"].item()))
+
+    @check("all", "All")
+    def _(batch):
+        return clear(str(len(batch))) if isinstance(batch, list) else None
+
+    batches = [TensorDict(number=torch.tensor(n)) for n in (3, 4)]
+    assert [one.evidence for one in diagnose(batch=batches)] == ["4", "2"]
+
+
+# -- Objects that misbehave ----------------------------------------------------
+
+
+class Crowd(EnvBase):
+    """As many environments in one as asked for."""
+
+    def __init__(self, number):
+        super().__init__(batch_size=[number])
+        shape = (number, 1)
+        self.observation_spec = Composite(observation=Unbounded(shape), shape=(number,))
+        self.action_spec = Unbounded(shape)
+        self.reward_spec = Unbounded(shape)
+
+    def _reset(self, tensordict=None):
+        return self.full_observation_spec.zero()
+
+    def _step(self, tensordict):
+        out = self.full_observation_spec.zero()
+        return out.update(self.full_reward_spec.zero()).update(self.full_done_spec.zero())
+
+    def _set_seed(self, seed):
+        pass
+
+
+def act(tensordict):
+    return tensordict.set("action", torch.zeros(*tensordict.batch_size, 1))
+
+
+def raise_an_error(tensordict):
+    raise RuntimeError("no\nsuch   policy")
+
+
+def leave(tensordict):
+    sys.exit("no such policy")
+
+
+def never_return(tensordict):
+    while True:
+        with contextlib.suppress(Exception):
+            time.sleep(60)
+
+
+@guards(
+    PAGE,
+    "An exception that your policy or environment raises while a batch is collected is given "
+    "to the checks as ``error``.",
+)
+def test_a_policy_that_raises_is_a_sentence_and_its_error_is_looked_at(given_to_checks):
+    report = diagnose(env=cartpole(), policy=raise_an_error)
+    assert report.notes == ["no batch could be collected: RuntimeError: no such policy"]
+    assert str(given_to_checks["error"]) == "no\nsuch   policy"
+
+
+def test_the_error_of_the_reader_goes_before_that_of_a_copy(given_to_checks):
+    error = KeyError("mine")
+    diagnose(env=cartpole(), policy=raise_an_error, error=error)
+    assert given_to_checks["error"] is error
+
+
+@pytest.fixture
+def alarm():
+    """The reader's own alarm, which rings later."""
+    handler = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 1000)
+    yield signal.getsignal(signal.SIGALRM)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, handler)
+
+
+@guards(
+    PAGE,
+    "What hangs is interrupted, which needs the main thread of a POSIX system;",
+)
+def test_what_hangs_is_interrupted_and_the_reader_keeps_the_alarm(given_to_checks, alarm):
+    report = diagnose(env=cartpole(), policy=never_return, seconds=0.6)
+    cure = "Give it more seconds=, or a batch=."
+    assert report.notes == [f"no batch could be collected: it took too long. {cure}"]
+    assert "error" not in given_to_checks
+    assert signal.getsignal(signal.SIGALRM) is alarm
+    assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] < 1000
+
+
+@guards(
+    PAGE,
+    "The whole examination is bounded by ``seconds``; one step or check gets a third of it "
+    "at most.",
+)
+def test_checks_that_hang_take_no_more_than_the_time_there_is(no_checks):
+    for number in range(5):
+        check(f"hangs_{number}", "Hangs")(lambda policy: never_return(policy))
+    report = diagnose(policy=act, seconds=0.9)
+    assert [one.state for one in report] == [UNDECIDED] * 5
+    said = [one.evidence for one in report]
+    assert said[0] == "it took too long"
+    assert said[-1] == "no time was left"
+
+
+@guards(
+    PAGE,
+    "elsewhere the report says that nothing is stopped.",
+)
+def test_outside_the_main_thread_the_report_says_that_nothing_is_interrupted():
+    reports = []
+    thread = threading.Thread(target=lambda: reports.append(diagnose(policy=act)))
+    thread.start()
+    thread.join()
+    assert "nothing that hangs is stopped" in reports[0].notes[0]
+
+
+def test_a_policy_on_the_meta_device_is_a_sentence():
+    report = diagnose(env=cartpole(), policy=q_policy(cartpole()).to("meta"))
+    assert "no batch could be collected: RuntimeError: Tensor on device meta" in report.notes[0]
+    assert report.of(FAILED) == []
+
+
+def test_a_batch_without_keys_raises_nothing():
+    empty = TensorDict(batch_size=[4])
+    given, _ = PIPELINES["recurrent_ppo"]()
+    report = diagnose(**given, batch=empty)
+    assert [one for one in report if one.state == FAILED] == []
+    given["collector"].shutdown()
+
+
+@guards(
+    PAGE,
+    "**What is not what it should be is left out**, with a sentence: a collector that is a "
+    "word, an environment that is a function,",
+)
+def test_what_is_not_what_it_should_be_is_left_out(given_to_checks):
+    wrong = dict.fromkeys(torchrl_doctor.ARGUMENTS, "a word")
+    report = diagnose(**wrong)
+    assert report.refused == list(torchrl_doctor.ARGUMENTS)
+    assert report.notes[0] == "collector is of type str, not a collector; it is left out."
+    assert given_to_checks == {}
+    assert diagnose(collector=Collector, env=cartpole, batch=[]).refused == [
+        "collector",
+        "env",
+        "batch",
+    ]
+
+
+def test_what_would_end_the_program_is_a_sentence(no_checks):
+    @check("leaves", "Leaves")
+    def _(policy):
+        policy("again")
+
+    report = diagnose(env=cartpole(), policy=leave)
+    assert report.notes == ["no batch could be collected: SystemExit: no such policy"]
+    assert [one.evidence[:24] for one in report] == ["SystemExit: no such poli"]
+
+
+def test_a_batch_without_rows_is_left_out(given_to_checks, frames):
+    report = diagnose(batch=frames[:0])
+    assert report.notes == ["batch has no rows; it is left out."]
+    assert "batch" not in given_to_checks
+
+
+def test_an_object_that_raises_on_every_attribute_is_a_sentence():
+    class Hostile:
+        def __getattr__(self, name):
+            raise RuntimeError("no entry")
+
+    report = diagnose(collector=Hostile(), env=Hostile())
+    assert report.notes == [
+        "collector cannot be looked at: RuntimeError: no entry",
+        "env cannot be looked at: RuntimeError: no entry",
+    ]
+
+
+def test_an_empty_buffer_is_a_sentence(given_to_checks):
+    report = diagnose(replay_buffer=ReplayBuffer(storage=LazyTensorStorage(10)))
+    assert report.notes == ["replay_buffer is empty, so nothing is drawn from it."]
+    assert "replay_buffer" in given_to_checks
+
+
+def test_a_buffer_that_waits_for_its_first_use_is_not_initialized(given_to_checks):
+    buffer = ReplayBuffer(storage=lambda: LazyTensorStorage(10), delayed_init=True)
+    report = diagnose(replay_buffer=buffer)
+    assert report.notes == ["replay_buffer is not initialized yet; it is left out."]
+    assert not buffer.initialized
+    assert given_to_checks == {}
+
+
+def test_a_buffer_that_cannot_be_sampled_is_a_sentence(frames):
+    buffer = ReplayBuffer(
+        storage=LazyTensorStorage(200), sampler=SliceSampler(num_slices=3), batch_size=10
+    )
+    buffer.extend(frames)
+    report = diagnose(replay_buffer=buffer)
+    assert "nothing could be drawn from replay_buffer: " in report.notes[0]
+
+
+@guards(
+    PAGE,
+    "An environment that steps a thousand instances takes few steps;",
+)
+def test_a_thousand_environments_take_few_steps(given_to_checks):
+    diagnose(env=Crowd(1000), policy=act)
+    assert given_to_checks["batch"].shape == (1000, torchrl_doctor.FEWEST_STEPS)
+
+
+@guards(
+    PAGE,
+    "one with more than a copy should hold is a sentence.",
+)
+def test_more_environments_than_can_be_copied_are_a_sentence():
+    report = diagnose(env=Crowd(5000), policy=act)
+    assert "it steps 5000 environments at once. Pass a batch of your own" in report.notes[0]
+
+
+def test_a_collector_that_is_shut_down_is_a_sentence():
+    collector = collect_from(cartpole(), q_policy(cartpole()))
+    collector.shutdown()
+    report = diagnose(collector=collector)
+    assert "it has been shut down. Pass a batch" in report.notes[0]
+
+
+def test_a_warning_while_collecting_is_told_and_does_not_escape():
+    def warn(tensordict):
+        warnings.warn("look out", FutureWarning, stacklevel=2)
+        return act(tensordict)
+
+    report = diagnose(env=Crowd(2), policy=warn)
+    assert report.notes == ["a copy warns: FutureWarning: look out"]
+
+
+# -- Checks --------------------------------------------------------------------
+
+
+@guards(
+    PAGE,
+    "An error in the check itself. Please report it with the line it names.",
+)
+def test_an_error_in_a_check_is_shown_as_one(no_checks):
+    @check("own", "Its own")
+    def _(batch):
+        return clear(bach)  # noqa: F821
+
+    @check("below", "Of what it calls")
+    def _(batch):
+        return clear(batch["absent"])
+
+    report = diagnose(batch=TensorDict(batch_size=[2]))
+    assert [(one.slug, one.state) for one in report] == [("own", FAILED), ("below", UNDECIDED)]
+    assert "name 'bach' is not defined (test_doctor.py:" in report.of(FAILED)[0].evidence
+    assert "absent" in report.of(UNDECIDED)[0].evidence
+
+
+def test_what_a_check_sets_in_a_module_is_undone(no_checks):
+    @check("reads", "Reads what is made when it is read")
+    def _(loss_module, value_estimator):
+        loss_module.eval()
+        return clear(f"{loss_module.value_estimator} {value_estimator.tensor_keys}")
+
+    given, _ = PIPELINES["ppo"]()
+    loss, estimator = given["loss_module"], given["value_estimator"]
+    assert estimator._tensor_keys is None
+    with unchanged(loss=loss, estimator=estimator):
+        assert diagnose(loss_module=loss, value_estimator=estimator).of(CLEAR)
+    given["collector"].shutdown()
+
+
+def test_a_plain_function_as_policy_is_no_error_of_a_check(no_checks):
+    @check("modules", "Modules")
+    def _(policy):
+        return clear(len(policy.modules()))
+
+    (found,) = diagnose(policy=act)
+    assert found[2:] == (UNDECIDED, "policy is of type function, without 'modules'")
+
+
+def test_two_checks_of_one_name_are_refused(no_checks):
+    check("twice", "Twice")(lambda batch: None)
+    with pytest.raises(ValueError, match="two checks for 'twice'"):
+        check("twice", "Twice")(lambda batch: None)
+
+
+# -- The report ----------------------------------------------------------------
+
+
+@pytest.fixture
+def report(no_checks):
+    check("c", "Is clear")(lambda batch: clear("2 frames"))
+    check("u", "Is undecided")(lambda batch: torchrl_doctor.undecided("no policy in it"))
+    check("a", "Is there")(lambda batch: applies("0 of 2 frames"))
+    check("n", "Is of no concern")(lambda batch: None)
+    check("l", "Lacks something")(lambda batch, env: clear("never"))
+    return diagnose(batch=TensorDict(batch_size=[2]), replay_buffer=3, site="https://manual/")
+
+
+@guards(
+    PAGE,
+    "A check that your objects do not concern gives no verdict. One that lacks an argument "
+    "is counted as not looked at.",
+)
+def test_the_table_has_what_applies_first_and_counts_what_is_clear(report):
+    assert (
+        str(report)
+        == """\
+applies        Is there
+               0 of 2 frames
+               https://manual/tutorials/debugging/a.html
+cannot decide  Is undecided
+               no policy in it
+               https://manual/tutorials/debugging/u.html
+replay_buffer is of type int, not a replay buffer; it is left out.
+5 checks: 1 applies, 1 cannot decide, 1 clear, 1 of no concern here, 1 not
+looked at for lack of an argument."""
+    )
+    everything = report.table(everything=True)
+    assert "clear          Is clear\n               2 frames\n" in everything
+    assert "not looked at  Lacks something\n               needs env\n" in everything
+    assert [one.slug for one in report] == ["a", "u", "c"]
+    assert [one.slug for one in report.applies] == ["a"]
+    assert len(report) == 3
+
+
+def test_a_long_sentence_of_the_table_fits_a_terminal(no_checks):
+    check("l", "Is long")(lambda batch: applies("a few words " * 20))
+    lines = str(diagnose(batch=TensorDict(batch_size=[2]), replay_buffer="no" * 9)).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("few words" in line for line in lines) > 1
+
+
+def test_the_document_has_every_verdict(report):
+    document = json.loads(report.to_json())
+    assert document["findings"][0] == {
+        "check": "a",
+        "title": "Is there",
+        "verdict": "applies",
+        "evidence": "0 of 2 frames",
+        "page": "https://manual/tutorials/debugging/a.html",
+    }
+    assert [one["verdict"] for one in document["findings"]] == [APPLIES, UNDECIDED, CLEAR]
+    assert document["notes"] == report.notes
+    assert document["lacking"] == {"l": ["env"]}
+    assert document["unconcerned"] == ["n"]
+
+
+def terms_of(section):
+    """The terms of the definition list in a section of the page."""
+    text = Path(ROOT, PAGE).read_text(encoding="utf-8")
+    body = re.split(r"^.+\n[-^]+$", text.partition(f"\n{section}\n")[2], flags=re.MULTILINE)[0]
+    heads = [line for line in body.splitlines() if line.startswith("``")]
+    return [name for line in heads for name in TERM.findall(line)]
+
+
+TERM = re.compile("``(.+?)``")
+
+
+def test_the_page_names_each_argument_and_each_verdict():
+    assert sorted(terms_of("What to give it")) == sorted(torchrl_doctor.ARGUMENTS)
+    assert sorted(terms_of("Verdicts")) == sorted(torchrl_doctor.STATES)
+
+
+# -- The file and the command line ---------------------------------------------
+
+
+def run_python(*arguments, folder, path=()):
+    path = os.pathsep.join(map(str, path))
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "RL_LOGGING_LEVEL": "ERROR"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def imported_packages(source):
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+
+
+@guards(
+    PAGE,
+    "It is one file and needs TorchRL alone.",
+)
+def test_the_file_needs_torchrl_alone():
+    """And what torchrl itself requires."""
+    packages = imported_packages(DOCTOR.read_text(encoding="utf-8"))
+    assert packages <= {"torchrl", "torch", "tensordict", "numpy"}
+
+
+PIPELINE = """
+import torch
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.collectors import Collector
+from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
+from torchrl.modules import LSTMModule, QValueModule
+
+
+def build(*primer):
+    print("building")
+    lstm = LSTMModule(4, 8, in_key="observation", out_key="features")
+    transforms = [lstm.make_tensordict_primer() for _ in primer]
+    env = TransformedEnv(GymEnv("CartPole-v1"), Compose(InitTracker(), *transforms))
+    head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["action_value"])
+    policy = TensorDictSequential(lstm, head, QValueModule(spec=env.action_spec))
+    options = {"total_frames": -1, "auto_register_policy_transforms": False}
+    return Collector(env, policy, frames_per_batch=40, **options)
+
+
+def forgets():
+    return {"collector": build()}
+
+
+def remembers():
+    return build("primer")
+
+
+def raises():
+    raise RuntimeError("not today")
+
+
+def returns_nothing():
+    return None
+
+
+def returns_a_word():
+    return {"collector": "a word"}
+
+
+def adds_a_word():
+    return {"recorder": build()}
+"""
+BROKEN_FILES = {
+    "no_syntax.py": "def (",
+    "trains.py": "\nraise RuntimeError('trained')\n",
+    "leaves.py": "\nimport sys\nsys.exit(3)\n",
+}
+
+
+@pytest.fixture
+def pipeline(folder):
+    """A folder with the file alone, and pipelines beside it."""
+    shutil.copy(DOCTOR, folder)
+    for name, text in {"pipeline.py": PIPELINE, **BROKEN_FILES}.items():
+        Path(folder, name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@guards(
+    PAGE,
+    "Put :download:`torchrl_doctor.py <../../doctor/torchrl_doctor.py>` beside your scripts, "
+    "or anywhere on ``PYTHONPATH``.",
+    "What your file prints goes to the error stream.",
+)
+def test_the_file_works_alone_in_an_empty_folder(pipeline):
+    done = run_python("-m", "torchrl_doctor", "pipeline.py:forgets", folder=pipeline)
+    assert done.returncode == 1, done.stderr
+    assert "applies        The LSTM forgets everything between steps\n" in done.stdout
+    assert "building" not in done.stdout
+    assert "building" in done.stderr
+
+
+def command(capsys, *arguments):
+    """Exit code, output and errors of the command line, in this process."""
+    try:
+        code = torchrl_doctor.main([*map(str, arguments)])
+    except SystemExit as stop:  # of argparse
+        code = stop.code
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.fixture
+def clean_imports(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+
+
+@guards(
+    PAGE,
+    "Bad input: a file that cannot be imported, a function that is not there, an argument "
+    "that is not what it should be. The message names the file, the line and the cure.",
+)
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("pipeline.py:absent", "pipeline.py:1: no function 'absent'; it defines build, forgets,"),
+        ("pipeline.py:adds_a_word", "'recorder' is no argument of diagnose; use collector,"),
+        ("pipeline.py:returns_nothing", "returns nothing; return a dictionary or a collector"),
+        ("pipeline.py", "write it as pipeline.py:make"),
+        ("absent.py:make", "absent.py: no such file"),
+        ("no_syntax.py:make", "no_syntax.py:1: importing it raises SyntaxError"),
+        ("trains.py:make", "trains.py:2: importing it raises RuntimeError: trained; the file has"),
+        ("leaves.py:make", "leaves.py:3: importing it raises SystemExit: 3"),
+    ],
+)
+def test_bad_input_ends_with_2_and_names_the_cure(pipeline, clean_imports, capsys, target, said):
+    code, out, err = command(capsys, target)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_an_argument_that_is_not_what_it_should_be_ends_with_2(pipeline, clean_imports, capsys):
+    code, out, _ = command(capsys, "pipeline.py:returns_a_word")
+    assert code == 2
+    assert out.startswith("collector is of type str, not a collector; it is left out.\n")
+
+
+def test_no_argument_ends_with_2(capsys):
+    code, _, err = command(capsys)
+    assert code == 2
+    assert "pipeline.py:make" in err
+
+
+def test_where_nothing_applies_the_command_ends_with_0(pipeline, clean_imports, capsys):
+    code, out, _ = command(capsys, "pipeline.py:remembers", "--all")
+    assert code == 0
+    assert "clear          The LSTM forgets everything between steps" in out
+
+
+def test_the_command_prints_a_document(pipeline, clean_imports, capsys):
+    code, out, _ = command(capsys, "pipeline.py:forgets", "--json", "--site", "https://manual")
+    assert code == 1
+    pages = [one["page"] for one in json.loads(out)["findings"] if one["verdict"] == APPLIES]
+    assert "https://manual/tutorials/debugging/lstm_forgets_every_step.html" in pages
+
+
+@guards(
+    PAGE,
+    "If ``make`` raises, the checks get its exception as ``error``.",
+)
+def test_what_make_raises_is_given_to_the_checks(pipeline, clean_imports, capsys, no_checks):
+    @check("today", "Not today")
+    def _(error):
+        return applies(str(error))
+
+    code, out, err = command(capsys, "pipeline.py:raises")
+    assert code == 1
+    assert "not today" in out
+    line = PIPELINE[: PIPELINE.index('    raise RuntimeError("not')].count("\n") + 1
+    assert f"pipeline.py:{line}: it raises RuntimeError: not today" in err
+
+
+@guards(
+    PAGE,
+    "What ``make`` has started is shut down at the end.",
+)
+def test_the_command_ends_what_make_started(pipeline, clean_imports, capsys, no_checks):
+    seen = []
+    check("sees", "Sees")(lambda collector: seen.append(collector))
+    command(capsys, "pipeline.py:remembers")
+    assert seen[0].closed

@@ -1,0 +1,280 @@
+"""What looks like a symptom of collectors, exploration, devices or workers, and is none."""
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.collectors import Collector
+from torchrl.data import (
+    Categorical,
+    Composite,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    NonTensor,
+    StalenessAwareSampler,
+    TensorDictReplayBuffer,
+    Unbounded,
+)
+from torchrl.envs import EnvBase, ExplorationType, GymEnv, SerialEnv, set_exploration_type
+from torchrl.modules import EGreedyModule, OneHotCategorical, ProbabilisticActor, QValueActor
+from torchrl.objectives import DQNLoss
+from torchrl_doctor import APPLIES, CLEAR, FAILED, UNDECIDED, diagnose
+
+from tests.support.healthy_pipelines import cartpole
+
+pytestmark = pytest.mark.usefixtures("seeded")
+
+
+@pytest.fixture
+def seeded():
+    torch.manual_seed(0)
+
+
+def said(slug, **given):
+    """The state of one check; None where it has nothing to say."""
+    report = diagnose(**given, seconds=60)
+    assert report.of(FAILED) == []
+    return {one.slug: one.state for one in report}.get(slug)
+
+
+def batch_of(env, policy, frames):
+    options = {"total_frames": -1, "auto_register_policy_transforms": False}
+    collector = Collector(env, policy, frames_per_batch=frames, **options)
+    batch = next(iter(collector)).clone()
+    collector.shutdown()
+    return batch
+
+
+def q_network(env, *layers):
+    network = torch.nn.Sequential(*layers, torch.nn.Linear(4, 2))
+    return QValueActor(network, in_keys=["observation"], spec=env.action_spec)
+
+
+class FewStarts(EnvBase):
+    """Episodes of six steps from one of a few places; the environment has a name."""
+
+    def __init__(self, *places):
+        super().__init__()
+        self.places = torch.tensor(places)
+        self.generator = torch.Generator()
+        self.observation_spec = Composite(observation=Unbounded((1,)), name=NonTensor(()))
+        self.action_spec = Categorical(2)
+        self.reward_spec = Unbounded((1,))
+
+    def _data(self):
+        done = torch.tensor([self.clock >= 6])
+        return {"observation": self.position.clone(), "name": "few", "done": done}
+
+    def _reset(self, tensordict=None, **options):
+        self.clock = 0
+        place = torch.randint(len(self.places), (1,), generator=self.generator)
+        self.position = self.places[place]
+        return TensorDict(self._data())
+
+    def _step(self, tensordict):
+        self.clock += 1
+        self.position = self.position + 0.01 * (1 + tensordict["action"])
+        return TensorDict({**self._data(), "reward": torch.ones(1)})
+
+    def _set_seed(self, seed):
+        self.generator.manual_seed(seed)
+
+
+@pytest.mark.parametrize("places", [(0.3,), (0.0, 0.25, 0.5, 0.75)])
+def test_environments_with_few_places_to_start_from(places):
+    env = SerialEnv(8, lambda: FewStarts(*places))
+    env.set_seed(0)
+    batch = batch_of(env, None, 160)
+    assert said("every_environment_starts_alike", batch=batch) in (None, CLEAR)
+
+
+def test_an_observation_without_a_type_loses_no_decimals():
+    env = SerialEnv(2, lambda: FewStarts(0.3))
+    env.rollout(2)
+    assert said("decimals_are_lost", env=env) == CLEAR
+
+
+class Stuck(FewStarts):
+    """Cannot step; its observation says that it is whole."""
+
+    opened, closed = 0, 0
+
+    def __init__(self):
+        super().__init__(0.3)
+        self.observation_spec["observation"] = Unbounded((1,), dtype=torch.int64)
+        Stuck.opened += 1
+
+    def _step(self, tensordict):
+        raise OSError
+
+    def close(self, **options):
+        Stuck.closed += 1
+        super().close(**options)
+
+
+def test_an_environment_that_cannot_step_is_closed_again():
+    env = SerialEnv(1, Stuck)
+    assert env.full_observation_spec["observation"].dtype == torch.int64
+    Stuck.opened = Stuck.closed = 0
+    assert said("decimals_are_lost", env=env) == UNDECIDED
+    assert Stuck.closed == Stuck.opened > 0
+
+
+def test_environments_under_one_plan():
+    """The actions are the same everywhere, and none is drawn."""
+    steps = iter(range(1000))
+
+    def plan(tensordict):
+        force = torch.tensor(0.1 * next(steps)).sin()
+        return tensordict.set("action", force.expand(2, 1).clone())
+
+    batch = batch_of(SerialEnv(2, lambda: GymEnv("Pendulum-v1")), plan, 128)
+    for given in ({"batch": batch}, {"batch": batch, "policy": plan}):
+        assert said("workers_act_alike", **given) is None
+
+
+@pytest.mark.parametrize("shared", [torch.zeros(1).expand(10), torch.zeros(10, 0)])
+def test_batches_that_share_a_constant(shared):
+    batches = [TensorDict({"a": shared, "b": torch.rand(10)}, [10]) for _ in range(2)]
+    assert said("kept_batches_are_all_the_same", batch=batches) == CLEAR
+
+
+def test_episodes_are_short_for_the_policy_that_samples_alone():
+    # Pushes against the fall: certain to balance where the most likely action is taken.
+    balance = torch.nn.Linear(4, 2)
+    with torch.no_grad():
+        balance.weight.copy_(torch.tensor([[-1, -3, -20, -10], [1, 3, 20, 10]]) * 0.015)
+        balance.bias.zero_()
+    policy = ProbabilisticActor(
+        TensorDictModule(balance, ["observation"], ["logits"]),
+        in_keys=["logits"],
+        distribution_class=OneHotCategorical,
+        return_log_prob=True,
+    )
+    env = cartpole()
+    env.set_seed(0)
+    collector = Collector(
+        env,
+        policy,
+        frames_per_batch=120,
+        total_frames=-1,
+        trajs_per_batch=1,
+        traj_format="cat",
+        reset_at_each_iter=True,
+        auto_register_policy_transforms=False,
+    )
+    assert said("collector_yields_nothing", collector=collector) == CLEAR
+    collector.exploration_type = ExplorationType.DETERMINISTIC
+    assert said("collector_yields_nothing", collector=collector) == APPLIES
+
+
+def test_the_policy_that_is_trained_does_not_hide_a_random_one():
+    env = cartpole()
+    actor = q_network(env)
+    given = {
+        "collector": Collector(env, None, frames_per_batch=20, total_frames=-1),
+        "loss_module": DQNLoss(actor, action_space=env.action_spec, delay_value=True),
+        "policy": actor,
+    }
+    assert said("actions_stay_random", **given) == APPLIES
+
+
+def test_a_rollout_for_training_explores():
+    env = cartpole()
+    actor = q_network(env)
+    policy = TensorDictSequential(actor, EGreedyModule(spec=env.action_spec, eps_init=0.5))
+    with set_exploration_type(ExplorationType.RANDOM):
+        batch = env.rollout(60, policy, break_when_any_done=False)
+    loss = DQNLoss(actor, action_space=env.action_spec, delay_value=True)
+    given = {"policy": policy, "batch": batch, "eval_env": cartpole()}
+    assert said("evaluation_takes_random_actions", loss_module=loss, **given) is None
+    assert said("evaluation_takes_random_actions", **given) == APPLIES
+
+
+def test_a_policy_with_dropout_whose_mode_is_switched():
+    layers = [torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)]
+    policy = q_network(cartpole(), *layers)
+    batches = {mode: batch_of(cartpole(), policy.train(mode), 100) for mode in (False, True)}
+    assert policy.training
+    assert said("actions_stay_noisy", policy=policy) == UNDECIDED
+    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
+    for _ in range(5):
+        optimizer.zero_grad()
+        policy(batches[False].clone())["action_value"].square().mean().backward()
+        optimizer.step()
+    assert said("actions_stay_noisy", policy=policy, batch=batches[False]) == CLEAR
+    assert said("actions_stay_noisy", policy=policy, batch=batches[True]) == APPLIES
+
+
+def test_a_batch_that_is_moved_before_the_loss():
+    env = cartpole()
+    actor = q_network(env)
+    loss = DQNLoss(actor, action_space=env.action_spec, delay_value=True)
+    batch = batch_of(env, None, 20).to("meta")  # stands for the other device
+    assert said("loss_and_data_on_two_devices", loss_module=loss, batch=batch) is None
+
+
+def test_versions_are_read_where_they_are_right():
+    collector = Collector(
+        cartpole(), None, frames_per_batch=6, total_frames=-1, track_policy_version=True
+    )
+    collector.next()
+    collector.increment_version()
+    batch = collector.next().clone()
+    states = []
+    for key in ("policy_version", ("next", "policy_version")):
+        sampler = StalenessAwareSampler(version_key=key)
+        buffer = TensorDictReplayBuffer(
+            storage=LazyTensorStorage(10), sampler=sampler, batch_size=4
+        )
+        buffer.extend(batch)
+        given = {"batch": batch, "replay_buffer": buffer}
+        states.append(said("old_policy_version_after_update", **given))
+    assert states == [APPLIES, CLEAR]
+    assert said("old_policy_version_after_update", batch=batch) == UNDECIDED
+
+
+class Contexts(EnvBase):
+    """A bandit: each step ends an episode and shows the context of the next."""
+
+    def __init__(self):
+        super().__init__()
+        self.context = torch.rand(3)
+        self.observation_spec = Composite(observation=Unbounded((3,)))
+        self.action_spec = Categorical(2)
+        self.reward_spec = Unbounded((1,))
+
+    def _data(self, done):
+        return {"observation": self.context.clone(), "done": torch.tensor([done])}
+
+    def _reset(self, tensordict=None, **options):
+        return TensorDict(self._data(False))
+
+    def _step(self, tensordict):
+        self.context = torch.rand(3)
+        return TensorDict({**self._data(True), "reward": torch.ones(1)})
+
+    def _set_seed(self, seed):
+        """The context is drawn from the generator of PyTorch."""
+
+
+class MultiCollector:
+    """Stands for one whose workers write to the buffer."""
+
+    def __init__(self, replay_buffer):
+        self.replay_buffer = replay_buffer
+
+    def update_policy_weights_(self):
+        """None has a policy."""
+
+
+@pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
+def test_files_are_memory_that_is_shared(kind):
+    buffer = TensorDictReplayBuffer(storage=kind(10), batch_size=4)
+    buffer.extend(TensorDict({"a": torch.rand(10)}, [10]))
+    expected = {LazyTensorStorage: APPLIES, LazyMemmapStorage: CLEAR}[kind]
+    assert said("buffer_holds_garbage", collector=MultiCollector(buffer)) == expected
+
+
+def test_a_collector_goes_on_from_no_end():
+    assert said("frames_after_the_end", batch=batch_of(Contexts(), None, 30)) is None

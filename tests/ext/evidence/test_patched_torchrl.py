@@ -1,0 +1,154 @@
+"""A torchrl that changed its mind: the pages that speak of the change fail, the others do not.
+
+Each test edits one thing in a copy of the installed package, executes runs of ``docs/runs`` with
+that copy, and looks up which pages show a run that failed.
+"""
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from docs._ext.evidence.store import RunError, execute
+from tests.support import ROOT
+
+pytestmark = pytest.mark.slow
+
+LIMIT_S = 600  # a bound for a hung child, not an expectation
+
+CAST_FOR_THE_ENVIRONMENT = """\
+                        env_input = self._carrier.to(
+                            self.env_device, non_blocking=non_blocking
+                        )
+                        if not self.no_cuda_sync:
+                            self._sync_env()
+"""
+SYNC_BEFORE_CAST = """\
+                        if not self.no_cuda_sync:
+                            self._sync_env()
+                        env_input = self._carrier.to(
+                            self.env_device, non_blocking=non_blocking
+                        )
+"""
+RNN = "modules/tensordict_module/rnn.py"
+LIFECYCLE = {"recurrent_state_lifecycle"}
+# name: (file, what stands there, what stands there instead, runs that fail, pages that fail,
+#        a run that has nothing to do with it)
+CHANGES = {
+    "_sync_env has another name": (
+        "collectors/_single.py",
+        "_sync_env",
+        "_sync_environment",
+        {"rollout_flow", "collector_devices"},
+        {"collectors_internals"},
+        "data_layout",
+    ),
+    "the cast for the environment comes after its sync": (
+        "collectors/_single.py",
+        CAST_FOR_THE_ENVIRONMENT,
+        SYNC_BEFORE_CAST,
+        {"rollout_flow"},
+        {"collectors_internals"},
+        "collector_parameters",
+    ),
+    "cat_results: stacking and concatenating are exchanged": (
+        "collectors/_multi_sync.py",
+        "        cat_results = self.cat_results\n",
+        "        cat_results = 0 if self.cat_results in (None, 'stack') else 'stack'\n",
+        {"batch_shapes", "slice_configurations"},
+        {"collectors_basics", "collectors_replay", "upstream_errata"},
+        "rollout_flow",
+    ),
+    "recurrent mode puts zeros where is_init is True": (
+        RNN,
+        "        if not self.recurrent_mode and hidden0 is not None:\n",
+        "        if hidden0 is not None:\n",
+        {"recurrent_zeroing", "recurrent_slices", "recurrent_shapes"},
+        LIFECYCLE,
+        "recurrent_mode",
+    ),
+    "recurrent mode is on unless something says otherwise": (
+        RNN,
+        '"torchrl_recurrent_mode", default=None\n',
+        '"torchrl_recurrent_mode", default=True\n',
+        {"recurrent_mode", "recurrent_trace"},
+        LIFECYCLE,
+        "slice_configurations",
+    ),
+    "a loss does not set the recurrent mode": (
+        "objectives/common.py",
+        "        rm = set_recurrent_mode(True)\n",
+        "        rm = set_recurrent_mode(None)\n",
+        {"recurrent_mode", "recurrent_trace"},
+        LIFECYCLE,
+        "recurrent_shapes",
+    ),
+    "a slice begins without is_init": (
+        "data/replay_buffers/samplers/slice.py",
+        "        init_marker[slice_starts] = True\n",
+        "",
+        {"recurrent_slices"},
+        LIFECYCLE,
+        "recurrent_shapes",
+    ),
+    "the next values see no reset of their own": (
+        "objectives/value/advantages.py",
+        'data_next["is_init"] = data_next["is_init"] | data_root["is_init"]',
+        'data_next["is_init"] = data_next["is_init"].clone()',
+        {"recurrent_advantages"},
+        LIFECYCLE,
+        "recurrent_slices",
+    ),
+    "burn-in hands on its first state in place of its last": (
+        "envs/transforms/_env.py",
+        'td_burn_in["next"][..., -1][out_key]',
+        'td_burn_in["next"][..., 0][out_key]',
+        {"recurrent_burn_in"},
+        LIFECYCLE,
+        "recurrent_slices",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A copy of the installed package."""
+    installed = Path(importlib.util.find_spec("torchrl").origin).parent
+    copy = tmp_path_factory.mktemp("packages") / "torchrl"
+    shutil.copytree(installed, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def failure(name):
+    """What the build would say about a run, or None."""
+    try:
+        execute(ROOT / "docs" / "runs" / f"{name}.py", LIMIT_S)
+    except RunError as error:
+        return str(error)
+    return None
+
+
+def pages_that_show(names):
+    """The pages whose build fails with these runs."""
+    shown = re.compile(rf"(?:run-\w+:: |:run:`)(?:{'|'.join(sorted(names))}):")
+    pages = (ROOT / "docs" / "reference").glob("*.rst")
+    return {page.stem for page in pages if shown.search(page.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_right_pages_fail(original, tmp_path, monkeypatch, change):
+    file, before, after, runs, pages, unrelated = CHANGES[change]
+    copy = tmp_path / "torchrl"
+    shutil.copytree(original, copy)
+    source = (copy / file).read_text(encoding="utf-8")
+    assert before in source
+    (copy / file).write_text(source.replace(before, after), encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in sorted(runs):
+        said = failure(name)
+        assert said is not None, f"{name}.py notices nothing"
+        assert re.match(rf"{name}\.py:\d+: ", said), said
+    assert pages_that_show(runs) == pages
+    assert failure(unrelated) is None

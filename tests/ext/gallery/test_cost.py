@@ -1,0 +1,75 @@
+"""What the tutorials of the built site cost, in seconds of processor time."""
+
+import json
+import types
+
+import pytest
+from sphinx.config import Config
+from sphinx.errors import ConfigError
+
+from docs._ext.gallery import cost as gallery_cost
+from tests.support.fixture_site import ROOT
+
+
+def stamped(folder, **costs):
+    topic = folder / "topic"
+    topic.mkdir()
+    for name, cost in costs.items():
+        (topic / f"{name}.stamp.json").write_text(json.dumps({"cpu_seconds": cost}))
+    return folder
+
+
+def test_costs_are_judged(tmp_path):
+    generated = stamped(tmp_path, cheap=14.9, costly=15.1, excused=25.0, still=25.1, idle=0.0)
+    excuses = {"topic/excused.py": (25, "r"), "topic/still.py": (25, "r")}
+    costly, idle, still = gallery_cost.too_costly(generated, 15, excuses)
+    assert costly.startswith("topic/costly.py took 15.1 s of processor time, its budget is 15 s;")
+    assert "tutorial_cpu_budgets" in costly
+    assert idle.startswith("topic/idle.py did not run")
+    assert still.startswith("topic/still.py took 25.1 s of processor time, its budget is 25 s;")
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "said"),
+    [
+        ("a/gone.py", (20, "r"), "a/gone.py does not exist; remove the entry"),
+        ("a/there.py", (20, " "), "must be"),
+        ("a/there.py", (31, "r"), "31 s is not between 15 and 30 s"),
+        ("a/there.py", (15, "r"), "15 s is not between 15 and 30 s"),
+    ],
+)
+def test_excuses_are_checked(tmp_path, name, entry, said):
+    (tmp_path / "tutorials" / "a").mkdir(parents=True)
+    (tmp_path / "tutorials" / "a" / "there.py").touch()
+    app = types.SimpleNamespace(srcdir=tmp_path / "docs")
+    config = types.SimpleNamespace(
+        sphinx_gallery_conf={"examples_dirs": ["../tutorials"]},
+        tutorial_cpu_budget=15,
+        tutorial_cpu_budgets={name: entry},
+    )
+    with pytest.raises(ConfigError, match=said):
+        gallery_cost.check_budgets(app, config)
+
+
+@pytest.mark.site
+def test_tutorials_of_the_site_are_cheap():
+    config = Config.read(ROOT, overrides={}, tags=None)
+    generated = ROOT / "docs" / "tutorials"
+    costs = {
+        path.name.removesuffix(".stamp.json"): json.loads(path.read_text())["cpu_seconds"]
+        for path in sorted(generated.glob("*/*.stamp.json"))
+    }
+    scripts = {path.stem for path in ROOT.glob("tutorials/*/*.py")}
+    assert set(costs) == scripts, "a tutorial has no stamp; run `make html` first"
+    print(f"processor seconds: {costs}")
+    values = config._raw_config
+    budget, budgets = values["tutorial_cpu_budget"], values["tutorial_cpu_budgets"]
+    assert gallery_cost.too_costly(generated, budget, budgets) == []
+
+
+@pytest.mark.site
+def test_the_pages_of_symptoms_are_cheap_together():
+    stamps = sorted((ROOT / "docs" / "tutorials" / "debugging").glob("*.stamp.json"))
+    costs = {path.stem: json.loads(path.read_text())["cpu_seconds"] for path in stamps}
+    assert len(costs) >= 50
+    assert sum(costs.values()) < 180, sorted(costs.items(), key=lambda item: -item[1])[:10]

@@ -1,0 +1,112 @@
+"""The decision tables of docs/_ext/records/choice.py, on the fixture project of test_records.py."""
+
+import json
+
+import pytest
+
+from benchmarks import record as records
+from tests.ext.records.test_directives import INDEX, clean, entry, project  # noqa: F401 - project is a fixture
+
+CHOICE = """
+.. record-choice:: toy@cpu
+   :situation: size
+   :choice: kind
+   :metric: time
+   :best: least
+"""
+SLOW = [0.2, 0.21, 0.22, 0.23, 0.24]
+FAST = [0.01, 0.011, 0.012, 0.013, 0.014]
+ALIKE = [0.012, 0.0125, 0.013, 0.0135, 0.014]
+
+
+def take(project, **entries):  # noqa: F811
+    """Replace the benchmarks of the toy record."""
+    project.edit(benchmarks={key.replace("_", "-"): value for key, value in entries.items()})
+
+
+@pytest.fixture
+def taken(project):  # noqa: F811
+    take(
+        project,
+        small_a=entry("A", 1000, SLOW, size=1, kind="A"),
+        small_b=entry("B", 2000, FAST, size=1, kind="B"),
+        small_c=entry("C", 3000, ALIKE, size=1, kind="C"),
+        large_a=entry("A", 1000, FAST, size=4, kind="A"),
+        large_b=entry("B", 2000, SLOW, size=4, kind="B"),
+    )
+    return project
+
+
+def rows(project):  # noqa: F811
+    text = " ".join(project.text().split())
+    return text[text.index("Size ") : text.index("Measured on")]
+
+
+def test_first_choice_next_and_factor(taken):
+    taken.page(CHOICE + "   :rows: large-*\n")
+    clean(taken)
+    assert rows(taken).split("between ")[1] == ("4 A 12 (11–13) ms B 220 (210–230) ms 18.3× "), (
+        rows(taken)
+    )
+
+
+def test_most_turns_the_order_around(taken):
+    taken.page(CHOICE.replace("least", "most") + "   :rows: large-*\n")
+    clean(taken)
+    assert "4 B 220 (210–230) ms A 12 (11–13) ms 18.3×" in rows(taken)
+
+
+def test_overlapping_quartiles_have_no_winner(taken):
+    taken.page(CHOICE + "   :rows: small-*\n")
+    clean(taken)
+    assert "1 no clear winner: B or C 12 (11–13) ms A 220 (210–230) ms 18.3×" in rows(taken)
+    taken.page(CHOICE + "   :rows: small-b small-c\n")
+    clean(taken)
+    assert "1 no clear winner: B or C 12 (11–13) ms – – –" in rows(taken)
+
+
+def test_a_record_taken_anew_changes_the_choice(taken):
+    taken.page(CHOICE + "   :rows: large-*\n")
+    clean(taken)
+    take(
+        taken,
+        large_a=entry("A", 1000, SLOW, size=4, kind="A"),
+        large_b=entry("B", 2000, FAST, size=4, kind="B"),
+    )
+    clean(taken)
+    assert "4 B 12 (11–13) ms A" in rows(taken)
+
+
+def test_changed_code_shows_no_choice(taken):
+    taken.page(CHOICE)
+    (taken.benchmarks / "shared.py").write_text("ROUNDS = 6\n")
+    clean(taken)
+    assert records.AGAIN.capitalize() in taken.text()
+    assert "220" not in taken.text()
+
+
+BROKEN = {
+    "metric": (CHOICE.replace("time", "tme"), "has no metric 'tme'; did you mean 'time'?"),
+    "choice": (CHOICE.replace("kind", "kin"), "has no parameter 'kin'; did you mean 'kind'?"),
+    "best": (CHOICE.replace("least", "low"), "expected :best: most or least, found 'low'"),
+    "missing": (CHOICE.replace("   :choice: kind\n", ""), "needs the option :choice:"),
+    "single": (CHOICE + "   :rows: large-a\n", "the situation 4 has one option, 'A'"),
+    "twice": (
+        CHOICE.replace(":situation: size", ":situation: wait"),
+        "the option 'A' stands twice in the situation yes; name what differs in :situation:",
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_table_that_decides_nothing_is_named(taken, broken):
+    text, said = BROKEN[broken]
+    benchmarks = json.loads(taken.path.read_text())["benchmarks"]
+    for benchmark in benchmarks.values():
+        benchmark["parameters"]["wait"] = True
+    taken.edit(benchmarks=benchmarks)
+    taken.page(text)
+    warnings, _ = taken.build()
+    assert warnings.count("WARNING") == 1
+    assert f"index.rst:{INDEX.count(chr(10)) + 2}: WARNING: " in warnings
+    assert said in warnings

@@ -1,0 +1,162 @@
+"""Every correction is needed by the installed packages, and works."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pydata_sphinx_theme
+import pytest
+import sphinx
+import sphinx_gallery
+from docutils import nodes
+from docutils.utils import new_document
+from PIL import Image
+from sphinx_gallery import gen_rst
+
+from docs._ext.site import html_fixes
+from docs._ext.site.html_fixes import DIALOGS, FIXES, absolute, corrected
+
+THEME = Path(pydata_sphinx_theme.__file__).parent
+CARD = """<div class="sphx-glr-thumbcontainer" tooltip="Two &lt;words&gt;."><img src="x.png" />
+<p><a class="reference internal" href="m.html"><span class="doc">Title</span></a></p>
+  <div class="sphx-glr-thumbnail-title">Title</div>
+</div>"""
+
+
+def upstream_text():
+    """Source of the modules and templates that emit what the fixes are for."""
+    gallery = Path(sphinx_gallery.__file__).parent
+    theme = THEME / "theme" / "pydata_sphinx_theme"
+    package = Path(sphinx.__file__).parent
+    files = [
+        package / "writers" / "html5.py",
+        package / "builders" / "html" / "__init__.py",
+        *gallery.glob("*.py"),
+        theme / "static" / "webpack-macros.html",
+        theme / "layout.html",
+        THEME / "toctree.py",
+    ]
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
+@pytest.mark.parametrize(
+    ("name", "trace"),
+    [
+        ("icon script", "<script defer src=\"{{ pathto('_static/scripts/fontawesome.js', 1) }}"),
+        ("gallery card", '<div class="sphx-glr-thumbcontainer" {tags}tooltip="{intro}">'),
+        ("gallery tags", "<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),
+        ("sidebar fold", '"toctree-toggle"'),
+        ("unnamed dialog", '<dialog id="pst-search-dialog">'),
+        ("blocking script", "self.add_js_file('doctools.js', priority=200)"),
+        ("parameter list", "self.starttag(node, 'dl')"),
+    ],
+)
+def test_the_fault_is_still_there(name, trace):
+    assert name in FIXES
+    assert trace in upstream_text(), f"drop {name!r} from FIXES if pages pass without it"
+
+
+def test_every_fix_has_its_trace():
+    marks = test_the_fault_is_still_there.pytestmark[0].args[1]
+    assert {name for name, _ in marks} == FIXES.keys()
+
+
+def test_gallery_card_shows_its_text():
+    html = corrected(CARD)
+    assert "tooltip" not in html
+    assert '<p class="sphx-glr-thumbnail-intro">Two &lt;words&gt;.</p>\n</div>' in html
+    assert corrected(CARD + CARD).count("thumbnail-intro") == 2
+
+
+def test_icon_script_and_tags_go():
+    script = '<p>a</p>\n  <script defer src="_static/scripts/fontawesome.js?digest=1"></script>'
+    assert corrected(script) == "<p>a</p>"
+    other = '<script defer src="_static/scripts/bootstrap.js"></script>'
+    assert corrected(other) == other
+    assert corrected("<div id='sg-tag-list' class='sphx-glr-tag-list'></div>") == ""
+
+
+def test_sidebar_fold_gets_a_name():
+    html = '<summary><span class="toctree-toggle" role="presentation">'
+    assert corrected(html).startswith('<summary aria-label="Pages of this section"><span')
+    assert corrected("<summary>Text</summary>") == "<summary>Text</summary>"
+
+
+@pytest.mark.parametrize("name", DIALOGS)
+def test_dialogs_get_a_name(name):
+    html = corrected(f'<dialog id="pst-{name}">')
+    assert html == f'<dialog id="pst-{name}" aria-label="{DIALOGS[name]}">'
+
+
+def test_scripts_that_can_wait_are_deferred_in_their_order():
+    names = ["_static/doctools.js?v=1", "../_static/copybutton.js", "searchindex.js"]
+    for name in names:
+        assert corrected(f'<script src="{name}"></script>') == (
+            f'<script defer src="{name}"></script>'
+        )
+    # inline scripts that follow it set its options
+    options = '<script src="../_static/documentation_options.js?v=1"></script>'
+    assert corrected(options) == options
+
+
+def test_parameter_list_is_a_list():
+    line = '<dd><em class="sig-param"><span>a</span></em>,</dd>\n'
+    html = corrected(f"(</span>\n\n<dl>\n{line}{line}</dl>\n\n<span>)")
+    assert html.count("<li>") == html.count("</li>") == 2
+    assert "<dl>" not in html
+    fields = "<dl>\n<dt>a</dt><dd>b</dd>\n</dl>"
+    assert corrected(fields) == fields
+
+
+def test_figures_get_their_size(tmp_path):
+    (tmp_path / "_images").mkdir()
+    Image.new("RGB", (30, 20)).save(tmp_path / "_images" / "f.png")
+    figure = '<img src="../../_images/f.png" alt="x" class = "sphx-glr-single-img"/>'
+    other = '<img src="../../_images/absent.png" alt="x" />'
+    context = {"body": figure + other}
+    html_fixes.size_figures(SimpleNamespace(outdir=tmp_path), "page", "", context, None)
+    assert '_images/f.png" width="30" height="20" loading="lazy" alt="x"' in context["body"]
+    assert context["body"].endswith(other)
+
+
+def test_blocks_leave_their_paragraph():
+    text, first, item, last = (nodes.Text(word) for word in ("name – ", "first", "item", "last"))
+    entries = nodes.bullet_list("", nodes.list_item("", nodes.paragraph("", "", item)))
+    inner = [nodes.paragraph("", "", first), entries, nodes.paragraph("", "", last)]
+    document = new_document("")
+    document += nodes.paragraph("", "", text, *inner)
+    html_fixes.split_paragraphs(None, document, "page")
+    assert [type(node) for node in document] == [
+        nodes.paragraph,
+        nodes.bullet_list,
+        nodes.paragraph,
+    ]
+    assert [node.astext() for node in document] == ["name – first", "item", "last"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('href="a/b.html"', 'href="/m/a/b.html"'),
+        ('src="./_static/x.js?v=1"', 'src="/m/_static/x.js?v=1"'),
+        ('data-content_root="./"', 'data-content_root="/m/"'),
+        ('action="search.html"', 'action="/m/search.html"'),
+        ('href="#main"', 'href="#main"'),
+        ('href="https://example.org/"', 'href="https://example.org/"'),
+        ('href="mailto:a@example.org"', 'href="mailto:a@example.org"'),
+        ('href="/root.html"', 'href="/root.html"'),
+    ],
+)
+def test_404_addresses_become_absolute(before, after):
+    assert absolute(f"<a {before}>", "/m/") == f"<a {after}>"
+
+
+def test_assets_named_in_the_list_exist():
+    """A renamed asset would come back to every page."""
+    import sphinx_copybutton
+    import sphinx_design
+
+    folders = [Path(package.__file__).parent for package in (sphinx_copybutton, sphinx_design)]
+    folders.append(Path(gen_rst.__file__).parent)
+    names = {path.name for folder in folders for path in folder.rglob("*") if path.is_file()}
+    names |= {name.removesuffix("_t") for name in names}
+    assert html_fixes.NEEDED_FOR.keys() - names == set()

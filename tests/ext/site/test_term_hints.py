@@ -1,0 +1,154 @@
+"""What docs/_ext/site/term_hints.py writes, on a small site; tests/browser has what readers see."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from docs._ext.site.term_hints import SCRIPT, first_sentence
+from tests.support import ROOT
+
+WORDS = """Words
+=====
+
+.. glossary::
+
+   carrier
+   shuttle
+      What ``a < b`` leads to, see :term:`slice` and :math:`x^2`. More of it.
+
+      A second paragraph.
+
+   slice
+      A "piece" of rows.
+"""
+PAGES = {
+    "index.rst": "Home\n====\n\nA :term:`carrier`, once more :term:`the <carrier>`.\n\n"
+    ".. toctree::\n\n   plain\n   words\n   deep/page\n",
+    "plain.rst": "Plain\n=====\n\nNo term, but :doc:`words`.\n",
+    "words.rst": WORDS,
+    "deep/page.rst": "Deep\n====\n\n:term:`SLICE`, `carrier <../words.html#term-carrier>`_.\n",
+    **{f"more{number}.rst": ":orphan:\n\nMore\n====\n" for number in range(4)},
+}
+HINT = re.compile(r'<div class="term-hint" role="tooltip" id="([^"]+)" hidden>(.*)</div>')
+DESCRIBED = re.compile(r'<a aria-describedby="([^"]+)" class="reference internal" href="([^"]+)"')
+
+
+def build(folder, *options):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", *options, "-C"]
+    command += [
+        "-D",
+        "project=Toy",
+        "-D",
+        "extensions=docs._ext.site.term_hints",
+        "-D",
+        "smartquotes=0",
+    ]
+    subprocess.run(
+        [*command, str(folder / "docs"), str(folder / "html")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    return {
+        path.relative_to(folder / "html").as_posix(): path.read_text(encoding="utf-8")
+        for path in (folder / "html").rglob("*.html")
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in PAGES.items():
+        path = tmp_path / "docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def written(folder):
+    """When each page was written."""
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "html").rglob("*.html")}
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("One thing. Another.", "One thing."),
+        ("Over\ntwo  lines", "Over two lines"),
+        ("With 0.9 and e.g. this. Then more.", "With 0.9 and e.g. this."),
+        ("See ``a.b``. 3 rows.", "See ``a.b``."),
+        ("Is it? Yes.", "Is it?"),
+    ],
+)
+def test_the_first_sentence_stands_in_one_line(text, first):
+    assert first_sentence(text) == first
+
+
+def test_each_reference_names_its_hint(folder):
+    pages = build(folder)
+    home, deep, words = (pages[name] for name in ("index.html", "deep/page.html", "words.html"))
+    sentence = "What a &lt; b leads to, see slice and x^2."
+    assert HINT.findall(home) == [("hint-term-carrier", sentence)]
+    assert DESCRIBED.findall(home) == [("hint-term-carrier", "words.html#term-carrier")] * 2
+    # not a link that the page spells by itself
+    assert DESCRIBED.findall(deep) == [("hint-term-slice", "../words.html#term-slice")]
+    assert HINT.findall(deep) == [("hint-term-slice", 'A "piece" of rows.')]
+    assert DESCRIBED.findall(words) == [("hint-term-slice", "#term-slice")]
+
+
+def test_the_script_is_on_pages_with_a_hint_alone(folder):
+    pages = build(folder)
+    with_script = {name for name, text in pages.items() if SCRIPT in text}
+    assert with_script == {"index.html", "deep/page.html", "words.html"}
+    assert {name for name, text in pages.items() if 'role="tooltip"' in text} == with_script
+    assert "../_static/term-hints.js" in pages["deep/page.html"]
+
+
+def test_an_edited_definition_writes_the_pages_with_the_term(folder):
+    build(folder)
+    before = written(folder)
+    (folder / "docs" / "words.rst").write_text(WORDS.replace("leads to", "returns"), "utf-8")
+    pages = build(folder)
+    assert "What a &lt; b returns" in pages["index.html"]
+    after = written(folder)
+    assert {name for name in before if before[name] != after[name]} >= {"index.html", "words.html"}
+    assert before["page.html"] == after["page.html"]
+    assert before["plain.html"] == after["plain.html"]
+    assert pages == build(folder, "-E", "-a")
+
+
+def test_a_build_without_changes_writes_nothing(folder):
+    build(folder)
+    before = written(folder)
+    build(folder)
+    after = written(folder)
+    assert {name: after[name] for name in ("index.html", "page.html", "words.html")} == {
+        name: before[name] for name in ("index.html", "page.html", "words.html")
+    }
+
+
+def test_a_moved_term_is_found_where_it_is(folder):
+    build(folder)
+    text = WORDS.replace('   slice\n      A "piece" of rows.\n', "")
+    (folder / "docs" / "words.rst").write_text(text, "utf-8")
+    (folder / "docs" / "yard.rst").write_text(
+        ":orphan:\n\nYard\n====\n\n.. glossary::\n\n   slice\n      Moved here.\n", "utf-8"
+    )
+    pages = build(folder)
+    assert DESCRIBED.findall(pages["deep/page.html"]) == [
+        ("hint-term-slice", "../yard.html#term-slice")
+    ]
+    assert HINT.findall(pages["deep/page.html"]) == [("hint-term-slice", "Moved here.")]
+    assert pages == build(folder, "-E", "-a")
+
+
+def test_two_processes_write_the_same(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("parallel")
+    (other / "docs").symlink_to(folder / "docs")
+    assert build(folder) == build(other, "-j", "2")
+
+
+def test_the_site_has_script_and_rules():
+    assert (ROOT / "docs" / "_static" / SCRIPT).is_file()
+    assert ".term-hint {" in (ROOT / "docs" / "_static" / "field-manual.css").read_text("utf-8")

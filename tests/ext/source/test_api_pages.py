@@ -1,0 +1,379 @@
+"""The API section: pages from one list, relations both ways, upstream's words kept honest."""
+
+import ast
+import re
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
+
+import pytest
+from sphinx.errors import ExtensionError
+
+from docs._ext.source.api_pages import FOLDER, load_catalog, page_text, related_text
+from docs._ext.source.lookup import locate
+from tests.support import ROOT
+
+STACK = ("torchrl", "tensordict")
+CATALOG = load_catalog(ROOT / "docs" / "reference" / "api")
+
+
+# -- The lists of this site --------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", CATALOG.relations, ids=lambda relation: relation["title"])
+def test_members_of_a_relation_link_to_each_other(relation):
+    members = list(relation["members"])
+    for one in members:
+        text = related_text(CATALOG, CATALOG.page(one))
+        for other in members:
+            if CATALOG.page(other) != CATALOG.page(one):
+                assert f"<{other}>`" in text or f":doc:`{other}`" in text, (one, other)
+
+
+def test_the_compact_observation_parts_are_related():
+    relation = CATALOG.relations[0]["members"]
+    assert {
+        "torchrl.collectors.Collector",
+        "torchrl.collectors.MultiCollector",
+        "torchrl.collectors.MultiSyncCollector",
+        "torchrl.collectors.MultiAsyncCollector",
+        "torchrl.envs.transforms.NextStateReconstructor",
+        "torchrl.envs.transforms.NextObservationDelta",
+        "torchrl.envs.transforms.MultiStepTransform",
+        "torchrl.data.MultiStep",
+        "torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan",
+        "/tutorials/memory/memory_efficient_rl",
+    } <= set(relation)
+
+
+def imported_by_tutorials():
+    """``module.name`` of what each tutorial imports from the stack."""
+    for file in sorted(ROOT.glob("tutorials/**/*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and re.match(
+                r"(torchrl|tensordict)\b", node.module
+            ):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_what_a_tutorial_imports_has_a_page():
+    pages = {locate(symbol).definition for symbol in CATALOG.symbols}
+    found = {name: locate(name) for name in imported_by_tutorials()}
+    missing = [
+        name
+        for name, location in found.items()
+        if location.kind in ("class", "function") and location.definition not in pages
+    ]
+    assert missing == [], "add these to docs/reference/api/symbols.toml"
+
+
+def test_a_note_is_part_of_its_page():
+    notes = sorted((CATALOG.folder / "notes").glob("*.rst"))
+    assert notes
+    for note in notes:
+        assert f".. include:: notes/{note.name}" in page_text(CATALOG, note.stem, used=[])
+
+
+def test_multi_process_collectors_warn_about_total_frames():
+    """The note on their pages says so; running one would cost seconds for one sentence."""
+    from torchrl.collectors import MultiCollector
+
+    collector = SimpleNamespace()
+    with pytest.warns(UserWarning, match="not exactly divisible"):
+        MultiCollector._setup_multi_total_frames(collector, 10, 4, 4)
+    assert collector.total_frames == 10  # collected until this is reached
+
+
+# -- A site made for the test ------------------------------------------------
+
+PACKAGE = {
+    "tiny/__init__.py": """
+        from tiny.parts import Engine, Wagon
+        """,
+    "tiny/parts.py": """
+        class Engine:
+            \"\"\"Pulls a :class:`Wagon`, see :ref:`nowhere` and :class:`gone.Thing`. More.
+
+            __emphatic__ words.
+            \"\"\"
+
+            def run(self, x: int = 1):
+                \"\"\"Run, unlike :meth:`walk`.\"\"\"
+
+        class Wagon:
+            \"\"\"Is pulled by :class:`tiny.parts.Engine`.\"\"\"
+        """,
+    "tiny-0.dist-info/METADATA": "Name: tiny\nVersion: 1.2.0\n",
+}
+PAGES = {
+    "conf.py": """
+        extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "docs._ext.source.api_pages"]
+        source_repositories = {"tiny": ("me/tiny", "v{version}")}
+        exclude_patterns = ["reference/api/notes"]
+        """,
+    "index.rst": """
+        Home
+        ====
+
+        :class:`tiny.Engine`
+
+        .. toctree::
+
+           guide
+           reference/api/index
+        """,
+    "guide.rst": """
+        Guide
+        =====
+        """,
+    "reference/api/index.rst": """
+        API
+        ===
+
+        .. api-index::
+        """,
+    "reference/api/symbols.toml": """
+        [[subject]]
+        title = "Parts"
+        about = "What a train is made of."
+
+        [subject.symbols]
+        "tiny.Engine" = ["run"]
+        "tiny.Wagon" = []
+        """,
+    "reference/api/relations.toml": """
+        [[relation]]
+        title = "A train"
+        why = "One pulls the other."
+
+        [relation.members]
+        "tiny.Engine.run" = "moves"
+        "tiny.Wagon" = "follows"
+        "/guide" = "explains"
+        """,
+    "reference/api/docstring_patches.toml": """
+        [[patch]]
+        symbol = "tiny.Engine"
+        find = '__emphatic__'
+        replace = '**emphatic**'
+        why = "underscores are a hyperlink"
+        """,
+    "reference/api/notes/tiny.Wagon.rst": """
+        .. upstream-says:: Is pulled by
+
+           It rolls, with or without an :class:`tiny.Engine`.
+        """,
+}
+
+
+class Site:
+    def __init__(self, folder):
+        self.package = folder / "site"
+        self.docs = folder / "docs"
+        self.html = folder / "html"
+        for root, files in ((self.package, PACKAGE), (self.docs, PAGES)):
+            for name, text in files.items():
+                write(root / name, text)
+
+    def build(self):
+        """Build in a process of its own, with every warning an error."""
+        command = [sys.executable, "-m", "sphinx", "-nW", "--keep-going", "-b", "html"]
+        doctrees = self.html.parent / "doctrees"
+        return subprocess.run(
+            [*command, "-d", str(doctrees), str(self.docs), str(self.html)],
+            capture_output=True,
+            text=True,
+            env={"PYTHONPATH": f"{self.package}:{ROOT}", "PATH": ""},
+            check=False,
+        )
+
+    def edit(self, name, old, new):
+        file = self.docs / name
+        if not file.exists():
+            file = self.package / name
+        text = file.read_text(encoding="utf-8")
+        assert old in text
+        file.write_text(text.replace(old, new), encoding="utf-8")
+
+    def page(self, name):
+        return (self.html / f"{name}.html").read_text(encoding="utf-8")
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_pages(site):
+    result = site.build()
+    assert result.returncode == 0, result.stderr
+    engine, wagon = site.page(f"{FOLDER}/tiny.Engine"), site.page(f"{FOLDER}/tiny.Wagon")
+    guide, index = site.page("guide"), site.page(f"{FOLDER}/index")
+    # title, signature, docstring, source
+    assert "<h1>Engine" in engine
+    assert "emphatic</strong>" in engine
+    source = r'viewcode-link[^>]* href="https://github\.com/me/tiny/blob/v1\.2\.0/tiny/parts\.py#L'
+    assert len(re.findall(source, engine)) == 2  # the class and its method
+    # upstream's reference to a listed symbol under another path is a link, to anything else text
+    assert 'href="tiny.Engine.html#tiny.Engine" title="tiny.Engine"' in wagon
+    assert "nowhere" in engine
+    assert "gone.Thing" in engine
+    # relations, in all directions
+    assert 'href="tiny.Engine.html#tiny.Engine.run"' in wagon
+    assert 'href="../../guide.html"' in wagon
+    assert 'href="tiny.Wagon.html#tiny.Wagon"' in engine
+    assert 'href="../../guide.html"' in engine
+    assert 'href="reference/api/tiny.Engine.html#tiny.Engine.run"' in guide
+    assert 'href="reference/api/tiny.Wagon.html#tiny.Wagon"' in guide
+    # the correction and the summary
+    assert "The docstring says “Is pulled by”" in wagon
+    # the subject is a page of its own, in between
+    parts = site.page(f"{FOLDER}/parts")
+    for listing in (index, parts):
+        assert "Pulls a <code" in listing
+        assert "More." not in listing
+    assert 'rel="next" title="Parts" href="parts.html"' in index
+    assert 'rel="prev" title="Parts" href="parts.html"' in engine
+
+
+@pytest.mark.slow
+def test_a_short_reference_to_a_method_of_several_classes_is_text(site):
+    """Sphinx asks every class for one of that name, and warns that there are several."""
+    site.edit(
+        "tiny/parts.py",
+        'class Wagon:\n    """Is pulled by :class:`tiny.parts.Engine`."""\n',
+        'class Wagon:\n    """Is pulled by :class:`tiny.parts.Engine`."""\n\n'
+        '    def run(self):\n        """Follow."""\n\n'
+        'class Signal:\n    """Stands beside :meth:`.run`."""\n',
+    )
+    site.edit("tiny/__init__.py", "Engine, Wagon", "Engine, Signal, Wagon")
+    site.edit("reference/api/symbols.toml", '"tiny.Wagon" = []', '"tiny.Signal" = []')
+    site.edit("reference/api/symbols.toml", '"tiny.Sig', '"tiny.Wagon" = ["run"]\n"tiny.Sig')
+    result = site.build()
+    assert result.returncode == 0, result.stderr
+    assert re.search(
+        r"Stands beside <code[^>]*><span[^>]*>\.?run", site.page(f"{FOLDER}/tiny.Signal")
+    )
+
+
+@pytest.mark.slow
+def test_a_subject_removed_is_a_page_gone(site):
+    assert site.build().returncode == 0
+    site.edit("reference/api/symbols.toml", 'title = "Parts"', 'title = "Pieces of it"')
+    result = site.build()
+    assert result.returncode == 0, result.stderr
+    for root in (site.docs / FOLDER, site.html / FOLDER):
+        assert [path.stem for path in root.glob("p*")] == ["pieces-of-it"]
+
+
+@pytest.mark.slow
+def test_a_line_removed_is_a_page_gone(site):
+    assert site.build().returncode == 0
+    site.edit("reference/api/symbols.toml", '"tiny.Wagon" = []\n', "")
+    site.edit("reference/api/relations.toml", '"tiny.Wagon" = "follows"\n', "")
+    (site.docs / "reference/api/notes/tiny.Wagon.rst").unlink()
+    result = site.build()
+    assert result.returncode == 0, result.stderr
+    assert not (site.docs / FOLDER / "tiny.Wagon.rst").exists()
+    assert not (site.html / FOLDER / "tiny.Wagon.html").exists()
+    for page in (f"{FOLDER}/index", f"{FOLDER}/tiny.Engine", "guide"):
+        assert "tiny.Wagon" not in site.page(page), page
+
+
+@pytest.mark.slow
+def test_a_changed_relation_reaches_every_member(site):
+    assert site.build().returncode == 0
+    site.edit("reference/api/relations.toml", "One pulls", "One tows")
+    assert site.build().returncode == 0
+    for page in (f"{FOLDER}/tiny.Engine", f"{FOLDER}/tiny.Wagon", "guide"):
+        assert "One tows the other" in site.page(page), page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        (
+            "tiny/parts.py",
+            "__emphatic__",
+            "emphatic",
+            r"docstring_patches\.toml:2: WARNING: the docstring of tiny\.Engine no longer matches",
+        ),
+        (
+            "tiny/parts.py",
+            "Is pulled by",
+            "Follows",
+            r"tiny\.Wagon\.rst:1: WARNING: the docstring of tiny\.Wagon no longer says 'Is pulled",
+        ),
+        (
+            "reference/api/notes/tiny.Wagon.rst",
+            "Is pulled by",
+            "Is pulled by\n   :of: tiny.Waggon",
+            r"tiny\.Wagon\.rst:1: ERROR: upstream-says: tiny has no 'Waggon'",
+        ),
+        (
+            "reference/api/notes/tiny.Wagon.rst",
+            "It rolls, with or without an :class:`tiny.Engine`.",
+            "",
+            r"tiny\.Wagon\.rst:1: ERROR: Content block expected for the \"upstream-says\"",
+        ),
+        (
+            "reference/api/notes/tiny.Wagon.rst",
+            "tiny.Engine",
+            "tiny.Engin",
+            r"tiny\.Wagon\.rst:3: WARNING: py:class reference target not found: tiny\.Engin\b",
+        ),
+        (
+            "index.rst",
+            "tiny.Engine",
+            "Engine",
+            r"index\.rst:4: WARNING: py:class reference target not found: Engine\b",
+        ),
+        (
+            "tiny/__init__.py",
+            "Engine, Wagon",
+            "Engine",
+            r"symbols\.toml:7: tiny has no 'Wagon' in tiny .*; did you mean tiny\.parts\.Wagon",
+        ),
+        (
+            "reference/api/relations.toml",
+            "tiny.Wagon",
+            "tiny.Waggon",
+            r"relations\.toml:7: tiny\.Waggon is not in symbols\.toml; did you mean tiny\.Wagon\?",
+        ),
+        (
+            "reference/api/relations.toml",
+            "/guide",
+            "/guild",
+            r"relations\.toml:8: WARNING: there is no page guild",
+        ),
+    ],
+)
+def test_drift_and_slips_stop_the_build(site, file, old, new, message):
+    site.edit(file, old, new)
+    result = site.build()
+    assert result.returncode != 0
+    assert re.search(message, result.stderr), result.stderr
+
+
+def test_a_broken_list_is_named(tmp_path):
+    write(tmp_path / "symbols.toml", "[[subject\n")
+    with pytest.raises(ExtensionError, match=r"symbols\.toml"):
+        load_catalog(tmp_path)
+
+
+def test_lessons_and_symptoms_are_listed_apart():
+    symbol = next(iter(CATALOG.symbols))
+    text = page_text(CATALOG, symbol, ["memory/lesson", "debugging/one", "debugging/two"])
+    assert ".. minigallery::\n\n   ../tutorials/memory/lesson.py\n\n" in text
+    assert ".. dropdown:: 2 pages of the debugging map use it" in text
+    assert "   * :doc:`/tutorials/debugging/two`\n" in text
+    assert "Symptoms" not in page_text(CATALOG, symbol, ["memory/lesson"])
+    assert "Used in" not in page_text(CATALOG, symbol, ["debugging/one"])

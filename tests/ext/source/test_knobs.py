@@ -1,0 +1,150 @@
+"""What docs/_ext/source/knobs.py writes on a small site, and what it refuses."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from docs._ext.source.knobs import default
+from docs._ext.source.lookup import SymbolNotFound
+from tests.support import ROOT
+
+KNOB = """
+.. knob:: no_cuda_sync
+   :of: torchrl.collectors.Collector
+   :trade-off: Speed for safety.
+   :flip: Never blindly.
+   :benchmark: not measured on CUDA yet
+
+   Leaves out a wait.
+"""
+PLAIN = KNOB.replace("no_cuda_sync", "SWITCH (driver)").replace(
+    ":of: torchrl.collectors.Collector",
+    ":source: torchrl.collectors.Collector\n   :default: unset",
+)
+PAGES = {
+    "index.rst": "Home\n====\n\n:knob:`no_cuda_sync`, :knob:`a switch <SWITCH (driver)>`\n\n"
+    ".. toctree::\n\n   page\n   other\n\n.. knob-index::\n",
+    "page.rst": f"Page\n====\n{KNOB}",
+    "other.rst": f"Other\n=====\n{PLAIN}",
+}
+
+
+def build(folder, *options):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", *options, "-C"]
+    command += [
+        "-D",
+        "project=Toy",
+        "-D",
+        "extensions=docs._ext.source.knobs,docs._ext.site.search_index",
+    ]
+    done = subprocess.run(
+        [*command, str(folder / "docs"), str(folder / "html")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def text(folder, name):
+    page = (folder / "html" / f"{name}.html").read_text(encoding="utf-8")
+    body = page.partition('role="main"')[2].partition("sphinxsidebar")[0]
+    return " ".join(re.sub(r"<[^>]*>", " ", body).split())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "docs").mkdir()
+    for name, content in PAGES.items():
+        (tmp_path / "docs" / name).write_text(content, encoding="utf-8")
+    return tmp_path
+
+
+def test_an_entry_has_the_installed_default_and_its_source(folder):
+    assert build(folder) == (0, "")
+    shown = text(folder, "page")
+    assert "no_cuda_sync Leaves out a wait. Default : False Trade-off :" in shown
+    assert 'id="knob-no-cuda-sync"' in (folder / "html" / "page.html").read_text()
+    assert "github.com/pytorch/rl/blob/v" in (folder / "html" / "page.html").read_text()
+    assert "SWITCH (driver) Leaves out a wait. Default : unset" in text(folder, "other")
+
+
+def test_a_dotted_name_is_the_parameter_of_its_last_part(folder):
+    page = folder / "docs" / "page.rst"
+    page.write_text(page.read_text() + KNOB.replace(":: no_cuda", ":: Collector.no_cuda"))
+    assert build(folder) == (0, "")
+    assert "Collector.no_cuda_sync Leaves out a wait. Default : False" in text(folder, "page")
+    assert '"collector.no_cuda_sync":[[' in (folder / "html" / "searchindex.js").read_text()
+
+
+def test_the_table_and_the_role_lead_to_the_entries(folder):
+    build(folder)
+    page = (folder / "html" / "index.html").read_text()
+    assert page.count('href="page.html#knob-no-cuda-sync"') == 2
+    assert page.count('href="other.html#knob-switch-driver"') == 2
+    assert "no_cuda_sync Leaves out a wait. False" in text(folder, "index")
+
+
+def test_an_edited_entry_changes_the_table_elsewhere(folder):
+    build(folder)
+    page = folder / "docs" / "page.rst"
+    page.write_text(page.read_text().replace("out a wait", "out a sync"))
+    assert build(folder) == (0, "")
+    assert "no_cuda_sync Leaves out a sync. False" in text(folder, "index")
+
+
+def test_search_finds_an_entry_by_its_name(folder):
+    build(folder)
+    index = (folder / "html" / "searchindex.js").read_text()
+    assert '"no_cuda_sync":[[' in index
+    assert '"switch":[[' in index
+    build(folder)
+    assert (folder / "html" / "searchindex.js").read_text() == index
+
+
+BROKEN = {
+    "renamed": ("no_cuda_sync", "no_cuda_synch", "did you mean 'no_cuda_sync'?"),
+    "vanished": ("collectors.Collector", "collectors.Gatherer", "has no 'Gatherer'"),
+    "field": ("   :flip: Never blindly.\n", "", "needs the options flip"),
+    "neither": ("   :of: torchrl.collectors.Collector\n", "", "either of or source"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_entry_is_named(folder, broken):
+    before, after, said = BROKEN[broken]
+    (folder / "docs" / "page.rst").write_text(PAGES["page.rst"].replace(before, after))
+    for _ in range(2):  # in a repeated build, too
+        status, output = build(folder)
+        assert status == 1
+        assert "page.rst:4: " in output
+        assert said in output
+
+
+def test_a_reference_to_no_knob_is_named(folder):
+    index = folder / "docs" / "index.rst"
+    index.write_text(index.read_text().replace(":knob:`no_cuda_sync`", ":knob:`no_sync`"))
+    status, output = build(folder)
+    assert status == 1
+    assert "index.rst:4: WARNING: there is no knob 'no_sync'" in output
+
+
+def test_a_second_entry_is_named(folder):
+    (folder / "docs" / "other.rst").write_text(PAGES["other.rst"] + KNOB)
+    for _ in range(2):
+        status, output = build(folder)
+        assert status == 1
+        assert "page.rst:4: WARNING: the knob 'no_cuda_sync' has an entry on page other" in output
+
+
+def test_defaults_of_parameters_and_fields():
+    assert default("torchrl.collectors.Collector", "no_cuda_sync") == "False"
+    assert default("torchrl.collectors.Collector", "create_env_fn") is None
+    assert default("torchrl.collectors.ProfileConfig", "with_stack") == "True"
+    assert default("torchrl.objectives.utils.SoftUpdate", "eps") is not None
+    with pytest.raises(SymbolNotFound, match="has no parameter 'nothing'; it has: "):
+        default("torchrl.collectors.Collector", "nothing")

@@ -1,0 +1,329 @@
+"""The debugging map: what a symptom's page has to hold, and what the build makes of it."""
+
+import re
+
+import pytest
+
+from docs._ext.gallery.order import read_order
+from docs._ext.symptoms.store import (
+    GONE,
+    SUBSYSTEMS,
+    TOPIC,
+    SymptomError,
+    read,
+    read_outputs,
+)
+from tests.support import ROOT
+from tests.support.fixture_site import Site
+
+PAGES = ROOT / "tutorials" / TOPIC
+SLUGS = read_order(PAGES)
+
+PAGE = '''"""
+Sums are off
+============
+
+The sum of a list is too small. Nothing is raised.
+
+:Subsystem: environments
+:Effect: silent
+:Cause: The last number is
+   left out.
+:Fix: Take all.
+:Decided in: the list
+:Behind it: this page
+:Threads: none found
+:Also called: wrong total
+"""
+
+# %%
+# Break it
+# --------
+
+numbers = [1, 2, 3]
+broken = {"batch": numbers[:-1]}
+
+# %%
+# Check it
+# --------
+
+
+def check(batch):
+    return {"sum": sum(batch)}
+
+
+unhealthy = check(broken["batch"])
+print(unhealthy)
+assert unhealthy["sum"] < 6, "no longer reproduces: nothing is left out"
+
+# %%
+# Fix it
+# ------
+
+fixed = {"batch": numbers}
+healthy = check(fixed["batch"])
+print("UserWarning: a warning before it")
+print(healthy)
+assert healthy["sum"] == 6, "the fix does not work"
+'''
+RAISING = """
+# %%
+# The error
+# ---------
+
+try:
+    numbers[3]
+except IndexError as caught:
+    error = caught
+print(f"{type(error).__name__}: {error}\\nin two lines")
+"""
+
+
+def replaced(before, after):
+    assert before in PAGE
+    return PAGE.replace(before, after)
+
+
+# -- One page ------------------------------------------------------------------
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "sums_are_off.py"
+    path.write_text(PAGE)
+    return path
+
+
+def test_a_page_is_read(script):
+    symptom = read(script)
+    assert symptom.title == "Sums are off"
+    assert symptom.seen == "The sum of a list is too small. Nothing is raised."
+    assert symptom.fields["Cause"] == "The last number is left out."
+    assert symptom.check == 'def check(batch):\n    return {"sum": sum(batch)}'
+    assert symptom.silent
+    assert symptom.docname == "tutorials/debugging/sums_are_off"
+
+
+def test_the_check_brings_its_imports(script):
+    script.write_text(
+        replaced("numbers = [", "import math, os\nimport json\n\nnumbers = [").replace(
+            "sum(batch)", "math.fsum(x for x in batch)"
+        )
+    )
+    assert read(script).check.splitlines()[:2] == ["import math", "def check(batch):"]
+
+
+FAULTS = {
+    "field": (":Fix: Take all.\n", "", 1, "the field 'Fix' is missing"),
+    "other field": (":Fix: Take", ":Fixed: Take", 11, "no field 'Fixed'"),
+    "subsystem": (": environments", ": weather", 7, "'weather' is no subsystem; use one of coll"),
+    "effect": (": silent", ": quiet", 8, "'quiet' is no effect; use one of silent, loud"),
+    "seen": (
+        "The sum of a list is too small. Nothing is raised.\n\n",
+        "",
+        2,
+        "say below the title what a reader sees",
+    ),
+    "long check": (
+        "    return {",
+        "    a = 1\n    b = a\n    c = b\n    return {",
+        30,
+        "check has 4 statements; make it 3",
+    ),
+    "name of the page": ("sum(batch)", "sum(numbers)", 30, "check uses numbers of its page"),
+    "check": ("def check", "def look", 1, "no function check"),
+    "syntax": ("def check(batch):", "def check(batch:", 30, "not Python: '(' was never closed"),
+    "fixed": ("fixed = {", "mended = {", 1, "nothing is assigned to 'fixed'"),
+    "assertion": (GONE, "gone", 1, f"has to say {GONE!r}"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_names_file_line_and_cure(script, fault):
+    before, after, line, text = FAULTS[fault]
+    script.write_text(replaced(before, after))
+    with pytest.raises(SymptomError) as caught:
+        read(script)
+    assert str(caught.value).startswith(f"tutorials/debugging/sums_are_off.py:{line}: ")
+    assert text in str(caught.value)
+
+
+def test_a_name_in_the_order_without_a_page(tmp_path):
+    with pytest.raises(SymptomError, match=r"gone\.py:1: no such file"):
+        read(tmp_path / "gone.py")
+
+
+# -- The pages of the manual ---------------------------------------------------
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_every_page_is_a_symptom(slug):
+    symptom = read(PAGES / f"{slug}.py")
+    assert len(symptom.title) <= 70, "a title is read in a list"
+    source = (PAGES / f"{slug}.py").read_text(encoding="utf-8")
+    before, _, after = source.partition("\nfixed = ")
+    assert GONE in before, "the broken side asserts that it is broken"
+    assert re.search(r"^assert ", after, re.M), "the fixed side asserts that it is mended"
+
+
+def test_the_map_covers_the_library():
+    symptoms = [read(PAGES / f"{slug}.py") for slug in SLUGS]
+    assert len(symptoms) >= 50
+    assert {symptom.fields["Subsystem"] for symptom in symptoms} == set(SUBSYSTEMS)
+    effects = [symptom.silent for symptom in symptoms]
+    assert effects == sorted(effects, reverse=True), "silent symptoms come first"
+    titles = [symptom.title for symptom in symptoms]
+    assert len(titles) == len(set(titles))
+
+
+def test_no_two_pages_share_a_paragraph():
+    """No page repeats another's set-up text."""
+    seen = {}
+    for slug in SLUGS:
+        for text in re.findall(r"(?:^# \S[^\n]*\n)+", (PAGES / f"{slug}.py").read_text(), re.M):
+            if len(text) > 120:
+                assert text not in seen, f"{slug} and {seen.get(text)} say: {text}"
+                seen[text] = slug
+
+
+# -- The build -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A site with a map and an index of one symptom."""
+    site = Site(tmp_path_factory.mktemp("symptoms") / "site")
+    conf = (site.root / "conf.py").read_text()
+    conf = conf.replace('search_index",', 'search_index",\n    "docs._ext.symptoms",')
+    site.write("conf.py", conf + '\nhtml_static_path = ["docs/_static"]\n')
+    (site.root / "docs" / "_static").mkdir()
+    site.write("docs/_static/symptoms.js", "")
+    (site.root / "tutorials" / TOPIC).mkdir()
+    site.write(f"tutorials/{TOPIC}/GALLERY_HEADER.rst", "Debugging\n---------\n\nAll.\n")
+    site.write(f"tutorials/{TOPIC}/order.txt", "sums_are_off\n")
+    site.write(f"tutorials/{TOPIC}/sums_are_off.py", PAGE)
+    site.append("tutorials/order.txt", f"{TOPIC}\n")
+    site.write(
+        "docs/map.rst",
+        ":orphan:\n\nMap\n===\n\n.. symptom-map::\n\n.. symptom-list:: environments\n",
+    )
+    site.write("docs/errors.rst", ":orphan:\n\nErrors\n======\n\n.. error-index::\n")
+    status, said = site.build()
+    assert status == 0, said
+    return site
+
+
+@pytest.mark.slow
+def test_the_map_shows_the_page_and_its_run(site):
+    html = (site.public / "map.html").read_text()
+    row = html[html.index("<details") : html.index("</details>")]
+    assert 'id="symptom-sums-are-off"' in row
+    assert 'data-effect="silent" data-subsystem="environments"' in row
+    text = re.sub(r"<[^>]+>", "", row)
+    for shown in ("Sums are off", "too small", "def check(batch)", "{&#39;sum&#39;: 6}", "is left"):
+        assert shown.replace("&#39;", "'") in text.replace("&#39;", "'"), shown
+    assert "'sum': 3" not in text.replace("&#39;", "'"), "the unhealthy output is on the page"
+    assert 'href="tutorials/debugging/sums_are_off.html"' in row
+    assert '<form class="symptom-filter" hidden>' in html
+    page = (site.public / "tutorials" / "debugging" / "sums_are_off.html").read_text()
+    assert 'href="../../map.html#symptom-sums-are-off"' in page
+
+
+@pytest.mark.slow
+def test_the_index_shows_what_was_printed(site, tmp_path):
+    other = site.copy(tmp_path / "site")
+    other.append(f"tutorials/{TOPIC}/sums_are_off.py", RAISING)
+    loud = replaced("Sums are off\n====", "Loud sums\n=").replace(": silent", ": loud") + RAISING
+    other.write(f"tutorials/{TOPIC}/loud_sums.py", loud)
+    other.append(f"tutorials/{TOPIC}/order.txt", "loud_sums\n")
+    status, said = other.build()
+    assert status == 0, said
+    rows = (other.public / "map.html").read_text()
+    assert 'id="symptom-loud-sums"' in rows
+    assert "debugging/loud_sums.html" not in re.sub(r"(?s)<details.*</details>", "", rows), (
+        "the list holds silent symptoms"
+    )
+    html = (other.public / "errors.html").read_text()
+    assert "IndexError: list index out of range\nin two lines" in html
+    assert 'href="map.html#symptom-sums-are-off"' in html
+    script = other.root / "tutorials" / TOPIC / "sums_are_off.py"
+    outputs = read_outputs(other.generated / TOPIC / "sums_are_off.rst", script)
+    assert outputs.messages == (
+        "UserWarning: a warning before it",
+        "IndexError: list index out of range\nin two lines",
+    )
+    assert (outputs.unhealthy, outputs.healthy) == ("{'sum': 3}", "{'sum': 6}")
+
+
+@pytest.mark.slow
+def test_an_edit_reaches_map_index_and_list(site, tmp_path):
+    """Builds that start from the last one; the last of them is the build from nothing."""
+    other = site.copy(tmp_path / "site")
+
+    def built():
+        status, said = other.build()
+        assert status == 0, said
+        page, errors = ((other.public / name).read_text() for name in ("map.html", "errors.html"))
+        rows = re.findall(r'<details[^>]* id="symptom-([^"]+)"', page)
+        listed = re.findall(r"<li>.*debugging/(\w+)\.html", page)
+        assert rows == [slug.replace("_", "-") for slug in listed]
+        return listed, page, errors
+
+    edited = replaced("Sums are off\n====", "Sums are low\n====")
+    other.write(f"tutorials/{TOPIC}/sums_are_off.py", edited)
+    _, page, errors = built()
+    assert page.count("Sums are low") == 3, "the row, its link to the page, and the list"
+    assert "Sums are low" in errors
+    other.write(f"tutorials/{TOPIC}/sums_are_off.py", edited.replace("UserW", "OtherW"))
+    assert "OtherWarning: a warning before it" in built()[2]
+    other.write(
+        f"tutorials/{TOPIC}/other_sums.py", replaced("Sums are off\n====", "Other sums\n==")
+    )
+    for order in (["other_sums", "sums_are_off"], ["sums_are_off", "other_sums"]):
+        other.write(f"tutorials/{TOPIC}/order.txt", "\n".join(order) + "\n")
+        listed, _, errors = built()
+        assert listed == order
+        assert "other_sums.html" in errors
+    (other.root / "tutorials" / TOPIC / "other_sums.py").unlink()
+    other.write(f"tutorials/{TOPIC}/order.txt", "sums_are_off\n")
+    listed, _, errors = built()
+    assert listed == ["sums_are_off"]
+    assert "other_sums.html" not in errors
+
+
+BUILDS = {
+    "form": ({"sums_are_off": replaced(": silent", ": quiet")}, "sums_are_off.py:8: 'quiet'"),
+    "silent output": (
+        {"sums_are_off": replaced("print(healthy)\n", "")},
+        "no cell prints the dictionary of healthy = check",
+    ),
+    "message": (
+        {"sums_are_off": replaced(": silent", ": loud").replace("UserWarning", "Careful")},
+        "'sums_are_off' prints no message",
+    ),
+    "rank": (
+        {
+            "sums_are_off": replaced(": silent", ": loud") + RAISING,
+            "other_sums": replaced("Sums are off\n====", "Other sums\n=="),
+        },
+        "ranks the silent 'other_sums' behind the loud 'sums_are_off'",
+    ),
+    "gone": (
+        {"sums_are_off": replaced("numbers[:-1]", "numbers")},
+        "AssertionError: no longer reproduces: nothing is left out",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", BUILDS)
+def test_a_fault_stops_the_build(site, tmp_path, fault):
+    pages, text = BUILDS[fault]
+    other = site.copy(tmp_path / "site")
+    for slug, source in pages.items():
+        other.write(f"tutorials/{TOPIC}/{slug}.py", source)
+    other.write(f"tutorials/{TOPIC}/order.txt", "\n".join(pages) + "\n")
+    for _ in range(2):  # a repeated build says it again
+        status, said = other.build()
+        assert status != 0
+        assert text in said, said

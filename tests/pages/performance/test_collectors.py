@@ -1,0 +1,731 @@
+"""The page on collectors: its suites run small, its sentences against the record, internals."""
+
+import functools
+import inspect
+import multiprocessing
+import time
+from pathlib import Path
+from statistics import median
+from unittest import mock
+
+import pytest
+import torch
+import torchrl
+from tensordict import TensorDict
+from torchrl.collectors import (
+    AsyncBatchedCollector,
+    Collector,
+    MultiAsyncCollector,
+    _multi_base,
+    _multi_sync,
+    _runner,
+    _single,
+)
+from torchrl.envs import StepCounter, TransformedEnv, common
+
+from benchmarks import bench_collector_knobs as knobs
+from benchmarks import bench_collectors as suite
+from benchmarks import paired
+from benchmarks.counting import EPISODE, Counting, Dial, check_actions, check_frames, make_policy
+from benchmarks.record import Library
+from tests.support import ROOT
+from tests.support.claims import guards
+from tests.support.evidence_module import load_run
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/collectors.rst"
+CPU = torch.device("cpu")
+
+
+class Benchmark:
+    """As much of pytest-benchmark's fixture as the suites use."""
+
+    def __init__(self):
+        self.extra_info = {}
+        self.stats = mock.Mock()
+
+    def pedantic(self, target, setup=None, teardown=None, rounds=1, warmup_rounds=0):
+        for _ in range(warmup_rounds + rounds):
+            args, kwargs = (setup and setup()) or ((), {})
+            target(*args, **kwargs)
+            if teardown:
+                teardown()
+
+
+@pytest.fixture(autouse=True)
+def small():
+    sizes = [
+        (suite, {"FRAMES": 8, "ROUND_SECONDS": 0, "LEAST_ROUNDS": 2, "MOST_ROUNDS": 2}),
+        (suite, {"TRAP_PAUSE": 0, "TRAP_ROUNDS": 1}),
+        (knobs, {"SECONDS": 0}),
+        (paired, {"LEAST_ROUNDS": 2, "WARMUP_ROUNDS": 1}),
+    ]
+    threads = torch.get_num_threads()
+    patches = [mock.patch.object(where, name, v) for where, by in sizes for name, v in by.items()]
+    for patch in patches:
+        patch.start()
+    yield
+    for patch in patches:
+        patch.stop()
+    torch.set_num_threads(threads)
+
+
+# -- The frames ------------------------------------------------------------------
+
+
+@functools.cache
+def two_batches():
+    collector = Collector(
+        Counting(0),
+        make_policy(),
+        frames_per_batch=EPISODE - 10,
+        total_frames=-1,
+        auto_register_policy_transforms=False,
+    )
+    batches = iter(collector)
+    found = [next(batches), next(batches)]
+    collector.shutdown()
+    return found
+
+
+def test_true_frames_pass():
+    assert check_frames(two_batches()) == 2 * (EPISODE - 10)
+    check_actions(two_batches()[1], make_policy())
+
+
+def spoiled(number, key, row, value):
+    batches = [batch.clone() for batch in two_batches()]
+    batches[number][key][row] = value
+    return batches
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        lambda: two_batches()[::-1],
+        lambda: [two_batches()[0], two_batches()[0]],
+        lambda: [two_batches()[0], two_batches()[1][1:]],
+        lambda: [two_batches()[0][torch.arange(EPISODE - 10).roll(1)]],
+        lambda: spoiled(0, ("next", "done"), 3, True),
+        lambda: spoiled(1, ("next", "done"), 9, False),
+        lambda: spoiled(0, ("next", "observation"), 3, 0.0),
+    ],
+)
+def test_a_wrong_frame_is_found(batches):
+    with pytest.raises(AssertionError):
+        check_frames(batches())
+
+
+def test_a_frame_that_comes_twice_is_found_where_gaps_are_allowed():
+    first, second = two_batches()
+    assert check_frames([first, second[5:]], contiguous=False)
+    with pytest.raises(AssertionError):
+        check_frames([second, first], contiguous=False)
+    with pytest.raises(AssertionError):
+        check_frames([first[torch.tensor([0, 2])]], contiguous=False)
+
+
+def test_a_wrong_action_is_found():
+    with pytest.raises(AssertionError):
+        check_actions(spoiled(0, "action", 3, 7.0)[0], make_policy())
+
+
+def test_no_frames_are_no_proof():
+    with pytest.raises(AssertionError, match="no frames"):
+        check_frames([])
+
+
+def test_the_dial_reaches_another_copy(tmp_path):
+    dial = Dial(tmp_path / "cost")
+    twin = dial.__reduce__()[0](*dial.__reduce__()[1])
+    with mock.patch("time.sleep") as sleep:
+        dial.set(2, "sleep")
+        twin.spend(0.5)
+        dial.set(0, "none")
+        twin.spend()
+    sleep.assert_called_once_with(0.001)
+    with pytest.raises(AssertionError):
+        dial.set(2, "none")
+
+
+# -- The suites, small -----------------------------------------------------------
+
+
+def noted(benchmark, metrics):
+    said = benchmark.extra_info
+    found = {said["timing"], *said["exact"], *said["sampled"]}
+    assert found <= set(metrics)
+    assert all(said["sampled"].values())
+    return said
+
+
+def test_throughput_of_one_process(tmp_path):
+    kept = suite.Kept(Dial(tmp_path / "cost"), CPU)
+    for name, workers in (("rollout", 1), ("collector", 1), ("serial", 2)):
+        benchmark = Benchmark()
+        suite.bench_throughput(benchmark, CPU, kept, name, workers, (0, "none"))
+        said = noted(benchmark, suite.METRICS)
+        assert said["key"] == f"throughput-n{workers}-{name}-none-0"
+        assert said["parameters"]["workers"] == workers
+        assert ("vs_collector" in said["sampled"]) is (name != "rollout")
+        if name == "collector":
+            assert median(said["sampled"]["vs_collector"]) == pytest.approx(1)
+    kept.close()
+
+
+def test_workers(tmp_path):
+    """Both collectors with workers, and what they do to the threads of this process."""
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("forkserver", force=True)
+    multiprocessing.set_forkserver_preload(["torchrl.collectors", "torchrl.envs"])
+    try:
+        kept = suite.Kept(Dial(tmp_path / "cost"), CPU)
+        for name in ("multi-sync", "multi-async"):
+            benchmark = Benchmark()
+            suite.bench_throughput(benchmark, CPU, kept, name, 2, (0, "none"))
+            assert noted(benchmark, suite.METRICS)["key"] == f"throughput-n2-{name}-none-0"
+        benchmark = Benchmark()
+        suite.bench_trap(benchmark, CPU, kept, 1)
+        assert set(noted(benchmark, suite.METRICS)["sampled"]) == {
+            "frames_per_second",
+            "vs_steady",
+        }
+        kept.close()
+        check_threads(tmp_path)
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+
+
+@guards(
+    PAGE,
+    "are reduced by the number of workers when the collector is built",
+    "after ``shutdown()`` they are raised by the number of workers, at most to what PyTorch had "
+    "when TorchRL was imported.",
+)
+def check_threads(tmp_path):
+    with mock.patch.object(torchrl, "_THREAD_POOL_INIT", 8):
+        torch.set_num_threads(5)
+        collector = knobs.make_workers({}, Dial(tmp_path / "threads"))
+        assert torch.get_num_threads() == 5 - 2
+        collector.shutdown()
+        assert torch.get_num_threads() == 5
+        torch.set_num_threads(1)
+        collector = knobs.make_workers({}, Dial(tmp_path / "threads"))
+        assert torch.get_num_threads() == 1
+        collector.shutdown()
+        assert torch.get_num_threads() == 1 + 2, "more than before"
+
+
+IN_ONE_PROCESS = ("no-traj-ids", "compact-image", "split-trajs", "max-frames", "random-frames")
+
+
+@pytest.mark.filterwarnings("ignore:split_trajs=True produces a:UserWarning")
+@pytest.mark.parametrize("key", IN_ONE_PROCESS)
+def test_knob(key):
+    benchmark = Benchmark()
+    with mock.patch.object(knobs, "IMAGE_BYTES", 4000):
+        knobs.measure_knob(benchmark, CPU, key, knobs.KNOBS[key])
+    said = noted(benchmark, knobs.METRICS)
+    turned, default = (said["exact"][f"bytes_per_frame{end}"] for end in ("", "_off"))
+    small_step_count = 2 * torch.int64.itemsize
+    wanted = {
+        "no-traj-ids": turned == default - torch.int64.itemsize,
+        "compact-image": turned < default - knobs.SMALL_BYTES,
+        "split-trajs": turned > default,
+        "max-frames": turned >= default + small_step_count,
+        "random-frames": turned == default,
+    }
+    assert wanted[key], (turned, default)
+
+
+@pytest.mark.parametrize("way", ["direct", "row by row"])
+def test_buffer(way):
+    benchmark = Benchmark()
+    knobs.bench_buffer(benchmark, CPU, way)
+    assert noted(benchmark, knobs.METRICS)["sampled"].keys() == {"time_vs_off"}
+
+
+def test_a_wrong_action_fails_the_suite():
+    side = knobs.Side(knobs.make_collector({}, hidden_units=8), knobs.FRAMES)
+    side.collect()
+    side.close()
+    with pytest.raises(AssertionError):
+        knobs.check(side)  # it takes the policy for one of HIDDEN_UNITS
+
+
+def test_every_knob_of_the_suite_is_an_argument():
+    arguments = inspect.signature(Collector.__init__).parameters
+    for knob in knobs.KNOBS.values():
+        assert set(knob.options) <= set(arguments)
+
+
+# -- Internals -------------------------------------------------------------------
+
+
+@guards(
+    PAGE,
+    "look at the region ``Collector.rollout``. What stands in it and is neither "
+    "``Collector.policy`` nor ``EnvBase.step_and_maybe_reset``",
+    "**The main process waits in** ``queue_out.get``",
+    "**The workers wait in** ``pipe_child.poll``",
+)
+def test_names_that_a_profile_shows():
+    assert '_maybe_record_function_decorator("Collector.rollout")' in source_of(_single)
+    assert '_maybe_record_function("Collector.policy")' in source_of(_single)
+    named = '_maybe_record_function_decorator("EnvBase.step_and_maybe_reset")'
+    assert named in source_of(common)
+    assert "self.queue_out.get(timeout=_TIMEOUT)" in source_of(_multi_sync)
+    assert "pipe_child.poll(_timeout)" in source_of(_runner)
+
+
+def source_of(module):
+    return Path(module.__file__).read_text("utf-8")
+
+
+@guards(PAGE, "each worker of a ``MultiSyncCollector`` runs the whole loop")
+def test_a_worker_runs_a_collector():
+    source = inspect.getsource(_runner._main_async_collector_impl)
+    assert "collector_class = Collector\n" in source
+    assert "next_data = next(dc_iter)" in source
+
+
+@guards(
+    PAGE,
+    "``busy`` burns processor time and holds the interpreter's lock",
+    "``sleep`` waits, as one behind a socket does",
+    "Every collector has ``frames_per_batch`` of 64 and the same small policy, and every frame "
+    "was checked.",
+)
+def test_what_a_step_costs(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    dial = Dial(tmp_path / "cost")
+    dial.set(5, "busy")
+    begin = time.thread_time()
+    dial.spend()
+    assert time.thread_time() - begin >= 0.005
+    source = source_of(suite)
+    assert "\nFRAMES = 64  #" in source
+    assert source.count("check_frames(") == 3
+
+
+@guards(
+    PAGE,
+    '``"auto"`` needs ``env_backend="multiprocessing"`` and a ``policy_factory``. With less it '
+    "serves the policy from a thread of the main process",
+)
+def test_auto_falls_back():
+    processes = {"env_backend": "multiprocessing", "transport": "auto", "frames_per_batch": 4}
+    factory = {"policy_factory": make_policy}
+    one = [functools.partial(Counting, 0)]
+    for options, backend in (
+        (processes | factory, "process"),
+        (processes | {"policy": make_policy()}, "thread"),
+        (processes | factory | {"env_backend": "threading"}, "thread"),
+    ):
+        assert AsyncBatchedCollector(one, **options).server_backend == backend
+
+
+@guards(PAGE, "``num_sub_threads`` is the same for each worker.")
+def test_threads_of_workers():
+    given = inspect.getsource(_multi_base.MultiCollector._run_processes)
+    assert "num_threads=self.num_sub_threads" in given
+    assert "torch.set_num_threads(self.num_threads)" in inspect.getsource(torchrl._utils)
+
+
+@guards(PAGE, "Without it you get the asynchronous one.")
+def test_without_sync():
+    source = inspect.getsource(_single._CollectorMeta.__call__)
+    assert "if sync is None:\n            sync = False" in source
+
+
+@guards(PAGE, "The calling process warns, workers do not")
+def test_workers_do_not_warn():
+    source = inspect.getsource(torchrl._utils._ProcessNoWarn)
+    assert 'warnings.simplefilter("ignore")' in source
+
+
+@guards(PAGE, "An environment that counts its steps already refuses a second counter.")
+def test_no_second_counter():
+    counted = TransformedEnv(Counting(0), StepCounter())
+    with pytest.raises(ValueError, match="'step_count' key is already present"):
+        Collector(counted, None, frames_per_batch=4, max_frames_per_traj=2)
+
+
+@guards(PAGE, "The queue of a ``MultiAsyncCollector`` holds one batch.")
+def test_the_queue_holds_one_batch():
+    assert MultiAsyncCollector._queue_len.fget(None) == 1
+
+
+@guards(
+    PAGE,
+    "each batch of a worker also waits a moment for a message of the main process before it is "
+    "sent",
+    "A worker whose batch finds no room in time collects a new one in its place",
+    "Workers that fill a buffer (`Into a buffer`_) write first and queue afterwards",
+)
+def test_what_a_worker_does_with_a_batch():
+    source = inspect.getsource(_runner._main_async_collector_impl)
+    assert "if pipe_child.poll(_MIN_TIMEOUT):" in source
+    assert _runner._MIN_TIMEOUT == 1e-3
+    assert _runner._TIMEOUT == 1.0
+    written = source.index("replay_buffer.extend(next_data)")
+    assert written < source.index("queue_out.put((idx, j), timeout=_TIMEOUT)")
+    sent = source.index("queue_out.put((data, j), timeout=_TIMEOUT)")
+    assert "has_timed_out = True" in source[sent:]
+    assert 'if msg not in ("continue", "continue_random"):' in source
+
+
+@guards(
+    PAGE,
+    "Without it and ``backend`` a ``FutureWarning`` says that the default changes.",
+)
+def test_the_default_of_env_backend_changes():
+    with pytest.warns(FutureWarning, match="env_backend='multiprocessing'"):
+        AsyncBatchedCollector([Counting], policy=make_policy(), frames_per_batch=4)
+
+
+@guards(PAGE, "Takes the policy as it is, without wrapping it")
+def test_a_policy_that_reads_a_tensordict_is_not_wrapped_anyway():
+    policy = make_policy()
+    for trusted in (False, True):
+        collector = Collector(
+            Counting(0),
+            policy,
+            frames_per_batch=4,
+            trust_policy=trusted,
+            auto_register_policy_transforms=False,
+        )
+        assert collector._wrapped_policy is policy
+        collector.shutdown()
+
+
+@guards(PAGE, "the output is copied after each call.")
+def test_the_output_of_a_compiled_policy_is_copied():
+    source = inspect.getsource(Collector.rollout)
+    begin = source.index("if self.compiled_policy or self.cudagraphed_policy:")
+    assert ").clone()" in source[begin : begin + 250]
+
+
+@guards(PAGE, "It numbers no trajectories and keeps nothing: each call begins with a reset.")
+def test_a_rollout_begins_anew():
+    env = Counting(0)
+    starts = [env.rollout(3)["observation"][0, 1:].tolist() for _ in range(2)]
+    assert starts == [[0, 0], [1, 0]]
+
+
+@guards(PAGE, "It prints four rates", "It changes nothing about the actions.")
+def test_the_run_computes_what_the_page_shows(capsys):
+    run = load_run("performance_collectors")
+    verdict = run.advise(run.Steps, frames=4, cores=1)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 5
+    assert printed[-1] == verdict
+    assert verdict.startswith(("Collector", "MultiSyncCollector"))
+    gap = TensorDict({"observation": torch.tensor([[0, 1], [0, 3], [1, 5], [1, 6]])}, [4])
+    assert run.gaps([gap]) == 1
+    assert run.gaps([gap[2:]]) == 0
+
+
+# -- The record ------------------------------------------------------------------
+
+
+@functools.cache
+def benchmarks_of(name):
+    return COMMITTED.find(name, "cpu")["benchmarks"]
+
+
+def recorded(key, metric, of="collectors"):
+    return benchmarks_of(of)[key]["metrics"][metric]["median"]
+
+
+def rate(name, workers, wait, step_ms):
+    key = suite.key_of(name, workers, (step_ms, wait))
+    return recorded(key, "frames_per_second")
+
+
+def gain(name, workers, wait, step_ms):
+    return recorded(suite.key_of(name, workers, (step_ms, wait)), "vs_collector")
+
+
+def knob(key, metric="time_vs_off"):
+    return recorded(key, metric, "collector_knobs")
+
+
+def quartile(key, which, metric="time_vs_off", of="collector_knobs"):
+    return benchmarks_of(of)[key]["metrics"][metric][which]
+
+
+def situations(workers):
+    return [(wait, step_ms) for step_ms, wait in suite.WORKERS[workers]]
+
+
+def test_records_are_complete():
+    wanted = {suite.key_of(*run) for run in suite.runs()}
+    wanted |= {f"start-{method}" for method in suite.START_METHODS}
+    wanted |= {f"trap-{discarded}" for discarded in suite.TRAP_DISCARDED}
+    assert set(benchmarks_of("collectors")) == wanted
+    wanted = {*knobs.KNOBS, *knobs.WORKER_KNOBS, *knobs.BATCHED, "cudagraph"}
+    wanted |= {f"compile-h{units}" for units in knobs.COMPILED_UNITS}
+    wanted |= {"buffer-direct", "buffer-row-by-row", "threads-default", "threads-given"}
+    assert set(benchmarks_of("collector_knobs")) == wanted
+
+
+def beats(key, other, metric="frames_per_second", of="collectors"):
+    """Whether the quartiles lie apart."""
+    return quartile(key, "q1", metric, of) > quartile(other, "q3", metric, of)
+
+
+@guards(
+    PAGE,
+    "The records come from a machine with two cores",
+    "The short answer for a CPU: ``MultiSyncCollector``, with a worker for each core that the "
+    "update leaves free.",
+    "**Workers gain in every situation measured here**, also where a step costs nothing",
+    "The asynchronous one is never clearly slower than the synchronous one.",
+)
+def test_workers_gain():
+    assert COMMITTED.find("collectors", "cpu")["machine"]["cores"] == 2
+    for workers in (2, 4):
+        for wait, step_ms in situations(workers):
+            assert gain("multi-sync", workers, wait, step_ms) > 1.2, (wait, step_ms)
+            names = ("multi-sync", "multi-async")
+            keys = [suite.key_of(name, workers, (step_ms, wait)) for name in names]
+            assert not beats(*keys), keys
+
+
+@guards(
+    PAGE,
+    "**A batched environment in one process gains nothing where a step costs time.**",
+    "Where a step is free that shows, with four environments more than with two",
+)
+def test_serial():
+    for workers in (2, 4):
+        for wait, step_ms in situations(workers):
+            if step_ms:
+                assert gain("serial", workers, wait, step_ms) < 1.15, (wait, step_ms)
+    assert 1 < gain("serial", 2, "none", 0) < gain("serial", 4, "none", 0)
+
+
+@guards(
+    PAGE,
+    "Two environments that wait gain nearly as much as in workers of their own.",
+    "Two that compute, on two cores, gain nothing",
+    "Where a step is free, it loses against ``Collector`` with one environment",
+)
+def test_parallel():
+    for step_ms in (1, 10):
+        assert gain("parallel", 2, "sleep", step_ms) > 0.8 * gain("multi-sync", 2, "sleep", step_ms)
+    for step_ms in (1, 10):
+        assert gain("parallel", 2, "busy", step_ms) < 1.05
+    assert gain("parallel", 2, "none", 0) < 0.95
+
+
+@guards(
+    PAGE,
+    "With one worker there is nothing to share, and the frames per second are about those of "
+    "``Collector``",
+    "**A loop over env.rollout is faster than Collector** where a step is free.",
+)
+def test_one_environment():
+    for name in ("multi-sync", "multi-async"):
+        assert 0.85 < gain(name, 1, "none", 0) < 1.2
+    assert rate("rollout", 1, "none", 0) > 1.05 * rate("collector", 1, "none", 0)
+
+
+@guards(
+    PAGE,
+    "A step that waits takes more workers than that.",
+    "four workers on two cores are much faster than two.",
+    "four workers of a ``MultiSyncCollector`` are slower than two",
+)
+def test_number_of_workers():
+    for name in ("multi-sync", "multi-async"):
+        assert 1.7 < rate(name, 4, "sleep", 1) / rate(name, 2, "sleep", 1) < 2.1
+    for situation in (("busy", 1), ("none", 0)):
+        assert rate("multi-sync", 4, *situation) < rate("multi-sync", 2, *situation)
+
+
+@guards(
+    PAGE,
+    "on a CPU, a ``MultiSyncCollector`` with as many workers is faster in every situation measured "
+    "here.",
+    '``"multiprocessing"`` where a step burns processor time; threads where it waits.',
+)
+def test_async_batched():
+    for workers in (2, 4):
+        for wait, step_ms in situations(workers):
+            multi = rate("multi-sync", workers, wait, step_ms)
+            for name in ("batched-threads", "batched-processes", "batched-slots"):
+                assert rate(name, workers, wait, step_ms) < multi, (name, workers, wait, step_ms)
+    assert rate("batched-threads", 2, "busy", 10) < rate("batched-processes", 2, "busy", 10)
+    for step_ms in (1, 10):
+        threads, processes = (
+            rate(f"batched-{name}", 2, "sleep", step_ms) for name in ("threads", "processes")
+        )
+        assert threads > processes
+
+
+@guards(
+    PAGE,
+    '``transport="auto"`` is faster than the way through the main process; a message for each '
+    "transition is much slower than chunks, and a queue in place of shared memory slower still.",
+    "which costs nothing where all are equally fast.",
+)
+def test_messages_of_async_batched():
+    assert quartile("batched-slots", "q3") < 0.9
+    assert quartile("batched-slots-chunk", "q1") > 2
+    assert quartile("batched-processes-queue", "q1") > 4
+    assert knob("batched-threads-min-batch") < 1
+
+
+@guards(
+    PAGE,
+    "Without a discarded batch the rate is too high: one batch was ready. With one or more that "
+    "is over",
+    "Why a first timing of a ``MultiAsyncCollector`` promises too much.",
+)
+def test_trap():
+    def ratio(discarded):
+        return recorded(f"trap-{discarded}", "vs_steady")
+
+    assert (suite.TRAP_TIMED, suite.TRAP_WORKERS) == (4, 2)
+    later = [ratio(discarded) for discarded in suite.TRAP_DISCARDED[1:]]
+    assert ratio(0) > max(1.2, 1.2 * max(later))
+    assert max(later) < 1.15
+
+
+@guards(
+    PAGE,
+    "Discard two batches more than there are workers, after every pause, then time whole rounds of "
+    "all workers",
+    "The suites of this site do so.",
+)
+def test_the_suite_times_whole_rounds():
+    running = suite.Running.__new__(suite.Running)
+    running.name, running.workers = "multi-async", 3
+    assert (running.ready, running.cycle) == (5, 3)
+
+
+@guards(
+    PAGE,
+    "With ``spawn``, which ``import torchrl`` sets, every worker imports TorchRL anew.",
+    "A fork server imports it once, and every later worker is a copy of it",
+)
+def test_start():
+    def start(method):
+        return recorded(f"start-{method}", "start_time")
+
+    assert start("spawn") > 5 * start("forkserver")
+    assert start("forkserver-first") > 5 * start("forkserver")
+    assert 'mp.set_start_method("spawn")' in source_of(torchrl)
+
+
+@guards(
+    PAGE,
+    "Both lose with small batches, workers more",
+    "In one process the time per frame no longer falls beyond the middle of the figure, with "
+    "workers it still does.",
+    "Without them every batch of a worker is sent as new tensors.",
+    "``cat_results`` makes no clear difference in time, and ``split_trajs`` a small one at this "
+    "size, beside the memory of the zeros.",
+)
+def test_batches():
+    assert quartile("frames-8", "q1") > 1.05
+    assert knob("frames-32") < knob("workers-frames-32")
+    assert 0.95 < knob("frames-512") < 1.05
+    assert quartile("workers-frames-512", "q3") < 0.95
+    assert quartile("workers-no-buffers", "q1") > 1.2 > quartile("no-buffers", "q3")
+    for key in ("cat-0", "cat-last"):
+        assert quartile(key, "q1") < 1 < quartile(key, "q3"), key
+    assert quartile("split-trajs", "q3") < 1.05
+    assert knob("split-trajs", "bytes_per_frame") > knob("split-trajs", "bytes_per_frame_off")
+
+
+@guards(
+    PAGE,
+    "Where one of two workers is much slower than the other, a frame that is kept takes far less "
+    "time. Even workers neither gain nor lose.",
+)
+def test_preemption():
+    assert 0.5 < knob("preempt-uneven", "time_per_kept_frame") < 0.65
+    assert 0.95 < knob("preempt-even", "time_per_kept_frame") < 1.05
+    assert knobs.WORKER_KNOBS["preempt-uneven"][2] == (1.0, 0.25)
+
+
+@guards(
+    PAGE,
+    "each of these differences is small beside it.",
+    "**What saves time**: no trajectory ids, and a compiled policy.",
+    "**What costs most**: ``max_frames_per_traj`` and, without CUDA, ``cudagraph_policy``.",
+    "``compact_obs`` costs a little time and halves the bytes of large frames. ``trust_policy`` "
+    "changes nothing.",
+)
+def test_steps():
+    compiled = [f"compile-h{units}" for units in knobs.COMPILED_UNITS]
+    keys = [
+        "no-traj-ids",
+        "compact-small",
+        "compact-image",
+        "trust-policy",
+        "random-frames",
+        "max-frames",
+        "cudagraph",
+        *compiled,
+    ]
+    found = {key: knob(key) for key in keys}
+    a_frame = 1 / rate("collector", 1, "none", 0)
+    for key in set(keys) - {"compile-h1024", "compact-image"}:
+        assert abs(found[key] - 1) * a_frame < 0.1e-3, key
+    assert max(found[key] for key in ("no-traj-ids", *compiled)) < 0.9
+    assert set(sorted(found, key=found.get)[-2:]) == {"max-frames", "cudagraph"}
+    assert 1 < found["compact-image"] < 1.1
+    assert quartile("trust-policy", "q1") < 1 < quartile("trust-policy", "q3")
+    halved = knob("compact-image", "bytes_per_frame") / knob("compact-image", "bytes_per_frame_off")
+    assert halved == pytest.approx(0.5, rel=0.01)
+
+
+@guards(
+    PAGE,
+    "The policy with 64 units was compiled first.",
+    "the second policy found the compiler loaded. Both save time at each frame.",
+)
+def test_compilation():
+    assert knobs.COMPILED_UNITS == (64, 1024)
+    first, second = (knob(f"compile-h{units}", "first_batch_time") for units in (64, 1024))
+    assert first > 5 * second
+    for units in knobs.COMPILED_UNITS:
+        assert knob(f"compile-h{units}") == pytest.approx(0.75, abs=0.05)
+        assert knob(f"compile-h{units}", "break_even_frames") > 1000
+
+
+@guards(
+    PAGE,
+    "**Direct write loses here.**",
+    "With small frames in one process the stacked batch is cheaper.",
+    "it can be sampled at once, and costs more.",
+)
+def test_direct_write():
+    assert quartile("buffer-direct", "q1") > 1.1
+    assert quartile("buffer-row-by-row", "q1") > quartile("buffer-direct", "q3")
+
+
+@guards(
+    PAGE,
+    "**It takes threads away, and does not put back what it found.**",
+    "threads that had one when TorchRL was imported",
+    "an update on fewer threads than there are cores leaves cores idle.",
+)
+def test_recorded_threads():
+    record = COMMITTED.find("collector_knobs", "cpu")
+    assert knob("threads-given", "threads_during") == knobs.THREADS_BEFORE == 2
+    assert knob("threads-default", "threads_during") == 1
+    assert knob("threads-default", "threads_after") == record["taken"]["threads"] == 1
+    assert knob("threads-default") > 1.5
+    assert 0.9 < knob("threads-given") < 1.1
+
+
+@guards(PAGE, "a random frame takes", "no knob for speed")
+def test_small_ones():
+    assert knob("random-frames") < 1
+    assert 0.9 < knob("trust-policy") < 1.1
+    assert knob("update-each-batch") > 1

@@ -1,0 +1,307 @@
+"""The suite compile, run small: graphs, results, keys. And the sentences of its page."""
+
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+
+from benchmarks import bench_compile as bench
+from benchmarks.record import Library
+from tests.support import ROOT
+from tests.support.claims import guards
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/compile.rst"
+CPU = torch.device("cpu")
+
+# tensordict asks for a setting that torch has deprecated.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:torch._dynamo.config.inline_inbuilt_nn_modules:FutureWarning"
+)
+
+
+class Benchmark:
+    """As much of pytest-benchmark's fixture as the suite uses."""
+
+    def __init__(self):
+        self.extra_info = {}
+
+    def pedantic(self, target, args, rounds):
+        assert rounds == 1
+        return target(*args)
+
+
+@pytest.fixture
+def small():
+    """Few rounds, and no TorchInductor."""
+    with (
+        mock.patch.object(bench, "SECONDS", 0),
+        mock.patch.object(bench, "ROUND_S", 0),
+        mock.patch.object(bench, "LEAST_ROUNDS", 2),
+        mock.patch.object(bench.torch._inductor.config, "fallback_random", False),
+    ):
+        torch.compiler.reset()
+        yield
+        torch.compiler.reset()
+
+
+def in_this_process(case, device, folder, first_calls_alone=False):
+    torch.compiler.reset()
+    case = dataclasses.replace(case, backend="eager", batch=3)
+    return json.loads(json.dumps(bench.measure_case(case, device, first_calls_alone)))
+
+
+@pytest.mark.parametrize("subject", ["value", "actor", "dqn"])
+def test_compiled_results_are_compared(small, tmp_path, subject):
+    benchmark = Benchmark()
+    case = bench.Case(subject, 256, warm=subject == "value")
+    with mock.patch.object(bench, "run_child", in_this_process):
+        bench.bench_compiled_step(benchmark, CPU, tmp_path, case)
+    info = benchmark.extra_info
+    assert info["key"] == f"{subject}-b256"
+    assert info["exact"]["graphs"] == 1
+    assert info["exact"]["graph_breaks"] == 0
+    found = set(info["exact"]) | set(info["sampled"]) | {info["timing"]}
+    may_be_absent = {"break_even_steps", "warm_break_even_steps", "warm_compile_time"}
+    assert set(bench.METRICS) - may_be_absent <= found <= set(bench.METRICS)
+    assert ("warm_compile_time" in found) == case.warm
+
+
+def test_a_wrong_result_is_refused(small):
+    """The comparison sees outputs and gradients."""
+    module, data = bench.dqn(3)
+    case = bench.Case("dqn", 3)
+    eager = bench.Step(case, module, module, data)
+
+    def doubled(data):
+        return module(data).apply(lambda loss: 2 * loss)
+
+    with pytest.raises(AssertionError, match="output_error"):
+        bench.errors(bench.Step(case, module, doubled, data), eager)
+
+    def other_gradient(data):
+        return module(data).apply(lambda loss: loss.detach() + 2 * (loss - loss.detach()))
+
+    with pytest.raises(AssertionError, match="gradient_error"):
+        bench.errors(bench.Step(case, module, other_gradient, data), eager)
+
+
+def test_what_goes_on_compiling_is_refused(small):
+    """A later compilation would be within a time that claims to be free of it."""
+    case = bench.Case("value", 3)
+    sizes = iter(range(2, 20))
+
+    def step():
+        graphs = torch.compile(lambda tensor: tensor + 1, backend="eager", dynamic=False)
+        graphs(torch.zeros(next(sizes)))
+
+    with pytest.raises(AssertionError, match="the last of 4 calls compiled as well"):
+        bench.settle(case, step, CPU)
+    with pytest.raises(AssertionError, match="nothing was compiled"):
+        bench.settle(case, lambda: None, CPU)
+
+
+def test_break_even():
+    found = {"compiled": [1.0, 1.0], "eager": [3.0, 3.0]}
+    assert bench.break_even(found, 24.0) == (20.0, [10.0])
+    assert bench.break_even({"compiled": [3.0], "eager": [3.0]}, 24.0) == (12.0, [])
+
+
+def test_a_child_that_fails_says_why(tmp_path):
+    with pytest.raises(AssertionError, match="KeyError: 'no such subject'"):
+        bench.run_child(SimpleCase("no such subject"), CPU, tmp_path)
+
+
+@dataclasses.dataclass
+class SimpleCase:
+    subject: str
+    batch: int = 1
+
+
+def test_without_a_compiler_the_suite_is_skipped():
+    from torch._inductor import cpp_builder, exc
+
+    with (
+        mock.patch.object(cpp_builder, "get_cpp_compiler", side_effect=exc.InvalidCxxCompiler),
+        pytest.raises(pytest.skip.Exception, match="no C\\+\\+ compiler"),
+    ):
+        bench.compiler.__wrapped__(CPU)
+    bench.compiler.__wrapped__(SimpleNamespace(type="cuda"))  # Triton brings its own
+
+
+# -- What the page says -------------------------------------------------------------
+
+
+@pytest.fixture
+def eager_backend():
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    yield lambda function: torch.compile(function, backend="eager")
+    torch.compiler.reset()
+
+
+def graphs():
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+@guards(
+    PAGE,
+    "So a loss that draws nothing from the random number generator draws when it is compiled.",
+    "For a distribution with an analytic entropy, the eager "
+    ":class:`~torchrl.objectives.ClipPPOLoss` computes that.",
+    "The result is the same; the stream of random numbers behind it is not.",
+)
+def test_a_compiled_ppo_loss_samples(eager_backend):
+    loss, data = bench.clip_ppo(3)
+    before = torch.get_rng_state()
+    expected = loss(data.copy())
+    assert torch.equal(torch.get_rng_state(), before)
+    found = eager_backend(loss)(data.copy())
+    assert not torch.equal(torch.get_rng_state(), before)
+    for key in ("loss_objective", "loss_entropy", "loss_critic"):
+        torch.testing.assert_close(found[key], expected[key])
+
+
+@guards(
+    PAGE,
+    "A function keeps at most ``recompile_limit`` graphs. What does not fit any of them then runs "
+    "eagerly, and Dynamo warns once:",
+)
+def test_beyond_the_limit_it_runs_eagerly(eager_backend, caplog):
+    limit = torch._dynamo.config.recompile_limit
+    module = bench.TensorDictModule(torch.nn.Linear(3, 2), ["observation"], ["action"])
+    call = eager_backend(module)
+    observation = torch.randn(4, 3)
+    for count in range(limit + 3):
+        extra = {f"key{number}": torch.zeros(4) for number in range(count)}
+        result = call(bench.TensorDict({"observation": observation, **extra}, [4]))
+        torch.testing.assert_close(result["action"], module.module(observation))
+    assert graphs() == limit
+    said = [record for record in caplog.records if "recompile_limit" in record.getMessage()]
+    assert len(said) == 1
+
+
+@guards(
+    PAGE,
+    "Keep the model for the optimizer, and the function for the calls. They share the parameters.",
+)
+def test_the_function_of_warmup_calls_the_model():
+    from torchrl import compile_with_warmup
+
+    model = torch.nn.Linear(3, 2)
+    call = compile_with_warmup(model, warmup=0, backend="eager")
+    call(torch.ones(1, 3)).sum().backward()
+    assert model.weight.grad is not None
+
+
+@guards(PAGE, "The collector's :knob:`compile_policy` goes through it.")
+def test_the_collector_compiles_with_warmup():
+    from torchrl.collectors import Collector, _single
+
+    collector = SimpleNamespace(
+        compiled_policy=True, compiled_policy_kwargs={"warmup": 5}, cudagraphed_policy=False
+    )
+    with mock.patch.object(_single, "compile_with_warmup") as warmed:
+        Collector._compile_wrapped_policy(collector, "policy")
+    warmed.assert_called_once_with("policy", warmup=5)
+
+
+@guards(PAGE, "What TorchInductor optimizes for. Exclusive with ``options``.")
+def test_mode_excludes_options():
+    with pytest.raises(RuntimeError, match=r"mode.*options"):
+        torch.compile(abs, mode="reduce-overhead", options={"trace.enabled": True})
+
+
+@guards(
+    PAGE,
+    "TorchInductor keeps what it has compiled in ``TORCHINDUCTOR_CACHE_DIR``, by default a folder "
+    "for temporary files.",
+)
+def test_the_cache_is_a_temporary_folder(monkeypatch, tmp_path):
+    from torch._inductor.runtime import cache_dir_utils
+
+    assert Path(cache_dir_utils.default_cache_dir()).parent == Path(tempfile.gettempdir())
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    assert cache_dir_utils.cache_dir() == str(tmp_path)
+
+
+@guards(PAGE, "Select the keys of the loss before the call:")
+def test_the_keys_of_the_loss_are_enough():
+    loss, data = bench.clip_ppo(3)
+    data["unread"] = torch.zeros(3)
+    selected = data.select(*loss.in_keys, strict=False)
+    assert "unread" not in set(selected.keys())
+    torch.testing.assert_close(loss(selected)["loss_critic"], loss(data)["loss_critic"])
+
+
+# -- What the page says of the record -------------------------------------------------
+
+
+@pytest.fixture
+def record():
+    return COMMITTED.find("compile", "cpu")["benchmarks"]
+
+
+@pytest.fixture
+def of(record):
+    return lambda key, metric: record[key]["metrics"][metric]["median"]
+
+
+@guards(
+    PAGE,
+    "**Every case is faster compiled, and none pays within a thousand steps.**",
+    "The two losses that take longest eagerly break even first, the forward pass of a small value "
+    "network last.",
+    "The same :class:`~torchrl.objectives.DQNLoss` on a batch of 4096 gains less in proportion "
+    "than on 256, and pays sooner.",
+)
+def test_break_even_by_length_of_a_step(record, of):
+    assert max(of(key, "time_vs_eager") for key in record) < 1
+    assert min(of(key, "break_even_steps") for key in record) > 1000
+    by_length = sorted(record, key=lambda key: -of(key, "eager_time"))
+    by_break_even = sorted(record, key=lambda key: of(key, "break_even_steps"))
+    assert set(by_length[:2]) == set(by_break_even[:2]) == {"dqn-b4096", "sac-b256"}
+    assert by_break_even[-1] == "value-b256"
+    assert of("dqn-b4096", "time_vs_eager") > of("dqn-b256", "time_vs_eager")
+    assert of("dqn-b4096", "break_even_steps") < of("dqn-b256", "break_even_steps")
+
+
+@guards(
+    PAGE,
+    "**A broken graph gives back about half of it.** The same PPO loss with one-hot actions gains "
+    "less and compiles longer",
+)
+def test_a_broken_graph_costs(of):
+    whole, broken = "clip-ppo-b256", "clip-ppo-one-hot-b256"
+    assert (of(whole, "graph_breaks"), of(broken, "graph_breaks")) == (0, 2)
+    gained = {key: 1 - of(key, "time_vs_eager") for key in (whole, broken)}
+    assert 0.35 < gained[broken] / gained[whole] < 0.7
+    assert of(broken, "compile_time") > of(whole, "compile_time")
+
+
+@guards(
+    PAGE,
+    "It is done far sooner:",
+    "Keep that folder between jobs, and only the first one of a sweep pays for all of it.",
+)
+def test_a_filled_cache_helps(of):
+    assert of("dqn-b256", "warm_compile_time") < 0.5 * of("dqn-b256", "compile_time")
+
+
+@guards(
+    PAGE, "Each compilation is timed once. Take the steps to break even as an order of magnitude."
+)
+def test_a_compilation_is_timed_once(record):
+    assert {record[key]["metrics"]["compile_time"]["rounds"] for key in record} == {1}
+
+
+@guards(PAGE, "Outputs and gradients of both are compared in the same process.")
+def test_every_case_is_compared(record, of):
+    for key in record:
+        assert of(key, "output_error") < bench.TOLERANCE
+        assert of(key, "gradient_error") < bench.TOLERANCE

@@ -1,0 +1,468 @@
+"""The suite device_placement, run small, and the sentences of its page: counts, never a time."""
+
+import re
+import traceback
+from collections import Counter
+from unittest import mock
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv
+
+from benchmarks import bench_device_placement as suite
+from benchmarks import measure, simulated_cuda
+from benchmarks.record import SCHEMA, Library
+from tests.support import ROOT
+from tests.support.claims import guards
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/device_placement.rst"
+CPU = torch.device("cpu")
+STEPS = 6
+
+
+@pytest.fixture(autouse=True)
+def small():
+    with (
+        mock.patch.object(suite, "STEPS", STEPS),
+        mock.patch.object(suite, "ENVIRONMENTS", 2),
+        mock.patch.object(suite, "FEATURES", 5),
+        mock.patch.object(suite, "SECONDS", 0),
+    ):
+        suite.counted.cache_clear()
+        yield
+    suite.counted.cache_clear()
+
+
+def counted(name, no_cuda_sync=False):
+    return suite.counted(CPU, name, no_cuda_sync)[0]
+
+
+def recorded(key, metric):
+    record = COMMITTED.find("device_placement", "cpu")
+    return record["benchmarks"][key]["metrics"][metric]["median"]
+
+
+class Benchmark:
+    """As much of pytest-benchmark's fixture as the suite uses."""
+
+    def __init__(self):
+        self.extra_info = {}
+
+    def pedantic(self, target, setup, rounds, warmup_rounds):
+        for _ in range(warmup_rounds + rounds):
+            args, kwargs = setup()
+            target(*args, **kwargs)
+
+
+# -- The simulated GPU ------------------------------------------------------------
+
+
+def watched(function):
+    """What *function*, called with the watch, returns; with no autograd, as in a rollout."""
+    with torch.no_grad(), simulated_cuda.watch(CPU) as watch:
+        return function(watch)
+
+
+def test_a_simulated_tensor_has_its_device_and_its_values():
+    def compute(watch):
+        far = torch.arange(3.0).to("cuda:0")
+        double = 2 * far
+        assert far.is_cuda
+        assert double.device == torch.device("cuda:0")
+        return double.sum().item(), double.cpu()
+
+    total, double = watched(compute)
+    assert total == 6
+    assert torch.equal(double, torch.tensor([0.0, 2.0, 4.0]))
+
+
+def test_two_devices_in_one_operation_are_refused():
+    def mix(watch):
+        return torch.zeros(3, device="cuda:0") + torch.zeros(3)
+
+    with pytest.raises(AssertionError, match="mixes devices"):
+        watched(mix)
+
+
+def test_copies_are_counted_in_both_directions():
+    def copy(watch):
+        far = torch.zeros(3).to("cuda:0", non_blocking=True)
+        far.to("cpu")
+        far.copy_(torch.zeros(3))
+        far.to("cuda:0")  # there already
+        return watch.counts
+
+    counts = watched(copy)
+    assert (counts["to_device"], counts["to_device_bytes"]) == (2, 24)
+    assert (counts["to_host"], counts["to_host_bytes"]) == (1, 12)
+    assert counts["blocking"] == 2
+
+
+def test_a_value_that_python_reads_is_counted():
+    def read(watch):
+        far = torch.zeros(3, device="cuda:0")
+        if far.any():
+            pass
+        far[far > 0]
+        return watch.counts["reads"]
+
+    assert watched(read) == 2
+
+
+@pytest.mark.parametrize("wait", ["none", "synchronize", "event", "read", "copy"])
+def test_a_host_copy_is_read_early_unless_something_waits(wait):
+    def use(watch):
+        far = torch.ones(3).to("cuda:0")
+        near = far.to("cpu", non_blocking=True)
+        if wait == "synchronize":
+            torch.cuda.synchronize()
+        elif wait == "event":
+            TensorDict({"a": far}).to("cpu")
+        elif wait == "read":
+            far.sum().item()
+        elif wait == "copy":
+            far.to("cpu")
+        near.view(3, 1)  # uses no value
+        near.to("cuda:0", non_blocking=True)  # comes behind the copy
+        assert watch.counts["early"] == 0
+        near + 1
+        return watch.counts["early"]
+
+    assert watched(use) == (wait == "none")
+
+
+def test_the_peak_is_of_what_the_device_holds():
+    def hold(watch):
+        before = watch.start_peak()
+        kept = torch.zeros(10, device="cuda:0")
+        for _ in range(3):
+            kept[2:5].add(1)
+        return watch.peak - before
+
+    assert watched(hold) == 40 + 12
+
+
+# -- The suite ----------------------------------------------------------------------
+
+
+def test_keys_are_unique_and_can_be_cited():
+    pattern = SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"]
+    keys = [suite.key_of(*case) for case in suite.CASES]
+    assert len(keys) == len(set(keys))
+    assert all(re.match(pattern, key) for key in keys)
+
+
+@pytest.mark.parametrize("case", [("gym-policy", False), ("tensor-gpu-batch-host", True)])
+def test_entry_has_declared_metrics(case):
+    benchmark = Benchmark()
+    suite.bench_rollout(benchmark, CPU, *case)
+    noted = benchmark.extra_info
+    assert noted["key"] == suite.key_of(*case)
+    metrics = {noted["timing"], *noted["exact"], *noted["sampled"]}
+    assert metrics | {"copy_time"} == set(suite.METRICS)
+    assert noted["parameters"]["no_cuda_sync"] == case[1]
+
+
+def test_a_wrong_batch_fails_the_suite():
+    suite.counted(CPU, "gym-nothing", False)[2]["action"][0] = 7
+    with pytest.raises(AssertionError, match="action"):
+        suite.bench_rollout(Benchmark(), CPU, "gym-policy", False)
+
+
+def test_a_copy_on_a_gpu_is_of_the_same_values():
+    with mock.patch.object(measure, "ROUNDS", 1), mock.patch.object(measure, "WARMUP_ROUNDS", 0):
+        for how in suite.BLOCKING:
+            benchmark = mock.Mock(extra_info={})
+            benchmark.pedantic = lambda target, args, rounds, warmup_rounds: target(*args)
+            suite.bench_copy(benchmark, CPU, "to-host", how)
+            assert benchmark.extra_info["key"] == f"copy-to-host-{how}"
+
+
+@pytest.mark.parametrize("name", suite.PLACEMENTS)
+def test_the_record_has_the_counts_of_this_release(name):
+    """Counts per step that do not depend on how many episodes end."""
+    for no_cuda_sync in {False, suite.GPU in suite.PLACEMENTS[name]}:
+        found = counted(name, no_cuda_sync)
+        for metric in ("syncs", "early_reads"):
+            key = suite.key_of(name, no_cuda_sync)
+            assert recorded(key, metric) == found[metric], (key, metric)
+
+
+# -- Sentences ----------------------------------------------------------------------
+
+
+def says(*sentences):
+    return guards(PAGE, *sentences)
+
+
+@says(
+    "**A cast moves the whole carrier, not what the policy reads.**",
+    "Each entry at its root crosses: the observation, the end flags, the trajectory ids and the "
+    "action of the step before.",
+)
+def test_the_cast_for_the_policy_takes_the_whole_carrier():
+    collector = suite.make_collector("gym-policy", "cpu:0")
+    plain, casts = TensorDict.to, []
+
+    def to(self, device, **kwargs):
+        casts.append((device, sorted(map(str, self.keys(True, True)))))
+        return plain(self, device, **kwargs)
+
+    with mock.patch.object(TensorDict, "to", to):
+        collector.rollout()
+    collector.shutdown()
+    keys = {tuple(keys) for device, keys in casts if device == torch.device("cpu:0")}
+    entries = "('collector', 'traj_ids')", "action", "done", "observation", "terminated"
+    assert keys >= {(*entries, "truncated")}
+    policy = [keys for device, keys in casts if device == torch.device("cpu:0")]
+    assert len(policy) == STEPS
+
+
+@says("**The action crosses twice.**", "copies it, and the cast for the batch copies it again.")
+def test_the_action_crosses_twice():
+    found = counted("gym-policy")
+    action = 2 * torch.int64.itemsize
+    assert (found["copies_to_host"], found["bytes_to_host"]) == (2, 2 * action)
+
+
+@says(
+    "**What is not named is not copied for its own sake.**",
+    "that copy blocks, so nothing is read early. It has fewer bytes and fewer waits than the "
+    "placement that names all.",
+)
+def test_the_policy_alone_copies_less():
+    alone, named = counted("gym-policy-alone"), counted("gym-policy")
+    assert alone["copies_to_host"] == alone["blocking_copies"] == alone["waits"] == 1
+    assert alone["early_reads"] == 0
+    assert alone["bytes_crossed"] < named["bytes_crossed"]
+    assert alone["waits"] < named["waits"]
+    assert alone["batch_on_gpu"] == 2 * torch.int64.itemsize  # the action
+    assert alone["batch_on_host"] > 0
+
+
+@says(
+    ":trade-off: Naming it adds a wait at each step; without it an action may be read too early.",
+    "In the row ``policy-env-unnamed`` the lower count is no gain: the wait that is missing is "
+    "the one for the action.",
+)
+def test_naming_the_environment_adds_a_wait():
+    named, unnamed = counted("gym-policy"), counted("gym-policy-env-unnamed")
+    assert named["syncs"] == unnamed["syncs"] + 1
+    assert named["casts"] == unnamed["casts"]
+    assert (named["early_reads"], unnamed["early_reads"]) == (0, 1)
+
+
+@says("without one the best placement is to name no device at all")
+def test_naming_the_cpu_takes_time_in_the_record():
+    benchmarks = COMMITTED.find("collector_rollout", "cpu")["benchmarks"]
+    times = [
+        benchmarks[key]["metrics"]["step_time"]["median"]
+        for key in ("flow-defaults", "flow-cpu-devices")
+    ]
+    assert times[0] < times[1]
+
+
+@says("more copies per step than any other placement of CartPole with the policy on the GPU.")
+def test_a_batch_on_the_gpu_takes_the_most_copies():
+    def copies(name):
+        return recorded(name, "copies_to_gpu") + recorded(name, "copies_to_host")
+
+    others = [
+        name
+        for name, (_, policy, env, _) in suite.PLACEMENTS.items()
+        if name.startswith("gym") and policy == suite.GPU and env != suite.GPU
+    ]
+    assert max(others, key=copies) == "gym-policy-batch"
+    assert len(others) > 2
+
+
+@says(
+    ":class:`~torchrl.envs.GymEnv` moves each observation, reward and flag to the GPU and the "
+    "action back, step by step."
+)
+def test_gym_on_the_gpu_moves_each_step():
+    found = counted("gym-gpu")
+    assert found["copies_to_host"] == 1  # the action
+    assert found["copies_to_gpu"] >= 5  # observation, reward, terminated, truncated, done
+
+
+@says("so one tensor crosses at each step: see the row without policy and batch device.")
+def test_ids_stay_on_the_host():
+    found = counted("tensor-gpu-unnamed")
+    assert found["copies_to_gpu"] == 1
+    assert found["bytes_to_gpu"] == found["batch_on_host"] == 2 * torch.int64.itemsize
+
+
+@says(
+    "**Everything on the processor waits too, if you say so.**",
+    "``torch.cuda.synchronize`` at each step as soon as something in the process has used CUDA, "
+    "and the environment waits for an event.",
+    "With no device named it does not: that is the row to aim at when nothing is on the GPU.",
+)
+def test_a_collector_on_the_host_waits():
+    named, unnamed = counted("gym-host"), counted("gym-nothing")
+    assert named["syncs"] == 1
+    assert named["stream_waits"] >= 1
+    assert named["bytes_crossed"] == unnamed["bytes_crossed"] == unnamed["waits"] == 0
+
+
+def read_sites(**options):
+    """The functions of torchrl that read from the GPU at every step, all on the GPU."""
+    sites = Counter()
+
+    class Counts(Counter):
+        def __setitem__(self, key, value):
+            if key == "reads":
+                frames = [f for f in traceback.extract_stack() if "/torchrl/" in f.filename]
+                sites[frames[-1].name] += 1
+            super().__setitem__(key, value)
+
+    def collect(watch):
+        collector = suite.make_collector("tensor-gpu", "cuda:0")
+        collector.track_traj_ids = options.get("track_traj_ids", True)
+        watch.reset()
+        watch.counts = Counts()
+        collector.rollout()
+        watch.reset()
+        collector.shutdown()
+
+    watched(collect)
+    return {name for name, count in sites.items() if count == STEPS}
+
+
+@says(
+    "**An environment on the GPU costs three reads per step.**",
+    "``track_traj_ids=False`` leaves out the third (:doc:`collectors`).",
+)
+def test_an_environment_on_the_gpu_is_read_three_times():
+    loop = {"any_done", "maybe_reset"}
+    assert read_sites() == {*loop, "_update_traj_ids"}
+    assert read_sites(track_traj_ids=False) == loop
+
+
+@says("No device argument and no :term:`no_cuda_sync` removes them")
+def test_the_reads_stay():
+    for name, no_cuda_sync in suite.CASES:
+        if name.startswith("tensor-") and suite.PLACEMENTS[name][0] == suite.GPU:
+            assert counted(name, no_cuda_sync)["reads"] == 3, name
+
+
+SAME = ("gym-gpu", "tensor-gpu", "tensor-gpu-unnamed")
+
+
+@says(
+    "* **Everything on the GPU: the flag does nothing.** No sync point waits there; all counts "
+    "are the same."
+)
+@pytest.mark.parametrize("name", SAME)
+def test_the_flag_does_nothing_on_the_gpu(name):
+    assert counted(name) == counted(name, True)
+
+
+@says("exchanges one device-wide wait for a blocking copy of each entry.")
+def test_the_flag_blocks_each_copy():
+    found, flagged = (counted("tensor-gpu-batch-host-alone", flag) for flag in (False, True))
+    assert (found["syncs"], flagged["syncs"]) == (1, 0)
+    assert found["blocking_copies"] == 0
+    assert flagged["blocking_copies"] == found["copies_to_host"] > 1
+    assert flagged["waits"] > found["waits"]
+
+
+@says(
+    "* **Policy on the GPU, environment on the host, named**: the same number of waits, of "
+    "another kind."
+)
+def test_the_flag_exchanges_waits():
+    found, flagged = (counted("gym-policy", flag) for flag in (False, True))
+    assert found["waits"] == flagged["waits"]
+    assert (found["syncs"], flagged["blocking_copies"]) == (2, 2)
+    assert found["blocking_copies"] == flagged["syncs"] == 0
+
+
+@says(
+    "* **Environment's device not named**: the default reads each action before anything has "
+    "waited for it.",
+    "nothing is read early, and so it is if you name ``env_device``.",
+    "* **With the flag nothing was read early in any placement measured.**",
+)
+def test_early_reads():
+    assert counted("gym-policy-env-unnamed")["early_reads"] == 1
+    assert counted("gym-policy")["early_reads"] == 0
+    for name, no_cuda_sync in suite.CASES:
+        if no_cuda_sync:
+            assert counted(name, True)["early_reads"] == 0, name
+
+
+@says("the flag takes away no wait for the data, it takes other waits.")
+def test_the_flag_never_lowers_the_number_of_waits():
+    for name, no_cuda_sync in suite.CASES:
+        if no_cuda_sync:
+            flagged = recorded(suite.key_of(name, True), "waits")
+            assert flagged >= recorded(name, "waits"), name
+
+
+def peak(name, steps):
+    """The peak of a rollout in which no episode ends."""
+    with mock.patch.object(suite, "STEPS", steps), mock.patch.object(suite, "EPISODE", 1000):
+        suite.counted.cache_clear()
+        return max(suite.counted(CPU, name, False)[1])
+
+
+@says("So on the GPU a rollout needs more than its batch, and the peak grows with the steps.")
+def test_rows_come_on_top_of_the_batch():
+    assert peak("tensor-gpu", 12) > 1.5 * peak("tensor-gpu", 6) > 0
+
+
+@says("rows leave the GPU one by one, and the peak does not grow with the steps of the batch.")
+def test_rows_leave_the_gpu():
+    assert peak("tensor-gpu-batch-host", 12) == peak("tensor-gpu-batch-host", 6) > 0
+
+
+@says("``torch.cuda.synchronize`` waits for all streams of the device,")
+def test_synchronize_waits_for_all_streams():
+    assert "all streams" in torch.cuda.synchronize.__doc__
+
+
+@says(
+    "Casting is no small thing for a small environment",
+    "times as long as with none named, before a byte crosses.",
+)
+def test_casting_takes_time_in_the_record():
+    assert recorded("gym-policy", "time_vs_host") > 1.5
+
+
+@says("without ``init_random_frames``, whose frames call no policy.")
+@pytest.mark.parametrize("random_frames", [None, 2 * STEPS])
+def test_random_frames_call_no_policy(random_frames):
+    env, calls = GymEnv("CartPole-v1"), []
+
+    def policy(carrier):
+        calls.append(carrier)
+        return env.rand_action(carrier)
+
+    options = {"frames_per_batch": STEPS, "trust_policy": True}
+    collector = Collector(
+        GymEnv("CartPole-v1"), policy, init_random_frames=random_frames, **options
+    )
+    calls.clear()
+    collector.rollout()
+    collector.shutdown()
+    assert len(calls) == (0 if random_frames else STEPS)
+
+
+@says("More environments in a step share the same number of casts.")
+def test_casts_are_of_a_step():
+    few = counted("tensor-gpu-batch-host")["casts"]
+    suite.counted.cache_clear()
+    with mock.patch.object(suite, "ENVIRONMENTS", 4):
+        assert counted("tensor-gpu-batch-host")["casts"] == few > 1
+
+
+@says("each entry of each step crosses by itself, and each step waits for its row.")
+def test_each_row_is_waited_for():
+    found, kept = counted("tensor-gpu-batch-host"), counted("tensor-gpu")
+    assert found["syncs"] == kept["syncs"] + 1 == 1
+    assert found["copies_to_host"] > kept["copies_to_host"] + 5

@@ -1,0 +1,644 @@
+"""The suites environments and environments_mujoco, run small, and what their page says."""
+
+import contextlib
+import functools
+import inspect
+import multiprocessing
+import multiprocessing.forkserver
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+import torchrl
+from gymnasium.vector import AutoresetMode
+from torchrl.envs import (
+    GymEnv,
+    GymWrapper,
+    HopperEnv,
+    ParallelEnv,
+    SerialEnv,
+    batched_envs,
+)
+from torchrl.envs.libs import isaac_lab
+
+from benchmarks import bench_environments as suite
+from benchmarks import bench_environments_mujoco as mujoco_suite
+from benchmarks import paired
+from benchmarks.record import Library
+from tests.support import ROOT
+from tests.support.claims import guards
+from tests.support.evidence_module import load_run
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/environments.rst"
+CPU = torch.device("cpu")
+ALONE = ("loop", "sync", "serial", "wrapped-sync")  # the ways that start no process
+WORKERS = ("async", "parallel", "parallel-no-buffers", "num-envs", "wrapped-async")
+
+
+class Benchmark:
+    """As much of pytest-benchmark's fixture as the suites use."""
+
+    def __init__(self):
+        self.extra_info = {}
+
+    def pedantic(self, target, setup=None, rounds=1, warmup_rounds=0):
+        for _ in range(warmup_rounds + rounds):
+            args, kwargs = setup() if setup else ((), {})
+            target(*args, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def small():
+    sizes = {"BATCH": 3, "LARGE_BATCH": 4, "FRAMES": 6, "PART_STEPS": 8, "PITFALL_STEPS": 4}
+    with contextlib.ExitStack() as stack:
+        for name, size in sizes.items():
+            stack.enter_context(mock.patch.object(suite, name, size))
+        stack.enter_context(mock.patch.object(paired, "LEAST_ROUNDS", 2))
+        stack.enter_context(mock.patch.object(paired, "MOST_ROUNDS", 2))
+        yield
+    suite.prepare.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def forkserver():
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_forkserver_preload(["torchrl.envs", "gymnasium"])
+    multiprocessing.set_start_method("forkserver", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def noted_metrics(benchmark):
+    noted = benchmark.extra_info
+    metrics = {noted["timing"], *noted["exact"], *noted["sampled"]}
+    assert metrics <= set(suite.METRICS)
+    return metrics
+
+
+# -- The suite, small --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ALONE)
+def test_ways_agree_and_note_what_they_declare(way):
+    benchmark = Benchmark()
+    suite.bench_ways(benchmark, CPU, "cartpole", 2, way)
+    assert noted_metrics(benchmark) == {
+        "round_time",
+        "frames_per_second",
+        "time_vs_loop",
+        "parent_cpu",
+    }
+    noted = benchmark.extra_info
+    assert noted["key"] == f"ways-cartpole-{way}-n2"
+    assert noted["parameters"]["frames_per_round"] == 6 * suite.WAYS[way].longer
+    assert len(noted["sampled"]["parent_cpu"]) == len(noted["sampled"]["time_vs_loop"]) == 2
+
+
+@pytest.mark.usefixtures("forkserver", "threads")
+@pytest.mark.parametrize("way", WORKERS)
+def test_ways_with_workers_agree(way):
+    benchmark = Benchmark()
+    suite.bench_ways(benchmark, CPU, "cartpole", 2, way)
+    assert noted_metrics(benchmark) >= {"time_vs_loop", "parent_cpu"}
+
+
+def test_checked_steps_hold_ends():
+    """Otherwise the comparison would say nothing of resets."""
+    _, _, (_, _, ends) = suite.prepare("cartpole", 2)
+    assert ends.sum() > 4
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+@pytest.mark.parametrize("way", ["serial", "num-envs"])
+def test_a_difference_is_found(way, part):
+    expected = suite.prepare("cartpole", 2)[2]
+    ours = [values.copy() for values in expected]
+    suite.assert_same(ours, expected, way)
+    ours[part][1] = ~ours[part][1] if part == 2 else ours[part][1] + 1
+    with pytest.raises(AssertionError):
+        suite.assert_same(ours, expected, way)
+
+
+def test_only_first_episodes_count_under_num_envs():
+    ends = np.array([[False, False], [True, False], [False, True], [False, False]])
+    kept = suite.until_first_end(ends)
+    assert kept.tolist() == [[True, True], [True, True], [False, True], [False, False]]
+
+
+def test_waiting_is_deterministic():
+    entry = suite.ENVIRONMENTS["sleep-1ms"]
+    actions = suite.make_actions(entry, 3, 2)
+    first, again = (suite.trace(suite.Loop(entry, 2, CPU), actions) for _ in range(2))
+    suite.assert_same(first, again, "loop")
+
+
+@pytest.mark.parametrize("part", suite.PARTS)
+def test_parts_can_be_removed(part):
+    benchmark = Benchmark()
+    suite.bench_part(benchmark, CPU, part)
+    assert noted_metrics(benchmark) == {"round_time", "time_vs_cut", "part_share", "part_time"}
+
+
+@pytest.mark.parametrize("variant", suite.VARIANTS)
+def test_variants_end_where_the_plain_environment_does(variant):
+    benchmark = Benchmark()
+    suite.bench_variant(benchmark, CPU, variant)
+    assert noted_metrics(benchmark) == {"round_time", "time_vs_plain", "frames_per_second"}
+
+
+@guards(
+    PAGE,
+    "In float64 a frame takes twice the bytes, in the buffer as well.",
+)
+@pytest.mark.parametrize("pitfall", suite.PITFALLS)
+def test_pitfalls_compute_what_the_repaired_environment_does(pitfall):
+    benchmark = Benchmark()
+    suite.bench_pitfall(benchmark, CPU, pitfall)
+    assert "time_vs_repaired" in noted_metrics(benchmark)
+    with_pitfall, repaired = benchmark.extra_info["exact"].values()
+    if pitfall == "double":
+        flags = 4  # done and terminated, under next as well
+        assert with_pitfall - flags == 2 * (repaired - flags)
+    else:
+        assert with_pitfall == repaired
+
+
+def test_a_pitfall_that_computes_something_else_fails():
+    with (
+        mock.patch.object(suite.RowByRow, "advance", return_value=None),
+        pytest.raises(AssertionError, match="not close"),
+    ):
+        suite.bench_pitfall(Benchmark(), CPU, "row-by-row")
+
+
+def test_checked_of_the_second_suite_finds_a_difference():
+    def simulation(offset):
+        return SimpleNamespace(step=lambda: None, positions=lambda: np.zeros((2, 3)) + offset)
+
+    assert mujoco_suite.checked(simulation(0), simulation(0)) == 0
+    with pytest.raises(AssertionError):
+        mujoco_suite.checked(simulation(0.1), simulation(0))
+
+
+# -- What the page says about the code ---------------------------------------------
+
+
+class Flags(list):
+    """Flags of workers that are set after *reads* reads."""
+
+    def __init__(self, reads):
+        super().__init__([0, 0])
+        self.left = reads
+
+    def __getitem__(self, index):
+        self.left -= 1
+        if not self.left:
+            self[0] = self[1] = 1
+        return super().__getitem__(index)
+
+
+def waiting_env(**attributes):
+    return SimpleNamespace(BATCHED_PIPE_TIMEOUT=60, _worker_indices=[0, 1], **attributes)
+
+
+@guards(
+    PAGE,
+    "asks for the flags of its workers in a Python loop without a pause.",
+    "With ``use_buffers=False`` it blocks on the pipes, and pays for each message instead.",
+)
+def test_parent_polls_flags_and_blocks_on_pipes():
+    forbidden = mock.Mock(side_effect=AssertionError("waits"))
+    flags = Flags(reads=1000)
+    with (
+        mock.patch.object(batched_envs, "connection_wait", forbidden),
+        mock.patch.object(time, "sleep", forbidden),
+    ):
+        env = waiting_env(_use_buffers=True, _shm_done_flags=flags)
+        ParallelEnv._wait_for_workers(env, range(2))
+    assert flags.left <= 0  # each of the reads was one of the loop
+    assert list(flags) == [0, 0]
+
+    blocked = mock.Mock(side_effect=lambda pipes, timeout: pipes)
+    env = waiting_env(_use_buffers=False, parent_channels=["a", "b"], _events=[mock.Mock()] * 2)
+    with mock.patch.object(batched_envs, "connection_wait", blocked):
+        ParallelEnv._wait_for_workers(env, range(2))
+    assert blocked.call_count == 1
+    assert blocked.call_args.kwargs["timeout"] > 0
+
+
+@guards(
+    PAGE,
+    "builds an ``AsyncVectorEnv`` in the mode that ``GymWrapper`` refuses, and nothing checks it.",
+    "Builds that many environments in gymnasium's ``AsyncVectorEnv``, a process each.",
+)
+@pytest.mark.usefixtures("forkserver")
+def test_num_envs_takes_the_refused_mode():
+    env = GymEnv("CartPole-v1", num_envs=2)
+    vector = env.base_env._env
+    assert isinstance(vector, gymnasium.vector.AsyncVectorEnv)
+    assert vector.autoreset_mode is AutoresetMode.NEXT_STEP
+    env.close()
+
+
+@guards(
+    PAGE,
+    "With more than one, ``GymEnv(...)`` returns a ``ParallelEnv`` of that many "
+    "``GymEnv``, without "
+    "buffers.",
+    "No buffers: the metadata comes from the workers, which excludes them.",
+)
+def test_num_workers_is_a_parallel_env():
+    with mock.patch("torchrl.envs.ParallelEnv") as parallel:
+        made = GymEnv("CartPole-v1", num_workers=3)
+    assert made is parallel.return_value
+    (count, make), options = parallel.call_args
+    assert (count, make.func, options) == (3, GymEnv, {"metadata_from_workers": True})
+    with pytest.raises(Exception, match="requires use_buffers=False"):
+        ParallelEnv(2, make, metadata_from_workers=True, use_buffers=True)
+
+
+@guards(
+    PAGE,
+    "Without it ``ParallelEnv`` takes the number of workers away from the threads that "
+    "it finds, and "
+    "leaves one at least.",
+    "It sets the threads of the calling process, and so of the policy.",
+)
+@pytest.mark.usefixtures("forkserver", "threads")
+@pytest.mark.parametrize(
+    ("found", "options", "left"), [(5, {}, 3), (2, {}, 1), (5, {"num_threads": 4}, 4)]
+)
+def test_parallel_env_sets_threads_of_its_parent(found, options, left):
+    torch.set_num_threads(found)
+    env = ParallelEnv(2, functools.partial(GymEnv, "CartPole-v1"), **options)
+    env.start()
+    assert torch.get_num_threads() == left
+    env.close()
+
+
+@guards(
+    PAGE,
+    "It calls a hopper fallen whose joint ``rootz`` is below its threshold",
+    "In TorchRL's file ``rootz`` starts at zero.",
+)
+def test_hopper_starts_below_its_threshold():
+    asset = Path(torchrl.__file__).parent / "envs/custom/mujoco/assets/hopper.xml"
+    joints = ET.parse(asset).getroot().findall(".//joint")
+    (rootz,) = (joint for joint in joints if joint.get("name") == "rootz")
+    assert [joint.get("name") for joint in joints].index("rootz") == 1  # the place in qpos
+    assert rootz.get("ref") is None  # so qpos starts at zero
+    healthy = SimpleNamespace(
+        HEALTHY_Z_MIN=HopperEnv.HEALTHY_Z_MIN, HEALTHY_ANGLE_MAX=HopperEnv.HEALTHY_ANGLE_MAX
+    )
+    at = torch.zeros(6)
+    assert not HopperEnv._is_healthy(healthy, at)
+    at[1] = 1.25
+    assert HopperEnv._is_healthy(healthy, at)
+
+
+@guards(PAGE, 'TorchRL takes ``"spawn"`` unless the program has set another method.')
+def test_start_method():
+    with mock.patch("torchrl._utils.mp.get_start_method", return_value=None):
+        assert torchrl._utils._get_default_mp_start_method() == "spawn"
+    with mock.patch("torchrl._utils.mp.get_start_method", return_value="fork"):
+        assert torchrl._utils._get_default_mp_start_method() == "fork"
+
+
+@guards(PAGE, "The answer says what dominates a step, and under ``try`` which way was the fastest.")
+@pytest.mark.parametrize(("bare", "dominates"), [(0.4, "TorchRL"), (0.6, "the environment")])
+def test_verdicts(bare, dominates):
+    run = load_run("performance_environments")
+    times = iter([1.0, 3.0, 2.0])  # one alone, SerialEnv, the wrapped vector
+    with (
+        mock.patch.object(run, "gymnasium_seconds", return_value=bare),
+        mock.patch.object(run, "torchrl_seconds", side_effect=lambda env, steps: next(times)),
+    ):
+        answer = run.which_side(run.MAKE, 2, workers=False, steps=3)
+    assert answer["dominates"] == dominates
+    assert answer["try"] == "SyncVectorEnv, wrapped"
+
+
+@guards(
+    PAGE,
+    "Closing adds the number of workers again, up to the threads that the process had when it "
+    "imported TorchRL, whether or not so many were taken",
+    'Its documentation says "the number of workers + 1".',
+)
+@pytest.mark.usefixtures("forkserver", "threads")
+def test_closing_adds_threads():
+    torch.set_num_threads(1)
+    env = ParallelEnv(2, functools.partial(GymEnv, "CartPole-v1"))
+    env.start()
+    assert torch.get_num_threads() == 1
+    with mock.patch.object(torchrl, "_THREAD_POOL_INIT", 9):
+        env.close()
+    assert torch.get_num_threads() == 3
+    said = " ".join(batched_envs.BatchedEnvBase.__doc__.split())
+    assert "Defaults to the number of workers + 1. This parameter has no effect" in said
+
+
+@guards(PAGE, "None stands for True, unless a spec is dynamic.")
+def test_buffers_are_the_default_without_dynamic_specs():
+    env = SerialEnv(2, functools.partial(GymEnv, "CartPole-v1"))
+    assert env._use_buffers is True
+    env.close(raise_if_closed=False)
+
+    def dynamic():
+        env = suite.Swing(2)
+        env.observation_spec = suite.Composite(
+            observation=suite.Unbounded((2, -1)), shape=env.batch_size
+        )
+        return env
+
+    assert SerialEnv(2, dynamic)._use_buffers is False
+
+
+@guards(
+    PAGE,
+    "Raises ``TypeError`` in the step that returns a reward or a flag of another dtype "
+    "than the spec "
+    "says.",
+    "An environment of your own does not, and what it returns goes into the batch.",
+)
+def test_types_of_an_own_environment():
+    env = suite.Swing(2)
+    env.reward_spec = suite.Unbounded((2, 1), dtype=torch.float64)
+    carrier = env.rand_action(env.reset())
+    assert env.step(carrier.copy())["next", "reward"].dtype is torch.float32
+    env.run_type_checks = True
+    with pytest.raises(TypeError, match="reward"):
+        env.step(carrier.copy())
+    env = suite.Swing(2)
+    env.reset()
+    env.run_type_checks = True
+    env.off = env.off.float()
+    with pytest.raises(TypeError, match="done"):
+        env.step(carrier.copy())
+
+
+@guards(PAGE, "``GymEnv`` casts an observation to the type of its spec.")
+def test_gym_env_casts():
+    env = suite.wide(np.float64, None, CPU)
+    assert env._env.unwrapped.observation().dtype == np.float64
+    assert env.rollout(1)["next", "observation"].dtype is torch.float32
+
+
+@guards(
+    PAGE,
+    "``ToTensorImage`` makes a float of each byte, so a frame of it takes four times the memory.",
+)
+def test_floats_of_pixels():
+    pixels = torch.zeros(84, 84, 1, dtype=torch.uint8)
+    image = suite.ToTensorImage(in_keys=["pixels"])(suite.TensorDict(pixels=pixels))["pixels"]
+    assert image.dtype is torch.float32
+    assert image.shape == (1, 84, 84)
+    assert image.nbytes == 4 * pixels.nbytes
+
+
+@guards(
+    PAGE,
+    "With ``num_envs`` above one they become a ``ParallelEnv``, or with ``parallel=False`` a "
+    "``SerialEnv``.",
+    '``"mujoco-torch"`` needs a package of that name.',
+)
+def test_mujoco_environments_dispatch():
+    for parallel, kind in ((None, "ParallelEnv"), (False, "SerialEnv")):
+        with mock.patch(f"torchrl.envs.batched_envs.{kind}") as batched:
+            options = {} if parallel is None else {"parallel": parallel}
+            made = HopperEnv(num_envs=3, backend="mujoco", **options)
+        assert made is batched.return_value
+        assert batched.call_args.args[0] == 3
+    with pytest.raises(ImportError, match="mujoco-torch"):
+        HopperEnv(num_envs=3)
+
+
+@guards(
+    PAGE,
+    "is a ``GymWrapper`` around an environment that is a batch already.",
+    "Unlike ``GymWrapper`` it leaves actions as tensors, and without a ``device`` it "
+    "takes ``cuda:0``.",
+    "without it a mask that names some of the rows resets nothing.",
+)
+def test_isaac_lab_wrapper_as_read():
+    wrapper = isaac_lab.IsaacLabWrapper
+    assert issubclass(wrapper, GymWrapper)
+    own = inspect.signature(wrapper.__init__).parameters
+    assert own["convert_actions_to_numpy"].default is False
+    assert GymEnv("CartPole-v1")._convert_actions_to_numpy is True
+    assert 'torch.device("cuda:0")' in inspect.getsource(wrapper.__init__)
+    rows = suite.TensorDict(_reset=torch.tensor([True, False]), batch_size=[2])
+    some = SimpleNamespace(_is_batched=True, _native_autoreset_enabled=False)
+    some._input_td_has_state = lambda tensordict: False
+    assert "_reset" not in wrapper._reset(some, rows)
+
+
+# -- What the page says about the records ------------------------------------------
+
+
+@functools.lru_cache
+def record_of(name):
+    return COMMITTED.find(name, "cpu")
+
+
+def recorded(key, metric, name="environments"):
+    return record_of(name)["benchmarks"][key]["metrics"][metric]["median"]
+
+
+def way(environment, name, count, metric="time_vs_loop"):
+    return recorded(suite.key_of(environment, count, name), metric)
+
+
+@pytest.mark.parametrize("name", ["environments", "environments_mujoco"])
+def test_record_is_complete(name):
+    found = set(record_of(name)["benchmarks"])
+    if name == "environments":
+        wanted = {suite.key_of(*case) for case in suite.cases()}
+        wanted |= {f"part-{part}" for part in suite.PARTS}
+        wanted |= {f"variant-{variant}" for variant in suite.VARIANTS}
+        wanted |= {f"pixels-{pixels}" for pixels in suite.PIXELS}
+        wanted |= {f"pitfall-{pitfall}" for pitfall in suite.PITFALLS}
+    else:
+        wanted = {f"{one}-b{batch}" for one in ("c", "mjx") for batch in mujoco_suite.BATCHES}
+        wanted |= {"torchrl-b1", "torchrl-b32"}
+        wanted |= {f"ends-{one}env" for one in ("ant", "hopper", "humanoid", "walker2d")}
+    assert found == wanted
+
+
+THREE = ("cartpole", "halfcheetah", "pong")
+
+
+def ways_of(environment, count):
+    return {
+        w: way(environment, w, count) for e, n, w in suite.cases() if (e, n) == (environment, count)
+    }
+
+
+@guards(PAGE, "In no row does one of TorchRL's ways clearly beat gymnasium's.")
+def test_torchrl_does_not_beat_gymnasium():
+    for environment in THREE:
+        for count in suite.ENVIRONMENTS[environment].counts:
+            ways = ways_of(environment, count)
+            assert min(ways, key=ways.get) in ("loop", "sync", "async")
+
+
+@guards(
+    PAGE,
+    "With more than one environment, ``GymWrapper`` around a vector environment of "
+    "gymnasium is first "
+    "in every row.",
+    "**What removes it.** Fewer calls with more frames each.",
+    "``GymWrapper`` of a vector environment takes longer than ``GymEnv``",
+    "The short answer for a CPU and environments of gymnasium: a vector environment of theirs in "
+    "``GymWrapper``",
+    "wrap the vector environment yourself, as above: for CartPole that is faster as well.",
+)
+def test_wrapped_vector_environments_are_first():
+    for environment in THREE:
+        for count in (2, 8):
+            ways = ways_of(environment, count)
+            # Under num_envs the frames are not those of the other ways.
+            ours = [w for w in ways if w not in ("loop", "sync", "async", "num-envs")]
+            assert min(ours, key=ways.get).startswith("wrapped")
+            assert ways["wrapped-sync"] < ways["serial"]
+            assert environment != "cartpole" or ways["wrapped-sync"] < ways["num-envs"]
+    assert way("cartpole", "wrapped-sync", 1) > way("cartpole", "gymenv", 1)
+
+
+@guards(
+    PAGE,
+    "``ParallelEnv`` is slower than ``SerialEnv`` for all three environments, with two workers and "
+    "with eight: these records come from two cores",
+    "A round trip between processes costs more than the step",
+)
+def test_parallel_env_loses_to_serial_env():
+    assert record_of("environments")["machine"]["cores"] == 2
+    for environment in THREE:
+        for count in (2, 8):
+            assert way(environment, "parallel", count) > way(environment, "serial", count)
+
+
+@guards(PAGE, "That is a fixed price per call, not per second of simulation")
+def test_overhead_is_per_call():
+    assert way("cartpole", "gymenv", 1) > 5
+    assert way("pong", "serial", 2) < way("cartpole", "serial", 2) / 5
+
+
+@guards(
+    PAGE,
+    "No part dominates, so no single option removes the price. The largest two are the "
+    "completion of "
+    "shapes and flags and the way of the action to NumPy.",
+)
+def test_shares_of_a_step():
+    shares = {part: recorded(f"part-{part}", "part_share") for part in suite.PARTS}
+    del shares["simulator"]  # what the price is added to
+    assert max(shares.values()) < 30
+    assert set(sorted(shares, key=shares.get)[-2:]) == {"completion", "read-action"}
+
+
+@guards(
+    PAGE,
+    "It holds a core for as long as the slowest worker takes. With ``use_buffers=False`` "
+    "it blocks on "
+    "the pipes",
+    "Asleep, the workers do not need that core, and ``ParallelEnv`` is faster than ``SerialEnv``.",
+    "three processes share two cores, and ``ParallelEnv`` gains nothing",
+    "It is slower than with buffers in each of these cases but the one with busy workers of 5 ms",
+    "``use_buffers=False`` frees the core and pays milliseconds for each exchange.",
+    "at milliseconds an exchange.",
+    "wrap ``AsyncVectorEnv``: its parent blocks.",
+)
+def test_busy_waiting():
+    waiting = [f"{kind}-{cost}ms" for kind in ("sleep", "busy") for cost in (1, 5)]
+    for environment in waiting:
+        assert way(environment, "parallel", 2, "parent_cpu") > 80
+        assert way(environment, "parallel-no-buffers", 2, "parent_cpu") < 50
+        assert way(environment, "async", 2, "parent_cpu") < 20
+        with_buffers, without = (
+            way(environment, f"parallel{name}", 2) for name in ("", "-no-buffers")
+        )
+        assert (without > with_buffers) == (environment != "busy-5ms")
+        parallel, serial = (way(environment, name, 2) for name in ("parallel", "serial"))
+        assert (parallel < serial) == environment.startswith("sleep")
+        assert way(environment, "async", 2) < 0.8
+    assert way("busy-5ms", "parallel", 2) > 1
+    # A step of one environment is two frames of a round with two of them.
+    exchange = 2 / way("cartpole", "parallel-no-buffers", 2, "frames_per_second")
+    assert exchange > 2e-3
+
+
+@guards(
+    PAGE,
+    "C is faster at every batch size here, and MJX compiles for seconds before its first step.",
+    "A larger batch brings MJX closer",
+    '``"mjx"`` compiles before its first step',
+)
+def test_no_crossover():
+    name, batches = "environments_mujoco", mujoco_suite.BATCHES
+    ratios = [recorded(f"mjx-b{batch}", "time_vs_c", name) for batch in batches]
+    assert min(ratios) > 1
+    assert ratios[0] > max(ratios[1:])
+    assert min(recorded(f"mjx-b{batch}", "first_call_time", name) for batch in batches) > 2
+
+
+@guards(PAGE, "``HopperEnv`` of this release ends at every step, whatever the policy does.")
+def test_hopper_ends_at_every_step():
+    ends = {
+        one: recorded(f"ends-{one}env", "ends", "environments_mujoco")
+        for one in ("ant", "hopper", "humanoid", "walker2d")
+    }
+    assert ends.pop("hopper") == 100
+    assert max(ends.values()) < 50
+
+
+@guards(
+    PAGE,
+    "it divides TorchRL's price per frame.",
+    "``StepCounter``, ``RewardSum`` and ``InitTracker`` each lengthen the step by more "
+    "than a third. "
+    "So does a ``device`` that is named and is the processor",
+)
+def test_options_and_transforms():
+    assert recorded("variant-frame-skip", "time_vs_plain") < 0.75
+    for variant in ("step-counter", "reward-sum", "init-tracker", "device"):
+        assert recorded(f"variant-{variant}", "time_vs_plain") > 4 / 3
+    assert recorded("pixels-cat-frames", "bytes_per_frame") > 3.9 * recorded(
+        "pixels-frame-stack", "bytes_per_frame"
+    )
+
+
+@guards(
+    PAGE,
+    "A ``SerialEnv`` of unbatched environments and a loop over rows pay per row.",
+    "each lengthen the step by less than a fifth here. ``.item()`` per row costs more "
+    "than once a step",
+    "Filling ``spec.zero()`` at each step, for it builds the specs' tensors anew, and ``is_in`` of "
+    "every spec at each step.",
+)
+def test_prices_of_pitfalls():
+    price = {name: recorded(f"pitfall-{name}", "time_vs_repaired") for name in suite.PITFALLS}
+    for cheap in ("item-once", "allocate", "list", "cast"):
+        assert price[cheap] < 1.2
+    assert price["item-rows"] > price["item-once"]
+    for dear in ("unbatched", "row-by-row", "filled-spec"):
+        assert price[dear] > 3
+    assert price["checks"] > 1.5
+
+
+def test_noise_is_small():
+    assert 0.9 < recorded("pitfall-none", "time_vs_repaired") < 1.1
+    assert 0.9 < recorded("variant-plain", "time_vs_plain") < 1.1

@@ -1,0 +1,66 @@
+"""What the first page of the performance section promises of its pages and records."""
+
+import pytest
+
+from benchmarks import measure
+from benchmarks.record import Library
+from tests.support import ROOT
+from tests.support.claims import guards
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/index.rst"
+SECTION = sorted(path for path in (ROOT / PAGE).parent.glob("*.rst") if path.stem != "index")
+
+
+def recorded(suite, key, metric, point="median"):
+    return COMMITTED.find(suite, "cpu")["benchmarks"][key]["metrics"][metric][point]
+
+
+@guards(PAGE, "**One thread.** All suites use one thread of the processor,")
+@pytest.mark.parametrize(("suite", "device"), sorted(COMMITTED.taken()))
+def test_every_record_was_taken_with_one_thread(suite, device):
+    assert COMMITTED.find(suite, device)["taken"]["threads"] == measure.THREADS == 1
+
+
+@guards(PAGE, 'each page has a section "Measure it yourself"')
+@pytest.mark.parametrize("path", SECTION, ids=lambda path: path.stem)
+def test_every_page_has_its_check(path):
+    text = path.read_text("utf-8")
+    assert f".. _performance-{path.stem}-check:\n\nMeasure it yourself\n---" in text
+    assert f"   {path.stem}\n" in (ROOT / PAGE).read_text("utf-8").partition("toctree::")[2]
+
+
+@guards(PAGE, "two workers on two cores give")
+def test_the_collectors_had_two_cores():
+    assert COMMITTED.find("collectors", "cpu")["machine"]["cores"] == 2
+    key = "throughput-n2-multi-sync-busy-10"
+    parameters = COMMITTED.find("collectors", "cpu")["benchmarks"][key]["parameters"]
+    assert (parameters["workers"], parameters["wait"]) == (2, "busy")
+    assert recorded("collectors", key, "vs_collector", "q1") > 1
+
+
+@guards(PAGE, "one call for two workers and the same network:")
+def test_the_two_ways_of_the_weights_carry_the_same():
+    found = COMMITTED.find("weight_sync", "cpu")["benchmarks"]
+    ours, theirs = (
+        found[f"{way}-sync-w2-4mb-elsewhere"]["parameters"] for way in ("shared", "pipe")
+    )
+    assert {key for key in ours if ours[key] != theirs[key]} == {"scheme"}
+    assert ours["workers"] == 2
+
+
+@guards(PAGE, "the shortest rows measured,", "on the longest")
+def test_the_rows_of_the_advantage_are_the_outer_ones():
+    found = COMMITTED.find("advantages", "cpu")["benchmarks"].values()
+    steps = {one["parameters"]["steps"] for one in found if "steps" in one.get("parameters", {})}
+    assert (min(steps), max(steps)) == (8, 2048)
+
+
+@guards(
+    PAGE,
+    "all items together make an iteration of PPO on CartPole",
+    "times the time of the plain one, and compiling has paid for itself after",
+)
+def test_the_words_of_the_table_fit_the_figures():
+    assert recorded("checklist", "cartpole-after", "gain_with_all_above", "q1") > 1
+    assert recorded("compile", "clip-ppo-b256", "time_vs_eager", "q3") < 1

@@ -1,0 +1,618 @@
+"""The suite profiling, run small; what the page on profiling says of TorchRL and of the record."""
+
+import ast
+import contextlib
+import inspect
+import pickle
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from torch.profiler import ProfilerAction
+from torchrl import _utils, timeit
+from torchrl.collectors import Collector, MultiCollector, ProfileConfig, _runner
+from torchrl.collectors._base import _ProfilerHook
+from torchrl.data.utils import CloudpickleWrapper
+from torchrl.envs import EnvBase, GymEnv, TransformedEnv
+
+from benchmarks import bench_profiling as suite
+from benchmarks.record import SCHEMA, Library
+from tests.support import ROOT
+from tests.support.claims import guards
+from tests.support.evidence_module import load_run
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/profiling.rst"
+CPU = torch.device("cpu")
+WAYS = list(suite.WAYS)  # all of them; the fixture below leaves some out
+
+
+class Benchmark:
+    """As much of pytest-benchmark's fixture as the suite uses."""
+
+    def __init__(self):
+        self.extra_info, self.durations = {}, []
+
+    def pedantic(self, target, rounds):
+        for _ in range(rounds):
+            start = suite.told()
+            target()
+            self.durations.append(suite.told() - start)
+
+
+# -- The suite --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Everything measured once, with one armed process and few rounds.
+
+    The process without the variable is this one again. Ways with stacks are left out: their traces
+    take seconds to write.
+    """
+    left_out = [*suite.SLOW, "profiler-shapes"]
+    ways = {way: said for way, said in suite.WAYS.items() if way not in left_out}
+    child = suite.Child
+
+    def start(device, armed):
+        return child(device, armed) if armed else InProcess(device)
+
+    class InProcess(suite.Bench):
+        def close(self):
+            self.training.close()
+
+    sizes = {"ROUNDS": 2, "TRACES": 2, "RANGE_CALLS": 300, "RANGE_ROUNDS": 3}
+    sizes |= {"WAYS": ways, "Child": start}
+    with contextlib.ExitStack() as stack:
+        for name, value in sizes.items():
+            stack.enter_context(mock.patch.object(suite, name, value))
+        stack.enter_context(
+            mock.patch.object(suite, "PROFILED", [way for way in suite.PROFILED if way in ways])
+        )
+        suite.measured.cache_clear()
+        suite.measured(CPU)
+        yield ways
+        suite.measured.cache_clear()
+
+
+def entry(bench, *arguments):
+    benchmark = Benchmark()
+    bench(benchmark, CPU, *arguments)
+    noted = benchmark.extra_info
+    metrics = {noted["timing"]: benchmark.durations}
+    metrics |= noted["sampled"] | {name: [value] for name, value in noted["exact"].items()}
+    assert set(metrics) <= set(suite.METRICS)
+    assert re.match(SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"], noted["key"])
+    return noted, metrics
+
+
+@pytest.mark.parametrize("view", suite.VIEWS)
+def test_ranges_lie_in_what_is_drawn_around_them(small, view):
+    around = []
+    for index, (depth, name) in enumerate(suite.VIEWS[view]):
+        noted, metrics = entry(suite.bench_ranges, view, index)
+        assert noted["key"] == f"{view}-{index:02}"
+        said = noted["parameters"]
+        assert (said["lane"], said["depth"], said["name"]) == ("driver", depth, name)
+        (start,), (duration,) = metrics["start"], metrics["duration"]
+        del around[depth:]
+        if around:
+            first, last = around[-1]
+            assert first <= start
+            assert start + duration <= last + 1e-9
+        around.append((start, start + duration))
+
+
+def test_parts_fill_the_iteration(small):
+    found = {part: entry(suite.bench_parts, part) for part in suite.PARTS}
+    for number in range(2):
+        shares = [metrics["share"][number] for _, metrics in found.values()]
+        assert sum(shares) == pytest.approx(100)
+        assert min(shares) > 0
+    for noted, metrics in found.values():
+        assert all(0 <= share <= 100 for share in metrics["python_share"]), noted["key"]
+    calls = {part: metrics["calls"] for part, (_, metrics) in found.items()}
+    assert calls["policy"] == calls["env"] == [suite.FRAMES]
+    updates = suite.EPOCHS * suite.FRAMES // suite.MINIBATCH
+    assert calls["loss"] == calls["backward"] == [updates]
+
+
+def test_halves_leave_little_of_the_iteration(small):
+    found = [entry(suite.bench_halves, half)[1] for half in suite.HALVES]
+    for metric in ("share", "plain_share"):
+        for shares in zip(*(metrics[metric] for metrics in found), strict=True):
+            assert 50 < sum(shares) <= 100
+    assert {len(metrics["plain_time"]) for metrics in found} == {2}
+
+
+def test_every_way_has_its_metrics(small):
+    for way in small:
+        noted, metrics = entry(suite.bench_overhead, way)
+        wanted = {"iteration_time", "time_vs_off"}
+        if way in suite.PROFILED:
+            wanted |= {"finish_time", "trace_bytes", "trace_vs_profiler", "events_per_frame"}
+        assert set(metrics) == wanted
+        assert {len(values) for values in metrics.values()} == {2}
+        assert noted["parameters"]["variable_set"] == ("armed" in way)
+
+
+def test_allocations_make_a_larger_trace(small):
+    ways = ("profiler", "profiler-memory")
+    plain, larger = (entry(suite.bench_overhead, way)[1]["trace_bytes"] for way in ways)
+    assert max(plain) < min(larger)
+
+
+def test_every_kind_of_range_costs_something(small):
+    for kind in suite.RANGE_KINDS:
+        noted, metrics = entry(suite.bench_range_cost, kind)
+        assert noted["key"] == f"range-{kind}"
+        assert len(metrics["range_time"]) == 3
+        assert max(metrics["range_time"]) > 0
+
+
+def test_keys_are_unique():
+    keys = [f"{view}-{index:02}" for view, index in suite.RANGES]
+    keys += [f"part-{part}" for part in suite.PARTS] + [f"half-{half}" for half in suite.HALVES]
+    keys += [f"overhead-{way}" for way in suite.WAYS] + [f"range-{k}" for k in suite.RANGE_KINDS]
+    assert len(keys) == len(set(keys))
+
+
+def test_a_way_that_changes_the_loss_is_found():
+    bench = SimpleNamespace(loss=0.5)
+    assert suite.alike([0.5], bench)
+    assert not suite.alike([0.501], bench)
+    assert not suite.alike([], bench)
+
+
+def event(name, start, end, category="user_annotation"):
+    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": end - start}
+
+
+TRACE = [
+    event("Collector.policy", 2e6, 4e6),
+    event("aten::addmm", 2.5e6, 3.5e6, "cpu_op"),
+    event("aten::copy_", 2.6e6, 2.7e6, "cpu_op"),  # inside addmm, and counted with it
+    event("iteration", 0, 10e6),
+    event("collect", 1e6, 6e6),
+    event("Collector.rollout", 1e6, 6e6),
+    event("loss", 6e6, 9e6),
+    event("elsewhere", 20e6, 30e6),
+    {"ph": "i", "name": "no range", "ts": 1},
+]
+
+
+def test_a_trace_is_read_as_a_tree():
+    root = suite.read_ranges(TRACE)
+    assert [(depth, found.name) for depth, found in root.walk()] == [
+        (0, "iteration"),
+        (1, "collect"),
+        (2, "Collector.rollout"),
+        (3, "Collector.policy"),
+        (1, "loss"),
+    ]
+    assert root.own == pytest.approx(2)
+    (policy,) = root.find("Collector.policy")
+    assert policy.operators == [1.0]
+    seconds, operators, calls = suite.parts_of(root)
+    assert {part: s for part, s in seconds.items() if s} == pytest.approx(
+        {"policy": 2, "collector": 3, "loss": 3, "rest": 2}
+    )
+    assert operators["policy"] == pytest.approx(1)
+    assert calls["policy"] == calls["loss"] == 1
+
+
+def test_a_range_that_nobody_expects_stops_the_suite():
+    trace = [*TRACE, event("new", 7e6, 8e6)]
+    with pytest.raises(AssertionError, match="'new' belongs to no part"):
+        suite.parts_of(suite.read_ranges(trace))
+
+
+# -- What the page says of TorchRL ---------------------------------------------------
+
+
+@guards(PAGE, "Without it the decorator returns the function itself.")
+def test_without_the_variable_nothing_is_wrapped():
+    assert not _utils._PROFILING_ALLOWED
+    assert _utils._maybe_record_function_decorator("range")(suite.nothing) is suite.nothing
+
+
+@guards(PAGE, "It is read once, when TorchRL is imported.")
+def test_the_variable_is_read_by_the_module_itself():
+    tree = ast.parse(Path(_utils.__file__).read_text("utf-8"))
+    (reading,) = [node for node in tree.body if suite.VARIABLE in ast.unparse(node).split("\n")[0]]
+    assert ast.unparse(reading).startswith("_PROFILING_ALLOWED = os.environ.get(")
+    for function in (_utils._maybe_record_function, _utils.set_profiling_enabled):
+        assert "os.environ" not in inspect.getsource(function)
+
+
+def named_ranges():
+    """The first part of the name of every range in the installed package, by its file."""
+    package = Path(_utils.__file__).parent
+    pattern = r'_maybe_record_function(?:_decorator)?\(\s*"([^"]+)"'
+    found = {}
+    for path in package.rglob("*.py"):
+        for name in re.findall(pattern, path.read_text("utf-8")):
+            found.setdefault(path.relative_to(package).parts[0], set()).add(
+                re.split(r"[./]", name)[0]
+            )
+    return found
+
+
+@guards(
+    PAGE,
+    "Reset, rollout, ``SerialEnv``, ``ParallelEnv``, weight updates, ``AsyncBatchedCollector`` and "
+    "the losses of Dreamer have ranges as well. Other losses, advantages and replay buffers have "
+    "none: name those yourself.",
+)
+def test_which_classes_have_ranges():
+    found = named_ranges()
+    assert set(found) == {"collectors", "envs", "objectives"}
+    assert found["envs"] == {"EnvBase", "SerialEnv", "ParallelEnv", "TransformedEnv"}
+    assert "AsyncBatchedCollector" in found["collectors"]
+    package = Path(_utils.__file__).parent / "objectives"
+    with_ranges = {
+        path.stem
+        for path in package.rglob("*.py")
+        if "@_maybe_record_function_decorator" in path.read_text("utf-8")
+    }
+    assert with_ranges == {"dreamer", "dreamer_v3", "world_model_loss"}
+
+
+@guards(PAGE, "whose step it calls without a range.")
+def test_the_inner_environment_is_stepped_without_a_range():
+    source = inspect.getsource(inspect.unwrap(TransformedEnv._step))
+    assert "self.base_env._step(" in source
+    assert "_maybe_record_function" not in source.partition("def _step")[2]
+
+
+@guards(
+    PAGE,
+    "What follows it there is ``postproc``, ``split_trajs``, a hook, and a copy of the batch or "
+    "the ``extend`` of a replay buffer.",
+)
+def test_what_a_collector_does_after_the_rollout():
+    _, rollout, after = inspect.getsource(Collector.iterator).partition("= self.rollout()")
+    assert rollout
+    for done in ("_postproc(", "post_collect_hook(", ".clone()", "replay_buffer.extend("):
+        assert done in after, done
+    assert "split_trajectories(" in inspect.getsource(Collector._postproc)
+
+
+@guards(
+    PAGE,
+    "After it come the next observation and, where an episode has ended, a reset.",
+)
+def test_what_follows_the_step():
+    _, step, after = inspect.getsource(EnvBase._step_and_maybe_reset).partition("= self.step(")
+    assert step
+    assert "_step_mdp(" in after
+    assert "maybe_reset(" in after
+
+
+@guards(
+    PAGE, "two ranges that every optimizer of torch writes by itself,", "no variable arms them."
+)
+def test_optimizers_name_themselves():
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([weight])
+    with torch.profiler.profile() as profiler:
+        optimizer.step()
+        optimizer.zero_grad()
+    names = {found.key for found in profiler.key_averages()}
+    assert {"Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad"} <= names
+
+
+@guards(
+    PAGE,
+    "takes the fields of :class:`~torchrl.collectors.ProfileConfig` as keywords, and no "
+    "``ProfileConfig``: unpack one with ``**vars(config)``.",
+    "``enable_profile`` asks for stacks and shapes unless told otherwise.",
+)
+def test_fields_are_keywords():
+    parameters = inspect.signature(Collector.enable_profile).parameters
+    assert set(parameters) - {"self"} == set(vars(ProfileConfig()))
+    assert all(p.kind is p.KEYWORD_ONLY for name, p in parameters.items() if name != "self")
+    assert parameters["with_stack"].default is parameters["record_shapes"].default is True
+
+
+@guards(
+    PAGE,
+    "``with_flops`` estimates the arithmetic of matrix products.",
+    "``on_trace_ready`` replaces the writer: with it ``save_path`` is not used.",
+)
+def test_a_handler_of_the_trace_replaces_the_writer(tmp_path):
+    config = ProfileConfig(
+        activities=["cpu"],
+        with_flops=True,
+        on_trace_ready=id,
+        save_path=tmp_path / "folder" / "trace.json",
+    )
+    with pytest.warns(UserWarning, match="Profiler won't be using warmup"):
+        profiler = _ProfilerHook(config)._build_profiler()
+    assert profiler.on_trace_ready is id
+    assert profiler.with_flops
+    assert not (tmp_path / "folder").exists()
+
+
+@guards(PAGE, 'Unknown names, and ``"cuda"`` without a GPU, are left out in silence.')
+def test_activities_that_are_left_out():
+    with mock.patch("torch.cuda.is_available", return_value=False):
+        assert ProfileConfig(activities=["gpu", "cuda"]).get_activities() == []
+        assert len(ProfileConfig(activities=["CPU"]).get_activities()) == 1
+
+
+@guards(PAGE, "A number that no worker has is passed over in silence;")
+def test_workers_that_do_not_exist():
+    sent = []
+    stub = SimpleNamespace(
+        pipes=[SimpleNamespace(send=sent.append)],
+        procs=[],
+        num_workers=1,
+        closed=False,
+        _recv_and_check=lambda pipe, worker_idx: (None, "setattr"),
+    )
+    MultiCollector._install_profile_hooks(stub, ProfileConfig(workers=[0, 7]))
+    assert len(sent) == 1
+
+
+@guards(
+    PAGE,
+    "A worker means to stop the profiler when it is closed. It looks for ``stop`` on the wrapper "
+    "that brought the hook into the process, and the wrapper has none.",
+)
+def test_the_wrapper_of_the_hook_has_no_stop():
+    hook = _ProfilerHook(ProfileConfig())
+    there = pickle.loads(pickle.dumps(CloudpickleWrapper(hook)))
+    assert callable(hook.stop)
+    assert not hasattr(there, "stop")
+    assert callable(there.fn.stop)
+    source = Path(_runner.__file__).read_text("utf-8").partition('msg == "close"')[2]
+    assert 'stop = getattr(hook, "stop", None)' in source
+
+
+@guards(PAGE, "Rollouts before recording starts. No profiler runs in them.")
+def test_the_first_rollouts_are_skipped_and_not_warmed_up():
+    hook = _ProfilerHook(ProfileConfig(warmup_rollouts=2, num_rollouts=4, activities=["cpu"]))
+    with pytest.warns(UserWarning, match="Profiler won't be using warmup"):
+        schedule = hook._build_profiler().schedule
+    none, record, save = ProfilerAction.NONE, ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE
+    assert [schedule(step) for step in range(5)] == [none, none, record, save, none]
+
+
+@guards(
+    PAGE,
+    "**Your own** ``post_collect_hook`` **is not called while the profiler is in its place.** "
+    "``disable_profile`` puts it back in a single process;",
+)
+def test_the_hook_of_a_single_process_comes_back(tmp_path):
+    called = []
+    collector = Collector(
+        GymEnv("CartPole-v1"),
+        None,
+        frames_per_batch=4,
+        total_frames=-1,
+        post_collect_hook=called.append,
+    )
+    collector.enable_profile(
+        activities=["cpu"], save_path=tmp_path / "trace.json", with_stack=False
+    )
+    batches = iter(collector)
+    with pytest.warns(UserWarning, match="Profiler won't be using warmup"):
+        next(batches)
+    assert called == []
+    collector.disable_profile()
+    next(batches)
+    assert len(called) == 1
+    collector.shutdown()
+
+
+@guards(PAGE, "The first batches are not counted: they hold compilation and first calls.")
+@pytest.mark.parametrize(
+    ("collecting", "updating", "half"), [(3, 1, "collection"), (1, 3, "update"), (1, 1, "both")]
+)
+def test_verdicts_of_the_check(collecting, updating, half):
+    check, now = load_run("performance_profiling_check"), [0.0]
+
+    def spend(seconds):
+        now[0] += seconds
+
+    def batches():
+        for number in range(7):
+            spend(collecting if number > 1 else 1000)  # the first two warm up
+            yield number
+
+    with mock.patch.object(_utils.time, "time", side_effect=lambda: now[0]):
+        said, share = check.which_half(batches(), lambda _: spend(updating))
+    assert said.partition(":")[0] == half
+    assert share == pytest.approx(collecting / (collecting + updating))
+
+
+def told_times(*times):
+    return mock.patch.object(_utils.time, "time", side_effect=times)
+
+
+@guards(
+    PAGE,
+    "One ``timeit`` object keeps one start. A decorated function that calls itself, or runs in two "
+    "threads at once, gets wrong times.",
+)
+def test_one_timer_keeps_one_start():
+    timeit.erase()
+    timer = timeit("test/recursive")
+    with told_times(0, 5, 6, 10), timer, timer:  # it should be 10, and 1 of the inner one
+        pass
+    assert timeit.todict(percall=False)["test/recursive"] == (6 - 5) + (10 - 5)
+    timeit.erase()
+
+
+@guards(PAGE, "The table is one per process. What workers time stays in the workers.")
+def test_timers_stay_in_the_process():
+    assert "timeit(f" in Path(_runner.__file__).read_text("utf-8")
+    assert type(timeit._REG) is dict
+
+
+@guards(PAGE, "``timeit.print()`` hands them to TorchRL's logger and returns the text.")
+def test_print_goes_to_the_logger():
+    with timeit("test/print"):
+        pass
+    with mock.patch.object(_utils.logger, "info") as logged:
+        text = timeit.print()
+    assert "test/print took" in text
+    assert text.splitlines() == [call.args[0] for call in logged.call_args_list]
+
+
+@guards(PAGE, "Waits for the GPU before it takes each time.", "without CUDA it does nothing")
+@pytest.mark.parametrize("available", [True, False])
+def test_sync_waits_before_each_time(available):
+    with (
+        mock.patch("torch.cuda.is_available", return_value=available),
+        mock.patch("torch.cuda.synchronize") as synchronize,
+        timeit("test/sync", sync=True) as timer,
+    ):
+        assert synchronize.call_count == (1 if available else 0)
+        timer.elapsed()
+        assert synchronize.call_count == (2 if available else 0)
+
+
+@guards(PAGE, "Without a GPU it raises.")
+def test_nvtx_needs_a_gpu():
+    if torch.cuda.is_available():
+        with torch.autograd.profiler.emit_nvtx():
+            torch.ones(2) + 1
+        return
+    with pytest.raises((RuntimeError, AssertionError)), torch.autograd.profiler.emit_nvtx():
+        pass
+
+
+# -- What the page says of the record ---------------------------------------------------
+
+
+def recorded(key, metric, point="median"):
+    return COMMITTED.find("profiling", "cpu")["benchmarks"][key]["metrics"][metric][point]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_record_is_complete(device):
+    if device == "cuda" and ("profiling", device) not in COMMITTED.taken():
+        return
+    wanted = {f"{view}-{index:02}" for view, index in suite.RANGES}
+    wanted |= {f"part-{part}" for part in suite.PARTS} | {f"half-{half}" for half in suite.HALVES}
+    wanted |= {f"overhead-{w}" for w in WAYS} | {f"range-{k}" for k in suite.RANGE_KINDS}
+    assert set(COMMITTED.find("profiling", device)["benchmarks"]) == wanted
+
+
+@guards(PAGE, "of this iteration: look here first.")
+def test_collection_is_the_longest_half():
+    shares = {half: recorded(f"half-{half}", "share") for half in suite.HALVES}
+    assert max(shares, key=shares.get) == "collect"
+    assert shares["collect"] > 50
+
+
+@guards(PAGE, "Here next to nothing is.")
+def test_the_loop_itself_is_short():
+    assert recorded("part-rest", "share") < 3
+
+
+@guards(PAGE, "It fills ``collect`` almost to the end.")
+def test_the_rollout_fills_the_collection():
+    assert recorded("iteration-02", "duration") > 0.95 * recorded("iteration-01", "duration")
+
+
+@guards(PAGE, "**advantage** runs once for the whole batch, so it stays short.")
+def test_the_advantage_is_short():
+    assert recorded("half-advantage", "share") < 10
+
+
+@guards(PAGE, "**Collector.policy** is the longest part of the step:")
+def test_the_policy_is_the_longest_part_of_a_step():
+    assert recorded("step-01", "duration") > recorded("step-02", "duration")
+    step, inner = recorded("step-00", "duration"), ("step-01", "step-02")
+    assert recorded("step-01", "duration") > step - sum(recorded(k, "duration") for k in inner)
+
+
+@guards(
+    PAGE,
+    "**Collection dominates here, and it is Python.** Policy and environment take more than half "
+    "of the iteration, and most of their time passes outside operators.",
+)
+def test_policy_and_environment_dominate():
+    assert recorded("part-policy", "share") + recorded("part-env", "share") > 50
+    for part in ("part-policy", "part-env"):
+        assert recorded(part, "python_share", "q1") > 50
+
+
+@guards(PAGE, "Most of its time lies in operators,")
+def test_backward_lies_in_operators():
+    assert recorded("part-backward", "python_share") < 50
+
+
+@guards(PAGE, "**EnvBase.step** is the larger part of that.")
+def test_the_step_is_most_of_the_environment():
+    assert recorded("step-03", "duration") > recorded("step-02", "duration") / 2
+
+
+@guards(PAGE, "Records the Python calls around each operator, and every other call of Python too.")
+def test_stacks_are_events_of_python():
+    with_stack = recorded("overhead-profiler-stack", "events_per_frame")
+    assert with_stack > 2 * recorded("overhead-profiler", "events_per_frame")
+
+
+@guards(PAGE, "**A profiler lengthens what it records.**")
+def test_the_profiler_lengthens_both_halves():
+    for half in ("collect", "update"):
+        assert recorded(f"half-{half}", "part_time") > 1.05 * recorded(f"half-{half}", "plain_time")
+
+
+@guards(
+    PAGE,
+    "against a larger trace that takes long to write.",
+    "With them the file has many times the size, and it takes longer to write than the iteration "
+    "that it shows.",
+)
+def test_stacks_are_what_costs():
+    key = "overhead-profiler-stack"
+    assert recorded(key, "trace_vs_profiler") > 5
+    assert recorded(key, "finish_time", "q1") > recorded(key, "iteration_time", "q3")
+
+
+@guards(
+    PAGE,
+    "Where quartiles overlap, as with ``timeit`` and with ranges that are switched off, the "
+    "difference is noise.",
+)
+@pytest.mark.parametrize("way", ["timeit", "armed-disabled"])
+def test_ways_that_do_not_show(way):
+    off, ours = (
+        [recorded(f"overhead-{name}", "iteration_time", point) for point in ("q1", "q3")]
+        for name in ("off", way)
+    )
+    assert ours[0] <= off[1]
+    assert off[0] <= ours[1]
+
+
+@guards(
+    PAGE,
+    "the variable alone makes the short iteration longer than it is in either process without it.",
+)
+def test_the_variable_alone_costs_time():
+    armed = recorded("overhead-armed", "time_vs_off")
+    for way in ("off", "off-again"):
+        assert armed > recorded(f"overhead-{way}", "time_vs_off")
+
+
+@guards(
+    PAGE,
+    "An armed range costs far more than one that is switched off, and more than ``timeit``.",
+    "on the recorded machine, whether a profiler runs or not.",
+    "It costs time without a profiler as well.",
+)
+def test_what_a_range_costs():
+    armed = recorded("range-armed", "range_time")
+    assert armed > 10 * recorded("range-disabled", "range_time")
+    assert armed > recorded("range-timeit", "range_time")
+    assert recorded("range-record-function", "range_time") > recorded("range-timeit", "range_time")
+    assert 0.5 < recorded("range-profiled", "range_time") / armed < 2

@@ -1,0 +1,453 @@
+"""The suite recurrent_primer, run small, and the sentences of the page recurrent."""
+
+import re
+import subprocess
+import sys
+from functools import partial
+from unittest import mock
+
+import pytest
+import torch
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv
+from torchrl.modules import LSTMModule, set_recurrent_mode
+
+from benchmarks import bench_recurrent_primer as suite
+from benchmarks.record import SCHEMA, Library, load
+from tests.benchmarks.test_bench_allocator import BOUND
+from tests.support import ROOT
+from tests.support.claims import guards
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/recurrent.rst"
+CPU = torch.device("cpu")
+EAGER = ("pad", "scan", "scan-recompute")
+
+
+class Benchmark:
+    """As much of pytest-benchmark's fixture as the suite uses."""
+
+    def __init__(self):
+        self.extra_info = {}
+
+    def pedantic(self, target, setup, rounds, warmup_rounds):
+        for _ in range(warmup_rounds + rounds):
+            args, kwargs = setup()
+            target(*args, **kwargs)
+
+
+@pytest.fixture
+def small():
+    sizes = {"STEPS": 12, "ENVIRONMENTS": 2, "HIDDEN": 5, "ROWS": 3, "LENGTH": 16, "SECONDS": 0}
+    with mock.patch.multiple(suite, **sizes):
+        suite.make_batches.cache_clear()
+        yield
+    suite.make_batches.cache_clear()
+
+
+def recorded(name, key, metric, of="median"):
+    return COMMITTED.find(name, "cpu")["benchmarks"][key]["metrics"][metric][of]
+
+
+def says(*sentences):
+    return guards(PAGE, *sentences)
+
+
+# -- The suite ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["none", "init", "lstm-h32"])
+def test_transforms_entry(small, name):
+    benchmark = Benchmark()
+    suite.bench_transforms(benchmark, CPU, name)
+    noted = benchmark.extra_info
+    assert noted["key"] == f"transforms-{name}"
+    assert {noted["timing"], *noted["exact"], *noted["sampled"]} <= set(suite.METRICS)
+    state = {"lstm-h32": 2 * 2 * 32 * 4}.get(name, 0)
+    assert noted["exact"]["bytes_per_frame"] >= 66 + state
+
+
+@pytest.mark.parametrize("place", suite.PLACES)
+def test_batched_entry(small, place):
+    benchmark = Benchmark()
+    suite.bench_batched(benchmark, CPU, place)
+    assert benchmark.extra_info["key"] == f"batch-{place}"
+
+
+def test_another_batch_fails_the_suite(small):
+    env = suite.make_env("init")
+    with mock.patch.object(env.base_env, "_step", side_effect=lambda td: stopped(env, td)):
+        ours = suite.make_collector(env)
+        with pytest.raises(AssertionError):
+            suite.compare_collection(Benchmark(), CPU, ours, suite.make_collector(suite.make_env()))
+
+
+def stopped(env, tensordict):
+    """A step that pays nothing."""
+    found = GymEnv._step(env.base_env, tensordict)
+    return found.set("reward", torch.zeros_like(found["reward"]))
+
+
+@pytest.mark.parametrize("lengths", suite.LENGTHS)
+@pytest.mark.parametrize("cell", suite.CELLS)
+@says("Both give the same features and gradients, which the suite asserts;")
+def test_layouts_agree(small, cell, lengths):
+    module = suite.make_module(cell, 5)
+    batches = suite.make_batches(cell, lengths, CPU)
+    assert max(suite.errors(module, batches["padded"], batches["slices"])) < suite.TOLERANCE
+
+
+@pytest.mark.parametrize("cell", suite.CELLS)
+def test_a_reset_that_is_missed_is_found(small, cell):
+    module = suite.make_module(cell, 5)
+    batches = suite.make_batches(cell, "even", CPU)
+    wrong = batches["slices"].clone()
+    wrong["is_init"][:, 1:] = False
+    assert max(suite.errors(module, wrong, batches["slices"])) > 10 * suite.TOLERANCE
+
+
+def test_layout_entry(small):
+    benchmark = Benchmark()
+    suite.bench_layout(benchmark, CPU, "gru", "skewed", "padded")
+    noted = benchmark.extra_info
+    assert noted["key"] == "gru-padded-skewed"
+    assert noted["exact"]["padding"] > 50
+    assert noted["parameters"]["row_length"] == suite.LENGTH
+    assert noted["parameters"]["frames"] == suite.ROWS * suite.LENGTH
+
+
+def test_keys_can_be_cited():
+    pattern = SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"]
+    keys = [f"transforms-{name}" for name in suite.TRANSFORMS]
+    keys += [f"batch-{place}" for place in suite.PLACES]
+    keys += [f"{c}-{la}-{le}" for c in suite.CELLS for la in suite.LAYOUTS for le in suite.LENGTHS]
+    assert len(keys) == len(set(keys))
+    assert all(re.match(pattern, key) for key in keys)
+
+
+# -- Sentences about the transforms -------------------------------------------------
+
+
+@says(
+    "Inside each of the environments the transforms run once per environment and step; around "
+    "the batch once per step."
+)
+def test_transforms_inside_run_once_per_environment(small):
+    plain, calls = InitTracker._step, []
+
+    def step(self, *args):
+        calls.append(self)
+        return plain(self, *args)
+
+    for place, expected in {"inside": suite.ENVIRONMENTS, "outside": 1}.items():
+        collector = suite.make_collector(suite.make_batch(place))
+        calls.clear()
+        with mock.patch.object(InitTracker, "_step", step):
+            collector.rollout()
+        collector.shutdown()
+        assert len(calls) == expected * suite.STEPS, place
+
+
+@says(
+    "A policy passed as ``policy=`` to :class:`~torchrl.envs.SerialEnv` puts them outside; passed "
+    "to the environments that it makes, inside"
+)
+def test_where_a_policy_puts_them():
+    module = suite.make_module("lstm", 4)
+    outside = SerialEnv(2, partial(GymEnv, "CartPole-v1"), policy=module)
+    assert isinstance(outside, TransformedEnv)
+    assert isinstance(outside.base_env, SerialEnv)
+    inside = SerialEnv(2, partial(GymEnv, "CartPole-v1", policy=module))
+    assert isinstance(inside, SerialEnv)
+    assert "is_init" in inside.reset().keys()  # noqa: SIM118 - no dict
+    inside.close()
+
+
+@says("**In a batch of environments they belong outside.**")
+def test_outside_is_faster_in_the_record():
+    outside, inside = (
+        recorded("recurrent_primer", f"batch-{place}", "time_vs_none")
+        for place in ("outside", "inside")
+    )
+    assert 1 < outside < inside
+
+
+@says(
+    "**Half of what the two cost is the price of any transform:** the empty ``Compose`` has it "
+    "too.",
+    "The hidden size changes the bytes, not the time.",
+)
+def test_half_of_the_cost_is_wrapping():
+    compose, *primed = (
+        recorded("recurrent_primer", f"transforms-{name}", "time_vs_none") - 1
+        for name in ("compose", "lstm-h32", "lstm-h128", "lstm-h512")
+    )
+    for cost in primed:
+        assert 0.4 < compose / cost < 0.6
+    assert max(primed) < 1.1 * min(primed)
+
+
+# -- Sentences about padding ---------------------------------------------------------
+
+
+def layout(cell, lengths, metric):
+    return recorded("recurrent_primer", f"{cell}-padded-{lengths}", metric)
+
+
+@says(
+    "**Padded rows have no resets inside**",
+    "With episodes of equal length nothing is padded either.",
+)
+def test_padded_rows_have_no_resets():
+    batches = suite.make_batches("lstm", "even", CPU)
+    assert not batches["padded"]["is_init"][:, 1:].any()
+    assert batches["slices"]["is_init"][:, 1:].any()
+    for cell in suite.CELLS:
+        assert layout(cell, "even", "padding") == 0
+        assert layout(cell, "even", "time_vs_slices") < 1
+
+
+@says("With mixed lengths an LSTM is still faster padded, a GRU is not, and both need more memory.")
+def test_padding_of_mixed_lengths():
+    quartiles = {
+        cell: [
+            recorded("recurrent_primer", f"{cell}-padded-mixed", "time_vs_slices", of)
+            for of in ("q1", "q3")
+        ]
+        for cell in suite.CELLS
+    }
+    assert quartiles["lstm"][1] < 0.8
+    assert quartiles["gru"][0] < 1 < quartiles["gru"][1]
+    for cell in suite.CELLS:
+        slices = recorded("recurrent_primer", f"{cell}-slices-mixed", "peak_memory")
+        assert layout(cell, "mixed", "peak_memory") > 1.3 * slices
+
+
+@says(
+    "**It loses where one trajectory is long and the others are short.**",
+    "most steps of the batch are padding, and the peak memory goes with the steps, not with the "
+    "frames.",
+)
+def test_padding_loses_with_one_long_trajectory():
+    for cell in suite.CELLS:
+        assert layout(cell, "skewed", "padding") > 50
+        assert layout(cell, "skewed", "time_vs_slices") > 1
+        slices = recorded("recurrent_primer", f"{cell}-slices-skewed", "peak_memory")
+        assert layout(cell, "skewed", "peak_memory") > 1.5 * slices
+
+
+# -- Sentences about the older records ------------------------------------------------
+
+
+def backend(cell, name, metric="step_time", batch=16, steps=128, resets=4):
+    key = f"{cell}-{name}-b{batch}-t{steps}-h128-r{resets}"
+    return recorded("recurrent_backends", key, metric)
+
+
+@says("**A compiled scan is first with few resets** in the first table, and loses without any.")
+def test_compiled_scan_is_first_with_resets():
+    for cell in ("lstm", "gru"):
+        for resets in (0, 1, 4):
+            others = [backend(cell, name, resets=resets) for name in EAGER]
+            compiled = backend(cell, "scan-compiled", resets=resets)
+            assert (compiled < min(others)) == (resets > 0), (cell, resets)
+
+
+@says(
+    "**For an LSTM its time is partly luck.**",
+    "So a second run of the suite put it elsewhere",
+)
+def test_compiled_lstm_scan_does_not_repeat():
+    again = load(COMMITTED.again("recurrent_backends", "cpu"))["benchmarks"]
+    ratios = []
+    for resets in (0, 1, 4, 16):
+        key = f"lstm-scan-compiled-b16-t128-h128-r{resets}"
+        times = [backend("lstm", "scan-compiled", resets=resets)]
+        times.append(again[key]["metrics"]["step_time"]["median"])
+        ratios.append(max(times) / min(times))
+    assert max(ratios) > 1.25
+
+
+LARGEST = """\
+import json, sys
+import torch
+from torch.profiler import ProfilerActivity, profile
+from benchmarks import bench_recurrent_backends as suite
+
+case, device = suite.Case("lstm", **suite.BASE), torch.device("cpu")
+slices = suite.make_slices(case, device)
+ours = suite.Contender(case, "scan-compiled", device)
+ours.step(slices)
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    ours.step(slices)
+profiler.export_chrome_trace(sys.argv[1])
+events = json.load(open(sys.argv[1]))["traceEvents"]
+print(max(event["args"]["Bytes"] for event in events if event["name"] == "[memory]"))
+"""
+
+
+@says("The compiled step allocates tensors of a size that the C library takes from the kernel anew")
+def test_compiled_lstm_scan_allocates_large_tensors(tmp_path):
+    child = subprocess.run(
+        [sys.executable, "-c", LARGEST, tmp_path / "trace.json"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    assert int(child.stdout.split()[-1]) >= BOUND
+
+
+@says(
+    'Small batches and short slices belong to ``"pad"``',
+    'Large ones go to ``"scan"``, with recompute for an LSTM.',
+)
+def test_eager_backends_by_size():
+    def first(cell, **size):
+        return min(EAGER, key=lambda name: backend(cell, name, **size))
+
+    for cell, best in {"lstm": "scan-recompute", "gru": "scan"}.items():
+        assert first(cell, batch=4) == first(cell, steps=32) == "pad"
+        assert first(cell, batch=64) == first(cell, steps=512) == best
+
+
+@says('``"scan"`` does not care about resets')
+def test_scan_does_not_care_about_resets():
+    for cell in ("lstm", "gru"):
+        times = [backend(cell, "scan", resets=resets) for resets in (0, 1, 4, 16)]
+        assert max(times) < 1.1 * min(times), cell
+
+
+@says("For an LSTM's scan that is not compiled also for time.")
+def test_recompute_saves_an_lstm_time():
+    keys = [*({"resets": n} for n in (0, 1, 4, 16)), {"batch": 4}, {"batch": 64}]
+    for size in [*keys, {"steps": 32}, {"steps": 512}]:
+        assert backend("lstm", "scan-recompute", **size) < backend("lstm", "scan", **size), size
+
+
+@says(
+    "With resets the distance is what respecting them costs",
+    "**Only the rows without resets are the same work**",
+)
+def test_torch_nn_against_pad():
+    for cell in ("lstm", "gru"):
+        without = backend(cell, "torch-nn", "time_vs_pad", resets=0)
+        assert 0.7 < without < 1
+        for resets in (1, 4, 16):
+            assert backend(cell, "torch-nn", "time_vs_pad", resets=resets) < 0.8 * without
+
+
+@says(
+    "**The forward pass is faster in one call in every row.** Forward and backward are, too, but "
+    "their lead goes where resets meet long slices",
+    "and for an LSTM the spread of the ratio covers one.",
+)
+def test_one_call_is_faster():
+    benchmarks = COMMITTED.find("recurrent_modes", "cpu")["benchmarks"]
+    keys = [key for key in benchmarks if "-sequential-" in key]
+    assert len(keys) == 16
+    unclear = []
+    for key in keys:
+        assert recorded("recurrent_modes", key, "forward_vs_recurrent", "q1") > 1, key
+        assert recorded("recurrent_modes", key, "step_vs_recurrent") > 1, key
+        if recorded("recurrent_modes", key, "step_vs_recurrent", "q1") < 1:
+            unclear.append(key)
+    assert unclear == ["lstm-sequential-t512-r1"]
+    for cell in ("lstm", "gru"):
+        leads = [
+            recorded("recurrent_modes", f"{cell}-sequential-t{steps}-r1", "step_vs_recurrent")
+            for steps in (128, 512)
+        ]
+        assert leads[1] - 1 < 0.5 * (leads[0] - 1), cell
+
+
+@says(
+    "**Most of the time is the recurrent module, not its state.**",
+    "they cost less than half of what the recurrent rows cost more than *ff*.",
+)
+def test_the_module_takes_most_of_the_time():
+    for hidden in (32, 128, 512):
+        primed, gru, lstm = (
+            recorded("recurrent_modes", f"collect-{name}-h{hidden}", "time_vs_ff") - 1
+            for name in ("ff-primed", "gru", "lstm")
+        )
+        assert 0 < primed < 0.5 * min(gru, lstm), hidden
+
+
+@says("**More than half of a recurrent frame is state**, at every size measured.")
+def test_a_recurrent_frame_is_state():
+    for cell in ("gru", "lstm"):
+        for hidden in (32, 128, 512):
+            size, state = (
+                recorded("recurrent_modes", f"collect-{cell}-h{hidden}", metric)
+                for metric in ("bytes_per_frame", "state_bytes_per_frame")
+            )
+            assert state > size / 2, (cell, hidden)
+
+
+# -- Sentences about the modules -------------------------------------------------------
+
+
+def sequence(steps=6, batch=2):
+    rows = suite.TensorDict({"observation": torch.randn(batch, steps, 4)}, [batch, steps])
+    starts = torch.zeros(batch, steps, 1, dtype=torch.bool)
+    starts[:, 0] = True
+    return rows.set("is_init", starts)
+
+
+@says("In a trace, ``aten::lstm`` or ``aten::gru`` once per *step* inside an update")
+@pytest.mark.parametrize("cell", suite.CELLS)
+def test_a_trace_shows_one_call_per_step(cell):
+    module, rows = suite.make_module(cell, 5), sequence()
+
+    def calls(recurrent):
+        with torch.profiler.profile() as profiler, set_recurrent_mode(recurrent):
+            for row in [rows.copy()] if recurrent else rows.unbind(1):
+                module(row)
+        return sum(e.count for e in profiler.key_averages() if e.key == f"aten::{cell}")
+
+    assert calls(recurrent=False) == rows.shape[1]
+    assert calls(recurrent=True) == 1
+
+
+@says("On the CPU, and with the other backends, they do nothing and say nothing")
+@pytest.mark.parametrize(
+    "knob",
+    [{"recurrent_compute_dtype": torch.bfloat16}, {"recurrent_matmul_precision": "tf32"}],
+    ids=["compute_dtype", "matmul_precision"],
+)
+def test_knobs_of_triton_do_nothing_elsewhere(knob):
+    rows = sequence()
+
+    def features(**options):
+        torch.manual_seed(0)
+        module = LSTMModule(4, 5, in_key="observation", out_key="features", **options)
+        with set_recurrent_mode(True):
+            return module(rows.copy())["features"]
+
+    assert torch.equal(features(**knob), features())
+
+
+@says("not in the environment: a recurrent module then raises")
+@pytest.mark.parametrize("cell", suite.CELLS)
+def test_a_module_without_is_init_raises(cell):
+    module = suite.make_module(cell, 5)
+    with pytest.raises(KeyError, match="is_init"):
+        module(sequence()[:, 0].exclude("is_init"))
+
+
+@says("a recurrent policy without it has no memory, and nothing says so")
+@pytest.mark.parametrize("cell", suite.CELLS)
+def test_a_module_without_a_primer_starts_anew(cell):
+    module = suite.make_module(cell, 5)
+    env = TransformedEnv(GymEnv("CartPole-v1"), InitTracker())
+    push = TensorDictModule(lambda _: torch.tensor([1, 0]), ["features"], ["action"])
+    policy = TensorDictSequential(module, push)
+    rollout = env.rollout(4, policy)
+    alone = module(rollout.select("observation", "is_init")[3])  # without what came before
+    assert torch.allclose(rollout["features"][3], alone["features"])
+    env.append_transform(module.make_tensordict_primer())
+    rollout = env.rollout(4, policy)
+    alone = module(rollout.select("observation", "is_init")[3])
+    assert not torch.allclose(rollout["features"][3], alone["features"])

@@ -1,0 +1,796 @@
+"""The suites and the page on replay buffers: results and bytes, never a time.
+
+What the page concludes from the record is checked against the committed one; what it says about
+TorchRL's internals is checked on the installed package.
+"""
+
+import contextlib
+import inspect
+import io
+import sys
+import threading
+import zlib
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+import torchrl.data
+from tensordict import TensorDict
+from torchrl.data import (
+    CompressedListStorage,
+    LazyTensorStorage,
+    ListStorage,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomSampler,
+    ReplayBuffer,
+    RoundRobinWriter,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    TensorDictMaxValueWriter,
+    TensorDictReplayBuffer,
+    TensorDictRoundRobinWriter,
+)
+from torchrl.data.replay_buffers.samplers import prioritized_slice as prioritized_slice_module
+from torchrl.data.replay_buffers.samplers import slice as slice_module
+
+from benchmarks import bench_replay_buffers as storages
+from benchmarks import bench_replay_buffers_samplers as samplers
+from benchmarks import paired
+from benchmarks.record import Library, value
+from tests.support import ROOT
+from tests.support.claims import guards
+from tests.support.evidence_module import load_run
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/replay_buffers.rst"
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # buffers on the disk
+    return load_run("performance_replay_buffers")
+
+
+class Benchmark:
+    """As much of pytest-benchmark's fixture as the suites use."""
+
+    def __init__(self):
+        self.extra_info, self.rounds = {}, 0
+
+    def pedantic(self, target, args=(), setup=None, rounds=1, warmup_rounds=0):
+        self.rounds = rounds
+        for _ in range(warmup_rounds + rounds):
+            arguments, keywords = setup() if setup else (args, {})
+            target(*arguments, **keywords)
+
+
+@pytest.fixture
+def small():
+    sizes = {
+        storages: {
+            "BATCH": 8,
+            "ADDED": 3,
+            "READ": 16,
+            "CAPACITY": {"state": 40, "pixels": 24},
+            "CONTENT_ROWS": 16,
+        },
+        samplers: {"DRAWS": 4000, "SLICE_DRAWS": 400, "WRITER_ROWS": 600, "UPDATE": 0, "STEPS": 2},
+        paired: {"LEAST_ROUNDS": 3, "MOST_ROUNDS": 3, "WARMUP_ROUNDS": 1},
+    }
+    with contextlib.ExitStack() as stack:
+        for module, values in sizes.items():
+            for name, value in values.items():
+                stack.enter_context(mock.patch.object(module, name, value))
+        clear_caches()
+        yield
+    clear_caches()
+
+
+def clear_caches():
+    for function in (storages.make_rows, samplers.make_rows, samplers.random_buffer):
+        function.cache_clear()
+
+
+def assert_declared(benchmark, suite):
+    noted = benchmark.extra_info
+    sampled = {name for name, values in noted["sampled"].items() if values}
+    metrics = {noted["timing"], *noted["exact"], *sampled}
+    assert sampled == set(noted["sampled"])
+    assert metrics <= set(suite.METRICS)
+    return noted
+
+
+# -- Storages --------------------------------------------------------------------
+
+
+def cpu_cases():
+    return [case.values for case in storages.cases() if not case.marks]
+
+
+@pytest.mark.parametrize("storage", [name for name in storages.STORAGES if name != "sb3"])
+def test_every_access_of_a_storage_is_measured(small, storage):
+    cases = [case for case in cpu_cases() if case[2] == storage]
+    assert cases
+    for element, access, _ in cases:
+        if element == "state" or access in ("extend", "sample"):
+            benchmark = Benchmark()
+            storages.bench_access(benchmark, CPU, element, access, storage)
+            noted = assert_declared(benchmark, storages)
+            assert noted["key"] == f"{element}-{access}-{storage}"
+            assert noted["parameters"]["storage"] == storages.TITLES[storage]
+            assert len(noted["sampled"]["time_vs_plain"]) == benchmark.rounds == 3
+
+
+def test_keys_of_the_storages_are_unique():
+    keys = ["-".join(case) for case in cpu_cases()]
+    assert len(keys) == len(set(keys))
+    peers = {name for *_, name in cpu_cases()} - {"tensor", "packed", "memmap", "shared"}
+    assert peers == {"plain", "select", "sb3", "list", "compressed"}
+
+
+@pytest.mark.parametrize("storage", ["tensor", "packed", "compressed"])
+def test_a_storage_with_other_rows_fails_the_suite(small, storage):
+    def spoil(self):
+        sample = self.buffer.sample()
+        sample["action"] = sample["action"].roll(1, 0)
+        return storages.unpack(sample)
+
+    with (
+        mock.patch.object(storages.TorchRL, "sample", spoil),
+        pytest.raises(AssertionError, match="action"),
+    ):
+        storages.bench_access(Benchmark(), CPU, "pixels", "sample", storage)
+
+
+@pytest.mark.parametrize("content", ["state", "blocks", "noise"])
+def test_bytes_by_content(small, content):
+    found = {}
+    for storage in ("tensor", "compressed"):
+        benchmark = Benchmark()
+        storages.bench_bytes(benchmark, content, storage)
+        found[storage] = assert_declared(benchmark, storages)["exact"]["bytes_per_row"]
+    smaller = content == "blocks"
+    assert (found["compressed"] < found["tensor"]) is smaller
+
+
+@pytest.mark.parametrize(
+    ("storage", "kind"), [("tensor", "anonymous"), ("shared", "shared"), ("memmap", "file")]
+)
+def test_memory_is_told_apart(small, storage, kind, monkeypatch, tmp_path):
+    monkeypatch.setattr(storages.tempfile, "tempdir", str(tmp_path))
+    if kind == "file" and storages.file_system(tmp_path) in ("tmpfs", "ramfs"):
+        kind = "shared"
+    count, sent = 400, []
+    storages.fill(SimpleNamespace(send=sent.append), storage, "pixels", count)
+    payload = storages.make_rows("pixels", storages.BATCH)[0].bytes() * count
+    grown = {name: sent[0][name] / payload for name in storages.FIELDS}
+    assert grown.pop(kind) > 0.9
+    assert max(grown.values()) < 0.3
+    assert (sent[0]["disk"] >= payload) is (storage == "memmap")
+
+
+def test_memory_of_a_child_that_fails():
+    with (
+        mock.patch.object(storages, "fill", sys.exit),
+        mock.patch.object(storages.multiprocessing, "get_context") as context,
+    ):
+        context.return_value.Pipe.return_value = (mock.Mock(), mock.Mock())
+        context.return_value.Pipe.return_value[0].recv.side_effect = EOFError
+        context.return_value.Process.return_value.exitcode = 1
+        with pytest.raises(AssertionError, match="the child ended with 1"):
+            storages.Children().measure("plain", "state", 8)
+
+
+# -- Samplers --------------------------------------------------------------------
+
+SMALL_ROWS = 800
+
+
+@pytest.mark.parametrize("access", [samplers.READING, samplers.WRITING])
+@pytest.mark.parametrize("name", samplers.NEEDS)
+def test_every_sampler_draws_what_is_stored(small, name, access):
+    benchmark = Benchmark()
+    with mock.patch.object(samplers, "DRAWS", 2000):
+        samplers.bench_sampler(benchmark, CPU, SMALL_ROWS, name, access)
+    noted = assert_declared(benchmark, samplers)
+    assert noted["key"] == f"{name}-{access}-0k"
+    assert noted["parameters"]["need"] == samplers.NEEDS[name]
+    assert len(noted["sampled"]["time_vs_random"]) == 3
+
+
+@pytest.mark.parametrize("name", ["random", "slice-traj", "prioritized"])
+def test_a_sampler_with_other_rows_fails_the_suite(small, name):
+    spoiled = {
+        "random": ("assert_stored", "observation"),
+        "slice-traj": ("assert_slices", "place"),
+        "prioritized": ("assert_priorities", ""),
+    }
+    rows = samplers.make_rows(SMALL_ROWS)
+    buffer = samplers.make_buffer(samplers.make_sampler(name, SMALL_ROWS), rows, CPU)
+    sample = buffer.sample()
+    if name == "prioritized":
+        with (
+            mock.patch.object(buffer, "update_priority"),
+            pytest.raises(AssertionError),
+        ):
+            samplers.assert_priorities(buffer, rows)
+        return
+    function, entry = spoiled[name]
+    sample[entry] = sample[entry].roll(1, 0)
+    with pytest.raises(AssertionError):
+        getattr(samplers, function)(sample, *([rows] if name == "random" else []))
+
+
+@pytest.mark.parametrize("name", samplers.WRITERS)
+def test_every_writer_keeps_what_it_should(small, name):
+    benchmark = Benchmark()
+    samplers.bench_writer(benchmark, CPU, name)
+    assert assert_declared(benchmark, samplers)["key"] == f"writer-{name}"
+
+
+@pytest.mark.parametrize("content", ["state", "pixels"])
+def test_prefetched_samples_are_those_that_are_stored(small, content):
+    benchmark = Benchmark()
+    samplers.bench_prefetch(benchmark, CPU, content, 2, samplers.NOTHING)
+    assert assert_declared(benchmark, samplers)["key"] == f"prefetch-{content}-nothing-2"
+
+
+def test_the_compilable_buffer_draws_what_is_stored(small):
+    benchmark = Benchmark()
+    with mock.patch.object(samplers, "COMPILED_ROWS", SMALL_ROWS):
+        samplers.bench_compilable(benchmark, CPU, "compilable")
+    noted = assert_declared(benchmark, samplers)
+    assert len(noted["sampled"]["first_sample_time"]) == 1
+
+
+# -- What the page says about TorchRL ------------------------------------------------
+
+
+def filled(sampler, count=SMALL_ROWS, **options):
+    rows = samplers.make_rows(count)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(count), sampler=sampler, batch_size=64, **options
+    )
+    buffer.extend(rows.clone())
+    return buffer, rows
+
+
+def searched(sampler, samples=3, *, write):
+    """How many rows the sampler went through to find the episodes, sample by sample."""
+    buffer, rows = filled(sampler)
+    lengths = []
+
+    def search(end, length, device):
+        lengths.append(len(end))
+        return found(end=end, length=length, device=device)
+
+    found = slice_module._end_to_start_stop
+    with mock.patch.object(slice_module, "_end_to_start_stop", search):
+        for _ in range(samples):
+            if write:
+                buffer.extend(rows[: samplers.WRITTEN])
+            buffer.sample()
+    return lengths
+
+
+@guards(
+    PAGE,
+    "**A slice sampler reads the whole buffer.**",
+    "To find the episodes it goes through the ``traj_key`` or the ``end_key`` of every row, at "
+    "each sample",
+    "With ``cache_values`` it does so once, until something is written.",
+    "In the loop of off-policy training something is written before each sample, and the cache "
+    "gains nothing",
+    "Keeps where the episodes begin and end until the buffer is written to.",
+)
+@pytest.mark.parametrize("key", [{"traj_key": samplers.TRAJ_KEY}, {"end_key": samplers.END_KEY}])
+def test_a_slice_sampler_goes_through_all_rows(key):
+    every = [SMALL_ROWS] * 3
+    for cached, write, expected in (
+        (False, False, every),
+        (True, False, every[:1]),
+        (False, True, every),
+        (True, True, every),
+    ):
+        sampler = SliceSampler(slice_len=16, cache_values=cached, **key)
+        assert searched(sampler, write=write) == expected, (cached, write)
+
+
+@guards(PAGE, "For epochs over episodes. It always caches.")
+def test_slices_without_replacement_are_cached():
+    sampler = SliceSamplerWithoutReplacement(slice_len=16, traj_key=samplers.TRAJ_KEY)
+    assert searched(sampler, write=False) == [SMALL_ROWS]
+    assert (
+        "cache_values" not in inspect.signature(SliceSamplerWithoutReplacement.__init__).parameters
+    )
+
+
+@guards(PAGE, "a tensor of the storage that is changed directly goes unnoticed")
+def test_cached_episodes_miss_a_direct_change():
+    sampler = SliceSampler(slice_len=4, end_key=samplers.END_KEY, cache_values=True)
+    buffer, _ = filled(sampler)
+    buffer.sample()
+    buffer.storage[:]["next", "done"][::2] = True  # no slice of four rows is left
+    assert len(buffer.sample()) == 64
+
+
+@guards(
+    PAGE,
+    "goes through all episodes in a Python loop, to forbid starts from which no slice would fit",
+)
+def test_prioritized_slices_loop_over_the_episodes():
+    sampler = PrioritizedSliceSampler(
+        SMALL_ROWS, 0.6, 0.4, slice_len=16, traj_key=samplers.TRAJ_KEY
+    )
+    buffer, _ = filled(sampler)
+    turns = []
+
+    def count(*columns):
+        turns.append(0)
+        for each in zip(*columns):  # noqa: B905 - as the sampler calls it
+            turns[-1] += 1
+            yield each
+
+    with mock.patch.object(prioritized_slice_module, "zip", count, create=True):
+        for _ in range(2):
+            buffer.sample()
+    assert turns == [SMALL_ROWS // samplers.EPISODE] * 2
+
+
+@guards(
+    PAGE,
+    "it counts its rows by going through all of them whenever it is asked how many they are, so a "
+    "sample takes longer from a longer buffer",
+)
+def test_a_compressed_storage_counts_its_rows():
+    class Rows(list):
+        passes = 0
+
+        def __iter__(self):
+            Rows.passes += 1
+            return super().__iter__()
+
+    buffer = ReplayBuffer(storage=CompressedListStorage(8), batch_size=2)
+    buffer.extend(samplers.make_rows(8).exclude("next", "collector"))
+    buffer.storage._storage = Rows(buffer.storage._storage)
+    assert len(buffer.storage) == 8
+    assert Rows.passes == 1
+    buffer.sample()
+    assert Rows.passes > 1
+
+
+@guards(PAGE, "The documentation says *zstd*; below Python 3.14 it is *zlib*.")
+def test_compression_is_zlib():
+    assert "zstd" in inspect.getdoc(CompressedListStorage)
+    storage = CompressedListStorage(8)
+    tensor = torch.zeros(1000)
+    if sys.version_info < (3, 14):
+        packed = storage._default_compression_fn(tensor).numpy().tobytes()
+        assert zlib.decompress(packed) == tensor.numpy().tobytes()
+
+
+@guards(
+    PAGE,
+    "not the default: a buffer made without a storage gets a ``ListStorage`` of 1,000 rows",
+    "the storage of a buffer that is made without one, with 1,000 rows",
+    "the sampler of a buffer that is made without one",
+    "the writer of ``ReplayBuffer``",
+    "the writer of ``TensorDictReplayBuffer``",
+    "not the default; compression level 3",
+)
+def test_defaults():
+    buffer, with_index = ReplayBuffer(), TensorDictReplayBuffer()
+    assert type(buffer.storage) is ListStorage
+    assert buffer.storage.max_size == 1000
+    assert type(buffer.sampler) is RandomSampler
+    assert type(buffer.writer) is RoundRobinWriter
+    assert type(with_index.writer) is TensorDictRoundRobinWriter
+    assert CompressedListStorage(1).compression_level == 3
+
+
+@guards(
+    PAGE,
+    "Rows get no index.",
+    'each row is given its place as ``"index"``',
+    "Eight bytes a row.",
+)
+def test_writers_and_the_index():
+    rows = TensorDict({"x": torch.zeros(4)}, [4])
+    for buffer, expected in ((ReplayBuffer(), False), (TensorDictReplayBuffer(), True)):
+        buffer.extend(rows.clone())
+        assert ("index" in buffer[0]) is expected
+    assert buffer[2]["index"] == 2
+    assert buffer[2]["index"].nbytes == 8
+
+
+@guards(
+    PAGE,
+    "A permutation of all rows; while the buffer grows, each write starts it anew.",
+    "Draws each row once before any row comes again.",
+)
+def test_the_permutation_restarts_while_the_buffer_grows():
+    buffer = ReplayBuffer(
+        storage=LazyTensorStorage(16), sampler=SamplerWithoutReplacement(), batch_size=4
+    )
+    rows = TensorDict({"x": torch.arange(16)}, [16])
+    buffer.extend(rows[:8])
+    buffer.sample()
+    buffer.extend(rows[8:])
+    seen = torch.cat([buffer.sample()["x"] for _ in range(4)])
+    assert seen.sort().values.tolist() == list(range(16))
+    buffer.sample()
+    buffer.extend(rows)  # full: nothing starts anew
+    assert len(torch.cat([buffer.sample()["x"] for _ in range(3)]).unique()) == 12
+    assert len(buffer.sampler._sample_list) == 16
+
+
+@guards(PAGE, "Samplers have no such parameter.", "``PrioritizedSampler`` calls it ``device``.")
+def test_parameters_of_samplers():
+    for name, kind in vars(torchrl.data).items():
+        if name.endswith("Sampler"):
+            assert "compilable" not in inspect.signature(kind.__init__).parameters, name
+    assert "device" in inspect.signature(PrioritizedSampler.__init__).parameters
+    assert "sampler_device" not in inspect.signature(PrioritizedSampler.__init__).parameters
+
+
+@guards(
+    PAGE,
+    "A thread draws the next sample, under Python's interpreter lock and the locks of the buffer.",
+    "Samples that are older than the last write; threads; a fixed batch size.",
+)
+def test_prefetch_draws_in_threads():
+    names = []
+
+    def note(rows):
+        names.append(threading.current_thread().name)
+        return rows
+
+    buffer, _ = filled(RandomSampler(), transform=note, prefetch=1)
+    buffer.sample()
+    buffer.synchronize()
+    assert names[0] == threading.current_thread().name
+    assert names[1] != names[0]
+    with mock.patch.object(buffer, "_write_lock", mock.MagicMock()) as lock:
+        buffer._sample(4)
+    lock.__enter__.assert_called_once()
+    buffer.shutdown()
+    with pytest.raises(ValueError, match="batch-size must be specified"):
+        ReplayBuffer(prefetch=1)
+
+
+@guards(
+    PAGE,
+    "``dumps`` writes the storage to the folder ``storage`` below the one you name.",
+    "The rows are views of the batch that the buffer was extended with.",
+)
+def test_where_dumps_writes(tmp_path):
+    buffer, _ = filled(RandomSampler())
+    buffer.dumps(tmp_path)
+    assert (tmp_path / "storage" / "observation.memmap").is_file()
+    rows = TensorDict({"x": torch.zeros(4)}, [4])
+    listed = ReplayBuffer(storage=ListStorage(4))
+    listed.extend(rows)
+    assert listed.storage[1]["x"].untyped_storage().data_ptr() == rows["x"].data_ptr()
+
+
+# -- The run -------------------------------------------------------------------------
+
+
+VERDICTS = {"sampler", "storage", "collate", "transform"}
+
+
+def test_examine_says_where_bytes_and_time_are(run, capsys):
+    verdict = run.examine(run.make(ListStorage(run.ROWS), run.pixels()), 16)
+    said = capsys.readouterr().out
+    assert verdict in VERDICTS
+    assert "Most of the time goes into" in said
+    assert f"{run.pixels().bytes() + 8 * run.ROWS:,} bytes anonymous" in said
+    assert "microseconds storage" in said
+
+
+def test_a_memory_that_rows_share_counts_once(run):
+    rows = TensorDict({"x": torch.zeros(4, 8)}, [4])
+    buffer = ReplayBuffer(storage=ListStorage(4))
+    buffer.extend(rows)
+    assert run.where_bytes_are(buffer) == {"anonymous": rows.bytes()}
+
+
+@guards(PAGE, "Which kind of memory holds the bytes it says on Linux alone.")
+def test_bytes_where_there_is_no_list_of_mappings(run):
+    rows = TensorDict({"x": torch.zeros(4, 8)}, [4])
+    buffer = ReplayBuffer(storage=ListStorage(4))
+    buffer.extend(rows)
+    with mock.patch.object(run.Path, "exists", return_value=False):
+        assert list(run.where_bytes_are(buffer).values()) == [rows.bytes()]
+
+
+@guards(
+    PAGE,
+    "Give it to the buffer, and neither what you store nor what you sample changes",
+    "the number of bytes of one observation has to be a multiple of eight.",
+)
+def test_packed_pixels(run):
+    assert run.show_packed()
+    odd = TensorDict({"pixels": torch.zeros(2, 1, 3, 3, dtype=torch.uint8)}, [2])
+    with pytest.raises(RuntimeError):
+        run.make(LazyTensorStorage(2), odd, transform=run.PackedPixels(["pixels"], (1, 3, 3)))
+
+
+@guards(PAGE, "Decompression is invisible to torch's profiler")
+def test_the_verdicts_of_the_page(run):
+    with contextlib.redirect_stdout(io.StringIO()):
+        table = run.show_verdicts()
+    assert {row[-1].strip("`") for row in table["rows"]} == VERDICTS
+
+
+def test_an_alias_that_is_gone_fails_the_run(run):
+    with (
+        mock.patch.object(
+            ListStorage, "_set_item", lambda self, i, row: self._storage.append(row.clone())
+        ),
+        pytest.raises(AssertionError, match="ListStorage"),
+    ):
+        run.show_aliases()
+
+
+# -- What the page concludes from the record -----------------------------------------
+
+TAKEN = {suite for suite, device in COMMITTED.taken() if device == "cpu"}
+ALIKE = 1.35  # two times whose ratio lies below are called about the same
+
+
+def needs(suite):
+    return pytest.mark.skipif(suite not in TAKEN, reason=f"{suite}@cpu is not taken yet")
+
+
+def of(key, metric="access_time", suite="replay_buffers"):
+    return value(COMMITTED.find(suite, "cpu"), key, metric)[1]["median"]
+
+
+def drawn(key, metric="sample_time"):
+    return of(key, metric, "replay_buffers_samplers")
+
+
+@needs("replay_buffers")
+@guards(
+    PAGE,
+    "a list takes tens of times as long as a tensor storage to extend, to sample and to read.",
+    "Row by row it loses nothing.",
+    "A memory-mapped storage on cached pages is about as fast as one in memory to write and to "
+    "sample. To read small states in order it takes more than twice as long.",
+    "Samples are as fast as from memory while the pages are cached.",
+)
+def test_lists_lose_where_rows_are_small():
+    for access in ("extend", "sample", "read"):
+        assert of(f"state-{access}-list") > 20 * of(f"state-{access}-tensor")
+    assert of("state-add-list") < of("state-add-tensor")
+    for element in ("state", "pixels"):
+        for access in ("extend", "add", "sample"):
+            assert of(f"{element}-{access}-memmap") < ALIKE * of(f"{element}-{access}-tensor")
+    assert of("state-read-memmap") > 2 * of("state-read-tensor")
+
+
+@needs("replay_buffers")
+@guards(
+    PAGE,
+    "there TorchRL is several times faster.",
+    "One row at a time, the TensorDict around each row costs more than the row, and TorchRL is "
+    "several times slower.",
+    "three times that of plain tensors, and more than Stable-Baselines3's.",
+)
+def test_torchrl_against_its_peers():
+    def against_plain(access, storage):
+        return of(f"state-{access}-{storage}", "time_vs_plain")
+
+    assert against_plain("extend", "sb3") > 3 * against_plain("extend", "tensor")
+    assert against_plain("add", "tensor") > 3 * against_plain("add", "sb3")
+    assert 2.5 < against_plain("sample", "tensor") < 3.5
+    assert against_plain("sample", "tensor") > 1.1 * against_plain("sample", "sb3")
+
+
+@needs("replay_buffers")
+@guards(
+    PAGE,
+    "So on one thread TorchRL loses, and so do plain tensors that are indexed like that",
+    "For ``uint8`` PyTorch copies each byte on its own there",
+    "and ``extend`` gains as much.",
+    "when rows are added one by one, the views cost more than they save.",
+    "Even a list samples pixels faster than a tensor storage",
+    "It loses where whole batches are written or read.",
+)
+def test_pixels():
+    sb3 = of("pixels-sample-sb3")
+    assert min(of("pixels-sample-tensor"), of("pixels-sample-plain")) > 2 * sb3
+    assert of("pixels-sample-packed") < 0.5 * of("pixels-sample-tensor")
+    assert of("pixels-sample-select") < 0.5 * of("pixels-sample-plain")
+    gains = [of(f"pixels-{a}-tensor") / of(f"pixels-{a}-packed") for a in ("sample", "extend")]
+    assert gains[1] > gains[0] > 3
+    assert of("pixels-add-packed") > of("pixels-add-tensor")
+    assert of("pixels-sample-list") < 0.8 * of("pixels-sample-tensor")
+    for access in ("extend", "read"):
+        assert of(f"pixels-{access}-list") > 1.2 * of(f"pixels-{access}-tensor")
+
+
+@needs("replay_buffers")
+@guards(
+    PAGE,
+    "**Resident memory alone misleads.**",
+    "A list of small rows is mostly objects",
+    "The bytes are those of the compressed tensors; the process needs more, for the objects around "
+    "them",
+)
+def test_memory_of_the_record():
+    for element, content in (("state", "state"), ("pixels", "blocks")):
+        size = of(f"bytes-{content}-tensor", "bytes_per_row")
+        kinds = {"tensor": "anonymous", "memmap": "file", "shared": "shared"}
+        for storage, kind in kinds.items():
+            for each in kinds.values():
+                found = of(f"memory-{element}-{storage}", f"{each}_per_row")
+                assert (found > 0.9 * size) is (each == kind), (element, storage, each)
+    listed = of("memory-state-list", "anonymous_per_row")
+    assert listed > 10 * of("bytes-state-list", "bytes_per_row")
+    for element, content in (("state", "state"), ("pixels", "blocks")):
+        compressed = of(f"bytes-{content}-compressed", "bytes_per_row")
+        assert of(f"memory-{element}-compressed", "anonymous_per_row") > 2 * compressed
+
+
+@needs("replay_buffers")
+@guards(
+    PAGE,
+    "What compressing rows saves depends on what they show, and small rows grow",
+    "And the storage is slow in every access",
+)
+def test_compression_of_the_record():
+    saved = {name: of(f"bytes-{name}-compressed", "saving") for name in storages.CONTENTS}
+    assert saved["noise"] <= 0
+    assert min(saved["blocks"], saved["pong"]) > 90
+    assert of("bytes-state-compressed", "saving") < 0
+    for element in storages.ELEMENTS:
+        for access in storages.ACCESSES:
+            times = {
+                name: of(f"{element}-{access}-{name}")
+                for name in ("tensor", "memmap", "shared", "list", "compressed")
+            }
+            assert max(times, key=times.get) == "compressed", (element, access)
+
+
+@needs("replay_buffers_samplers")
+@guards(
+    PAGE,
+    "its time grows with the buffer",
+    "In the loop of off-policy training something is written before each sample, and the cache "
+    "gains nothing",
+    "``end_key`` is hardly faster than ``traj_key``, it reads as many rows, and ``compile`` leaves "
+    "the search as it is.",
+    "Not for the search of the episodes, which is what takes the time.",
+)
+def test_slices_of_the_record():
+    for key in ("slice-traj", "slice-end"):
+        small, large = (drawn(f"{key}-reading-{rows}") for rows in ("10k", "1000k"))
+        assert large > 4 * small
+        small, large = (drawn(f"{key}-cached-reading-{rows}") for rows in ("10k", "1000k"))
+        assert large < 1.5 * small
+        for rows in ("10k", "100k"):
+            plain, cached = (drawn(f"{key}{how}-writing-{rows}") for how in ("", "-cached"))
+            assert cached > plain / ALIKE
+    for rows in ("10k", "100k", "1000k"):
+        assert drawn(f"slice-end-reading-{rows}") > 0.8 * drawn(f"slice-traj-reading-{rows}")
+    assert drawn("slice-compiled-reading-100k") > 0.9 * drawn("slice-traj-reading-100k")
+
+
+@needs("replay_buffers_samplers")
+@guards(
+    PAGE,
+    "from ten thousand rows to a million the time less than doubles.",
+    "**Prioritized slices are another matter.**",
+    "With the short episodes of this record that takes tens of times the time of ``RandomSampler`` "
+    "for a hundred thousand rows, hundreds for a million; longer episodes are fewer.",
+    "Cached, a sample that follows no write takes a fraction of that.",
+)
+def test_priorities_of_the_record():
+    small, large = (drawn(f"prioritized-update-reading-{rows}") for rows in ("10k", "1000k"))
+    assert large < 2 * small
+    ratios = [
+        value(COMMITTED.find("replay_buffers_samplers", "cpu"), key, "time_vs_random")[1]
+        for key in ("prioritized-slice-reading-100k", "prioritized-slice-reading-1000k")
+    ]
+    assert 20 < ratios[0]["q1"] < ratios[0]["q3"] < 100  # noisy: the quartiles carry the sentence
+    assert 200 < ratios[1]["q1"] < ratios[1]["q3"] < 1000
+    for rows in ("10k", "100k"):
+        keys = (f"prioritized-slice{how}-{rows}" for how in ("-cached-reading", "-reading"))
+        assert 3 * drawn(next(keys)) < drawn(next(keys))
+        keys = (f"prioritized-slice{how}-writing-{rows}" for how in ("-cached", ""))
+        assert drawn(next(keys)) > drawn(next(keys)) / ALIKE
+
+
+@needs("replay_buffers_samplers")
+@guards(
+    PAGE,
+    "A Python loop over the rows.",
+    "**One sample ahead is enough.**",
+    "``prefetch=1`` hides most of a sample behind a consumer that waits or computes; with four, on "
+    "two cores, half of the gain is lost.",
+    "For small states there is nothing to hide.",
+    "Where nothing happens between two samples, prefetch only costs.",
+)
+def test_writers_and_prefetch_of_the_record():
+    assert drawn("writer-max-value", "time_vs_default") > 5
+
+    def ahead(content, consumer, count):
+        return drawn(f"prefetch-{content}-{consumer}-{count}", "time_vs_no_prefetch")
+
+    for consumer in (samplers.WAITS, samplers.COMPUTES):
+        one, four = (1 - ahead("pixels", consumer, count) for count in (1, 4))
+        assert one > 0.3
+        assert 0.3 * one < four < 0.7 * one
+        assert min(ahead("state", consumer, count) for count in (1, 4)) > 0.9
+    hidden = drawn("prefetch-pixels-waits-1", "loop_time")
+    assert hidden < 1.2 * samplers.STEPS * samplers.UPDATE  # hardly more than the waiting
+    for content in ("state", "pixels"):
+        assert min(ahead(content, samplers.NOTHING, count) for count in (1, 4)) > 1
+
+
+@pytest.mark.parametrize("suite", [storages, samplers], ids=["storages", "samplers"])
+def test_the_record_has_every_benchmark_of_the_suite(suite):
+    name = suite.__name__.rpartition("bench_")[2]
+    if name not in TAKEN:
+        pytest.skip(f"{name}@cpu is not taken yet")
+    found = set(COMMITTED.find(name, "cpu")["benchmarks"])
+    if suite is storages:
+        wanted = {"-".join(case) for case in cpu_cases()}
+        kept = [storage for storage in suite.STORAGES if storage not in suite.VIEWS]
+        wanted |= {f"memory-{element}-{kind}" for element in suite.ELEMENTS for kind in kept}
+        wanted |= {f"bytes-{content}-{kind}" for content, kind in suite.contents()}
+    else:
+        wanted = {f"{sampler}-{access}-{rows // 1000}k" for rows, sampler, access in suite.cases()}
+        wanted |= {f"writer-{writer}" for writer in suite.WRITERS}
+        wanted |= {f"compilable-{how}" for how in suite.COMPILABLE} | {
+            "slice-compiled-reading-100k"
+        }
+        wanted |= {
+            f"prefetch-{content}-{consumer}-{ahead}"
+            for content in ("state", "pixels")
+            for consumer in (suite.NOTHING, suite.WAITS, suite.COMPUTES)
+            for ahead in suite.PREFETCH
+        }
+    assert found == wanted
+
+
+@guards(
+    PAGE, "All rows have the layout of the first; the room for all of them is reserved at once."
+)
+def test_a_tensor_storage_reserves_room():
+    buffer = ReplayBuffer(storage=LazyTensorStorage(50))
+    buffer.extend(TensorDict({"x": torch.zeros(2, 3)}, [2]))
+    assert buffer.storage._storage["x"].shape == (50, 3)
+    with pytest.raises(RuntimeError):
+        buffer.extend(TensorDict({"x": torch.zeros(2, 4)}, [2]))
+
+
+@guards(PAGE, "A Python loop over the rows.")
+def test_the_max_value_writer_loops_over_the_rows():
+    writer = TensorDictMaxValueWriter(rank_key="rank")
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4), writer=writer, batch_size=2)
+    with mock.patch.object(writer, "get_insert_index", wraps=writer.get_insert_index) as ask:
+        buffer.extend(TensorDict({"rank": torch.arange(8.0)}, [8]))
+    assert ask.call_count == 8
+    assert buffer[:]["rank"].sort().values.tolist() == [4, 5, 6, 7]
+
+
+@guards(PAGE, "With a storage on a GPU it follows the storage.")
+def test_the_tree_follows_the_storage():
+    sampler = PrioritizedSampler(4, 1.0, 1.0)
+    place = sampler._tree_device_from_storage
+    assert place(SimpleNamespace(device=torch.device("cuda", 0))).type == "cuda"
+    assert place(SimpleNamespace(device=torch.device("cpu"))) is None
+
+
+@guards(PAGE, "TorchRL's own note on slow slices recommends both")
+def test_upstream_recommends_end_key_and_compile():
+    said = " ".join(inspect.getdoc(SliceSampler).split())
+    assert "prefer using `end_key` over `traj_key`" in said
+    assert ":attr:`compile`, :attr:`cache_values`" in said

@@ -1,0 +1,443 @@
+"""The suites weight_sync*, run small, and what the page says of them and of TorchRL's inside."""
+
+import contextlib
+import inspect
+import threading
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from torchrl.collectors import MultiSyncCollector
+from torchrl.modules.inference_server import InferenceServer
+from torchrl.weight_update import (
+    MultiProcessWeightSyncScheme,
+    SharedMemWeightSyncScheme,
+    WeightSyncScheme,
+)
+
+from benchmarks import bench_weight_sync as suite
+from benchmarks import bench_weight_sync_ray as on_ray
+from benchmarks import bench_weight_sync_server as server_suite
+from benchmarks import paired
+from benchmarks.record import Library
+from tests.support import ROOT
+from tests.support.claims import guards
+
+COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
+PAGE = "docs/performance/weight_sync.rst"
+CPU = torch.device("cpu")
+
+
+class Benchmark:
+    """As much of pytest-benchmark's fixture as the suites use."""
+
+    def __init__(self):
+        self.extra_info = {}
+        self.rounds = 0
+
+    def pedantic(self, target, args=(), setup=None, rounds=1, warmup_rounds=0):
+        self.rounds = rounds
+        for _ in range(warmup_rounds + rounds):
+            given, options = (setup() if setup else None) or (args, {})
+            target(*given, **options)
+
+
+@pytest.fixture
+def small():
+    with contextlib.ExitStack() as stack:
+        for module in (suite, on_ray):
+            stack.enter_context(mock.patch.object(module, "ROUNDS", 2))
+            stack.enter_context(mock.patch.object(module, "WARMUP_ROUNDS", 1))
+        stack.enter_context(mock.patch.object(on_ray, "FRAMES", 8))
+        stack.enter_context(mock.patch.object(paired, "LEAST_ROUNDS", 2))
+        stack.enter_context(mock.patch.object(paired, "MOST_ROUNDS", 2))
+        yield
+
+
+def noted(module, benchmark):
+    """What a benchmark noted, once its metrics are among those that the suite declares."""
+    found = benchmark.extra_info
+    metrics = {found["timing"], *found["exact"], *found["sampled"]}
+    assert metrics <= set(module.METRICS)
+    assert all(found["sampled"].values())
+    return found
+
+
+# -- weight_sync -----------------------------------------------------------------
+
+SMALL = suite.Case("shared", "sync", 1, "20kb", "elsewhere", tensors=2)
+
+
+@pytest.mark.parametrize(
+    ("case", "by_itself"),
+    [
+        (SMALL, 1),
+        (SMALL._replace(scheme="pipe", origin="inplace"), 1),
+        (SMALL._replace(topology="async"), 1),
+        (suite.Case("none", "copy", 0, "20kb", "inplace"), 0),
+    ],
+    ids=lambda value: getattr(value, "key", None),
+)
+def test_entry_of_an_update(small, case, by_itself):
+    benchmark = Benchmark()
+    suite.bench_update(benchmark, CPU, case)
+    found = noted(suite, benchmark)
+    assert found["key"] == case.key
+    assert found["exact"]["arrives_without_call"] == by_itself
+    numbers = suite.SIZES["20kb"] // 4 // case.tensors * case.tensors + 1
+    assert found["exact"]["model_bytes"] == 4 * numbers
+    assert ("time_vs_copy" in found["sampled"]) is (case.topology != "async")
+
+
+def test_weights_that_do_not_arrive_fail_the_suite(small):
+    with (
+        mock.patch.object(SharedMemWeightSyncScheme, "send", return_value=None),
+        pytest.raises(AssertionError, match=r"the weights are 10\.0, the batches are of"),
+    ):
+        suite.bench_update(Benchmark(), CPU, SMALL)
+
+
+def test_every_case_has_a_key_of_its_own():
+    for module, found in ((suite, suite.cases()), (server_suite, server_suite.cases())):
+        keys = [case.key for case in found]
+        assert len(keys) == len(set(keys)), module
+
+
+# -- weight_sync_server ------------------------------------------------------------
+
+
+@pytest.fixture
+def few_requests():
+    with (
+        mock.patch.object(server_suite, "REQUESTS", 8),
+        mock.patch.object(server_suite, "SECONDS", 0),
+        mock.patch.dict(server_suite.HIDDEN, {"small": 8}),
+    ):
+        yield
+
+
+@pytest.mark.parametrize("knobs", ["defaults", "direct", "no-stats", "starved-1ms", "max-batch-1"])
+def test_entry_of_a_server(small, few_requests, knobs):
+    benchmark = Benchmark()
+    case = server_suite.Case("small", 4, knobs)
+    server_suite.bench_requests(benchmark, CPU, case)
+    found = noted(server_suite, benchmark)
+    assert found["key"] == case.key
+    assert ("mean_batch" in found["sampled"]) is (knobs != "no-stats")
+    if knobs == "max-batch-1":
+        assert found["sampled"]["mean_batch"] == [1.0]
+
+
+def test_wrong_answer_fails_the_suite(small, few_requests):
+    case = server_suite.Case("small", 2)
+
+    def mixed_up(client, requests):
+        return [client(request.clone())["action"] + 1 for request in requests]
+
+    with (
+        mock.patch.object(server_suite, "answers", mixed_up),
+        pytest.raises(AssertionError, match="an answer is off by"),
+    ):
+        server_suite.bench_requests(Benchmark(), CPU, case)
+
+
+# -- weight_sync_ray ---------------------------------------------------------------
+
+
+def test_entry_of_ray_with_local_workers_in_its_place(small):
+    """What the suite does with a collector, without a Ray."""
+
+    def local_collector(policy):
+        with suite.quick_start():
+            return MultiSyncCollector(
+                [suite.one_thread] * on_ray.WORKERS,
+                policy,
+                frames_per_batch=on_ray.FRAMES,
+                total_frames=-1,
+                auto_register_policy_transforms=False,
+            )
+
+    benchmark = Benchmark()
+    with mock.patch.object(on_ray, "make_collector", local_collector):
+        on_ray.bench_ray(benchmark, CPU, None, on_ray.SIZES[0])
+    found = noted(on_ray, benchmark)
+    assert found["key"] == "update-w2-20kb"
+    assert {"batch_time", "time_vs_multisync", "first_update_time"} <= set(found["sampled"])
+
+
+def test_entry_of_the_start():
+    calls = []
+    ray = SimpleNamespace(
+        init=lambda **options: calls.append(options),
+        cluster_resources=lambda: {"CPU": on_ray.WORKERS},
+    )
+    benchmark = Benchmark()
+    on_ray.bench_start(benchmark, ray)
+    assert noted(on_ray, benchmark)["key"] == "start"
+    assert calls[0]["num_cpus"] == on_ray.WORKERS
+
+
+# -- Inside ------------------------------------------------------------------------
+
+
+def weights_of(policy):
+    return suite.TensorDict.from_module(policy)
+
+
+@guards(
+    PAGE,
+    "The default scheme copies each tensor once *for each worker*, although all workers on one "
+    "device read the same memory.",
+    "``register_weights`` compares each buffer with copies that it has just made, and none is ever "
+    "the same.",
+)
+def test_shared_memory_is_written_once_for_each_worker():
+    policy = suite.make_policy(4000, 2)
+    scheme = SharedMemWeightSyncScheme()
+    scheme.init_on_sender(weights=weights_of(policy), devices=[CPU] * 3)
+    try:
+        buffers = scheme.shared_transport.unique_weights
+        assert len(buffers) == 3
+        key = next(iter(buffers[0].keys(include_nested=True, leaves_only=True)))
+        assert len({buffer[key].data_ptr() for buffer in buffers}) == 1
+        # What the comparison is meant to find: the workers of one device are given one object.
+        given = scheme.shared_transport._params_map
+        assert len({id(weights) for weights in given.values()}) == 1
+        assert not {id(weights) for weights in given.values()} & {id(b) for b in buffers}
+    finally:
+        scheme.shutdown()
+
+
+@guards(
+    PAGE,
+    'Its docstring promises "actual weight copies through queues".',
+    "tensors that go through a queue of torch move to shared memory, and the first weights are "
+    "taken over without a copy.",
+)
+def test_pipe_scheme_shares():
+    said = " ".join(inspect.getdoc(MultiProcessWeightSyncScheme).split())
+    assert "this scheme sends actual weight copies through queues to workers" in said
+    tensor = torch.zeros(3)
+    queue = torch.multiprocessing.get_context("spawn").SimpleQueue()
+    queue.put(tensor)
+    assert tensor.is_shared()
+    source, target = suite.make_policy(4000, 2), suite.make_policy(4000, 2)
+    strategy = MultiProcessWeightSyncScheme()._strategy
+    strategy.apply_weights(target, weights_of(source).data, inplace=False)
+    assert target.module.marker.data_ptr() == source.module.marker.data_ptr()
+    taken_over = inspect.getsource(
+        MultiProcessWeightSyncScheme._setup_connection_and_weights_on_receiver_impl
+    )
+    assert "apply_weights(self.model, weights, inplace=False)" in taken_over
+
+
+@guards(
+    PAGE,
+    "It also advances the :doc:`policy version",
+    "and does not advance its ``policy_version``.",
+)
+def test_a_call_advances_the_version():
+    policy = suite.make_policy(4000, 2)
+    collector = suite.Collector(
+        suite.Nothing(),
+        policy,
+        frames_per_batch=2,
+        total_frames=-1,
+        track_policy_version=True,
+        auto_register_policy_transforms=False,
+    )
+    before = collector.policy_version
+    collector.update_policy_weights_()
+    assert collector.policy_version == before + 1
+    collector.shutdown()
+
+
+def ask(server, clients, requests=3):
+    """Let each client ask some times, all at once."""
+    found = []
+
+    def client_of(client):
+        for _ in range(requests):
+            request = suite.TensorDict({"observation": torch.zeros(1)})
+            found.append(client(request)["action"].item())
+
+    threads = [threading.Thread(target=client_of, args=(one,)) for one in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == requests * len(clients)
+    return server.stats()
+
+
+@guards(
+    PAGE,
+    "How many requests the server waits for once the first has arrived.",
+    "Seconds that the server waits for more requests.",
+    "The most requests in a forward pass.",
+    "How requests travel.",
+    '``"direct"`` has a slot for each client and a fixed number of them.',
+    "In a thread, the default, it acts with the very module that you give it",
+    "``server.stats()`` says how large the batches are.",
+)
+def test_knobs_of_the_server():
+    policy = suite.make_policy(40, 2)
+    # So long that only the number of requests can end the wait.
+    with InferenceServer(policy, min_batch_size=4, timeout=20.0) as server:
+        assert server.service_backend == "thread"
+        assert server.model is policy
+        stats = ask(server, server.clients(4))
+        assert stats["avg_batch_size"] == 4
+        assert {"p50_queue_ms", "p95_queue_ms"} <= set(stats)
+    with InferenceServer(policy, max_batch_size=1) as server:
+        assert ask(server, server.clients(4))["avg_batch_size"] == 1
+    # Two are never asked for: what ends the wait is the timeout.
+    with InferenceServer(policy, min_batch_size=2, timeout=0.001) as server:
+        assert ask(server, server.clients(1))["avg_batch_size"] == 1
+    with InferenceServer(policy, transport="direct", num_clients=2) as server:
+        server.clients(2)
+        with pytest.raises(RuntimeError, match="SlotTransport has 2 slots"):
+            server.client()
+
+
+@guards(PAGE, "It needs a GPU: with a ``policy_device`` on the CPU it raises.")
+def test_static_batch_needs_a_gpu():
+    with pytest.raises(ValueError, match="static_batch_size requires an explicit CUDA"):
+        InferenceServer(
+            suite.make_policy(40, 2), policy_device="cpu", max_batch_size=4, static_batch_size=4
+        )
+
+
+# -- What the page says of the records ---------------------------------------------
+
+
+def recorded(name, key, metric, point="median"):
+    """A value of a committed record."""
+    record = COMMITTED.find(name, "cpu")
+    return record["benchmarks"][key]["metrics"][metric][point]
+
+
+def update_time(key, point="median"):
+    return recorded("weight_sync", key, "update_time", point)
+
+
+@guards(
+    PAGE,
+    "for two workers it is the slower one, and it shares as well.",
+    "**Shared memory is the faster scheme for two workers** at every size measured, whether the "
+    "weights are shared already or come from elsewhere.",
+)
+def test_shared_memory_is_faster():
+    for size in suite.SIZES:
+        for origin in ("inplace", "elsewhere"):
+            shared, pipe = (
+                update_time(f"{scheme}-sync-w2-{size}-{origin}") for scheme in ("shared", "pipe")
+            )
+            assert shared < pipe, f"{size}, {origin}: {shared}, {pipe}"
+
+
+@guards(
+    PAGE,
+    "it takes far longer than copying a small model (:knob:`update_policy_weights_`).",
+    "One process that copies to its own second device asks nobody, and is faster than either "
+    "scheme with weights from elsewhere.",
+)
+def test_the_round_trip():
+    for scheme in suite.SCHEMES:
+        assert recorded("weight_sync", f"{scheme}-sync-w2-20kb-inplace", "time_vs_copy") > 10
+    for size in suite.SIZES:
+        alone = update_time(f"none-copy-{size}-inplace")
+        for scheme in suite.SCHEMES:
+            assert alone < update_time(f"{scheme}-sync-w2-{size}-elsewhere")
+
+
+@guards(
+    PAGE,
+    "The same bytes in many tensors take longer than four times the bytes in few, with both "
+    "schemes",
+    "**Each worker adds to the call.** With four workers it takes longer than with one, with both "
+    "schemes.",
+    "While the worker collects, the call takes longer than with a worker that is idle.",
+)
+def test_tensors_and_workers():
+    for scheme in suite.SCHEMES:
+        many = update_time(f"{scheme}-sync-w2-4mb-elsewhere-t{suite.MANY_TENSORS}")
+        assert many > update_time(f"{scheme}-sync-w2-16mb-elsewhere")
+        one, four = (update_time(f"{scheme}-sync-w{n}-4mb-elsewhere") for n in (1, 4))
+        assert one < four
+        assert one < update_time(f"{scheme}-async-w1-4mb-elsewhere")
+    assert "threading.Thread(" in inspect.getsource(WeightSyncScheme._start_background_receiver)
+
+
+@guards(
+    PAGE,
+    "The remote collectors have weights of their own: nothing arrives without a call.",
+    "**The first call takes far longer than a later one.**",
+    "A later call takes longer than with :knob:`SharedMemWeightSyncScheme` for the same bytes and "
+    "as many workers.",
+)
+def test_ray():
+    for size in on_ray.SIZES:
+        key = f"update-w{on_ray.WORKERS}-{size}"
+        later = recorded("weight_sync_ray", key, "update_time")
+        assert recorded("weight_sync_ray", key, "arrives_without_call") == 0
+        assert recorded("weight_sync_ray", key, "first_update_time") > 100 * later
+        assert later > update_time(f"shared-sync-w{on_ray.WORKERS}-{size}-elsewhere")
+
+
+def against_direct(key, point="median"):
+    return recorded("weight_sync_server", key, "time_vs_direct", point)
+
+
+@guards(PAGE, "times direct calls for 16 clients", "no clear winner")
+def test_transports_are_no_clear_winner():
+    low, high = (
+        max(against_direct(f"large-c16-{knobs}", "q1") for knobs in ("direct", "defaults")),
+        min(against_direct(f"large-c16-{knobs}", "q3") for knobs in ("direct", "defaults")),
+    )
+    assert low < high, "the quartiles do not overlap"
+
+
+@guards(
+    PAGE,
+    "the server loses with both policies.",
+    "**One client gains nothing.**",
+    "**Many clients of a large policy gain**",
+    "With four clients the server of the large policy still loses.",
+    "With the small policy no gain is clear: for 16 clients the quartiles lie on both sides of "
+    "one.",
+    "With ``max_batch_size=1`` the server of the large policy is slower than with the default; "
+    "with a ``min_batch_size`` of as many as there are clients it is faster.",
+    "each batch waits for the whole ``timeout``",
+    "Few clients, or a batch that never fills",
+)
+def test_where_the_server_pays_off():
+    assert min(against_direct(f"{size}-c1-defaults") for size in server_suite.HIDDEN) > 1
+    assert (
+        against_direct("large-c16-defaults", "q3") < 1 < against_direct("large-c4-defaults", "q1")
+    )
+    assert (
+        against_direct("small-c16-defaults", "q1") < 1 < against_direct("small-c16-defaults", "q3")
+    )
+    assert against_direct("large-c16-defaults", "q3") < against_direct(
+        "large-c16-max-batch-1", "q1"
+    )
+    assert against_direct("large-c16-min-batch", "q3") < against_direct("large-c16-defaults", "q1")
+    starved = [f"small-c4-starved-{wait}" for wait in ("1ms", "10ms")]
+    assert against_direct("small-c4-defaults") < against_direct(starved[0])
+    assert against_direct(starved[0]) < against_direct(starved[1])
+    batches = server_suite.STARVED_REQUESTS / 4
+    for key, wait in zip(starved, (0.001, 0.01), strict=True):
+        assert recorded("weight_sync_server", key, "batch_time") > batches * wait
+
+
+@pytest.mark.parametrize("name", ["weight_sync", "weight_sync_server", "weight_sync_ray"])
+def test_records_hold_every_case(name):
+    record = COMMITTED.find(name, "cpu")
+    expected = {
+        "weight_sync": [case.key for case in suite.cases()],
+        "weight_sync_server": [case.key for case in server_suite.cases()],
+        "weight_sync_ray": ["start", *(f"update-w{on_ray.WORKERS}-{n}" for n in on_ray.SIZES)],
+    }[name]
+    assert set(record["benchmarks"]) == set(expected)

@@ -1,0 +1,608 @@
+"""What the page on collector internals says and does not show in an example."""
+
+import ast
+import ctypes
+import functools
+import inspect
+import itertools
+import os
+import sys
+from unittest import mock
+
+import pytest
+
+from docs._ext.source.lookup import locate
+
+# Before torchrl is imported: its log lines carry a time stamp.
+os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
+
+import torch
+from tensordict import LazyStackedTensorDict, TensorDict
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.collectors._constants import _Interruptor
+from torchrl.data import LazyTensorStorage, ReplayBuffer, Unbounded
+from torchrl.envs import ExplorationType, GymEnv, StepCounter, TransformedEnv, set_exploration_type
+from torchrl.envs.transforms import TensorDictPrimer
+from torchrl.envs.utils import exploration_type
+
+from tests.support.claims import guards
+from tests.support.evidence_module import load_run
+
+PAGE = "docs/reference/collectors_internals.rst"
+says = functools.partial(guards, PAGE)
+
+
+@pytest.fixture(scope="module")
+def flow():
+    """The script behind the figure and the tables, as a module."""
+    return load_run("rollout_flow")
+
+
+def make_env(max_steps=None):
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    return TransformedEnv(env, StepCounter(max_steps=max_steps)) if max_steps else env
+
+
+def push_right(tensordict):
+    return tensordict.set("action", torch.tensor([0, 1]))
+
+
+def make_collector(policy=push_right, env=None, frames=4, batches=2, **options):
+    options.setdefault("total_frames", frames * batches)
+    return Collector(env or make_env(), policy, frames_per_batch=frames, **options)
+
+
+def first_batch(*args, **options):
+    collector = make_collector(*args, **options)
+    batch = next(iter(collector))
+    collector.shutdown()
+    return batch
+
+
+def make_buffer():
+    return ReplayBuffer(storage=LazyTensorStorage(100))
+
+
+# -- One step, in order ------------------------------------------------------
+
+DEVICES = [
+    dict(zip(("policy_device", "env_device", "storing_device"), places, strict=True))
+    for places in itertools.product((None, "cpu", "cpu:1"), repeat=3)
+]
+
+
+def given(devices):
+    return {name: place for name, place in devices.items() if place}
+
+
+def label(devices):
+    return ",".join(f"{name}={place}" for name, place in given(devices).items()) or "none"
+
+
+@pytest.mark.parametrize("no_cuda_sync", [False, True])
+@pytest.mark.parametrize("devices", DEVICES, ids=label)
+@says(
+    "Two :term:`cast flags <cast flag>`, set at construction, and ``storing_device`` decide.",
+    "They run when the policy or the environment returned an object that is not the carrier.",
+    "it runs whenever ``storing_device`` is set",
+    "the test suite holds the second against such rollouts, in each combination of devices.",
+)
+def test_the_conditions_of_the_table(flow, devices, no_cuda_sync):
+    """The column "Runs when", in every combination of devices."""
+    collector = flow.make_collector(no_cuda_sync=no_cuda_sync, **given(devices))
+    policy_cast = collector._cast_to_policy_device and collector.policy_device is not None
+    env_cast = collector._cast_to_env_device and collector.env_device is not None
+    stored = collector.storing_device is not None
+    step = flow.one_step(flow.watched_batch(collector))
+    carrier = step["branch"][0]
+    expected = {
+        "branch": True,
+        "policy cast": policy_cast,
+        "_sync_policy": policy_cast and not no_cuda_sync,
+        "policy": True,
+        "update": step["policy"][1] is not carrier,
+        "env cast": env_cast,
+        "_sync_env": env_cast and not no_cuda_sync,
+        "env": True,
+        "set next": step["env"][1] is not carrier,
+        "compact": False,
+        "keep": True,
+        "_sync_storage": stored and not no_cuda_sync,
+        "advance": True,
+        "_update_traj_ids": True,
+        "collection_stopped": False,
+    }
+    assert list(step) == [name for name, runs in expected.items() if runs]
+
+
+@says("A cast makes one; so does a policy that returns a new TensorDict.")
+def test_a_policy_that_returns_a_new_tensordict_makes_the_loop_update(flow):
+    class Fresh(TensorDictModule):
+        def forward(self, tensordict):
+            return super().forward(tensordict.copy())
+
+    policy = Fresh(flow.Balance(), in_keys=["observation"], out_keys=["action"])
+    step = flow.one_step(flow.watched_batch(flow.make_collector(policy)))
+    assert "update" in step
+    assert "policy cast" not in step
+
+
+@says("On a machine without an accelerator they do nothing;")
+def test_without_an_accelerator_the_sync_functions_do_nothing(flow, monkeypatch):
+    for module in (torch.cuda, torch.backends.mps):
+        monkeypatch.setattr(module, "is_available", lambda: False)
+    monkeypatch.delattr(torch, "npu", raising=False)
+    collector = flow.three_devices()
+    for name in ("_sync_policy", "_sync_env", "_sync_storage"):
+        assert getattr(collector, name).__name__ == "_do_nothing"
+
+
+@says("The loop compares names, so it takes the path that it takes between a GPU and a CPU")
+def test_the_names_of_one_processor_are_unequal():
+    assert torch.device("cpu:0") != torch.device("cpu:1") != torch.device("cpu")
+    loop = inspect.getsource(Collector.rollout)
+    # What it asks about the kind of a device is no more than whether a copy may overlap.
+    for line in loop.splitlines():
+        if '== "cuda"' in line:
+            assert "or self." in line or "not self.no_cuda_sync or" in line
+
+
+# -- Around the loop ---------------------------------------------------------
+
+
+def modes(**options):
+    """Exploration type and gradient mode in the policy, the hooks and ``postproc``."""
+    seen = {}
+
+    def note(place, value=None):
+        seen.setdefault(place, (str(exploration_type()), torch.is_grad_enabled()))
+        return value
+
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        collector = make_collector(
+            pre_collect_hook=lambda: note("before"),
+            postproc=lambda batch: note("postproc", batch),
+            post_collect_hook=lambda batch: note("after"),
+            **options,
+        )
+        collector._wrapped_policy = lambda tensordict: note("policy", push_right(tensordict))
+        next(iter(collector))
+    collector.shutdown()
+    return seen
+
+
+@says(
+    "The exploration type of the collector holds for the loop, and for nothing else in the table.",
+    "The whole method runs under ``torch.no_grad()``, the first hook included;",
+    "what ``iterator()`` calls afterwards does not.",
+)
+def test_exploration_type_and_gradient_mode():
+    assert modes() == {
+        "before": ("deterministic", False),
+        "policy": ("random", False),
+        "postproc": ("deterministic", True),
+        "after": ("deterministic", True),
+    }
+
+
+@says("To collect without exploration, pass ``exploration_type`` to the collector.")
+def test_the_argument_sets_the_exploration_type_of_the_loop():
+    assert modes(exploration_type=ExplorationType.MEAN)["policy"] == ("mean", False)
+
+
+@says("``reset_at_each_iter`` writes a reset into the carrier and draws new trajectory ids.")
+def test_a_reset_at_each_iteration_draws_new_ids():
+    carriers = []
+    collector = make_collector(env=make_env(3), reset_at_each_iter=True)
+    original = collector._start_new_trajectories
+    collector._start_new_trajectories = lambda: carriers.append(collector._carrier) or original()
+    first, second = collector
+    assert first["collector", "traj_ids"].tolist() == [1, 1, 1, 2]
+    assert second["collector", "traj_ids"].tolist() == [3, 3, 3, 4]
+    assert [carrier["step_count"].item() for carrier in carriers] == [0, 0]
+
+
+@says(
+    "``TensorDict.maybe_dense_stack`` with ``use_buffers=False``, which is the default for an "
+    "environment with dynamic specs"
+)
+def test_dynamic_specs_leave_the_output_buffer_out():
+    assert make_collector()._use_buffers
+    with mock.patch.object(GymEnv, "_has_dynamic_specs", True):
+        assert not make_collector()._use_buffers
+
+
+@says(
+    "where ``iterator()`` extends a replay buffer: no memory, the rows stay what they are until "
+    "the storage copies them.",
+    "This :term:`lazy stack <LazyStackedTensorDict>` does not name its :term:`time dimension`.",
+)
+def test_the_lazy_stack_holds_the_rows():
+    rows, batches = [], []
+    collector = make_collector(
+        lambda tensordict: push_right(rows.append(tensordict) or tensordict),
+        replay_buffer=make_buffer(),
+        post_collect_hook=batches.append,
+    )
+    rows.clear()
+    next(iter(collector))
+    collector.shutdown()
+    (batch,) = batches
+    assert isinstance(batch, LazyStackedTensorDict)
+    assert all(row is kept for row, kept in zip(rows, batch.tensordicts, strict=True))
+    assert batch.names == [None]
+    assert first_batch().names == ["time"]
+    assert first_batch(use_buffers=False).names == ["time"]
+
+
+def batches_of_the_hook(**options):
+    batches = []
+    list(make_collector(env=make_env(2), post_collect_hook=batches.append, **options))
+    return batches
+
+
+@says("Where a worker or ``trajs_per_batch`` fills the buffer, the batch is dense.")
+def test_where_a_batch_for_a_buffer_is_dense():
+    kinds = {type(batch) for batch in batches_of_the_hook(replay_buffer=make_buffer())}
+    assert kinds == {LazyStackedTensorDict}
+    options = {"trajs_per_batch": 1, "traj_format": "padded"}
+    batches = batches_of_the_hook(replay_buffer=make_buffer(), **options)
+    assert {type(batch) for batch in batches} == {TensorDict}
+    # What a worker sets before it makes its collector.
+    with mock.patch.object(Collector, "_ignore_rb", True):
+        batches = batches_of_the_hook(replay_buffer=make_buffer())
+    assert {type(batch) for batch in batches} == {TensorDict}
+
+
+@says(
+    "every batch is written to the same memory. That is why ``iterator()`` clones it before it "
+    "yields",
+    "new memory for every batch.",
+)
+def test_which_stack_takes_new_memory():
+    for buffers in (True, False):
+        collector = make_collector(use_buffers=buffers)
+        stacks = [collector.rollout() for _ in range(2)]
+        places = {stack["observation"].data_ptr() for stack in stacks}
+        assert len(places) == (1 if buffers else 2)
+
+
+@says(
+    "counts the frames, runs ``split_trajs`` and ``postproc``, drops keys that begin with an "
+    "underscore, calls :term:`post_collect_hook`"
+)
+def test_the_order_after_the_loop():
+    seen = []
+
+    def postproc(batch):
+        seen.append((collector._frames, "mask" in batch["collector"], batch.ndim))
+        return batch.set("_private", torch.zeros(batch.shape))
+
+    with pytest.warns(UserWarning, match="split_trajs=True produces"):
+        collector = make_collector(
+            env=make_env(3),
+            split_trajs=True,
+            postproc=postproc,
+            post_collect_hook=lambda batch: seen.append("_private" in batch),
+        )
+    next(iter(collector))
+    assert seen == [(4, True, 2), False]
+
+
+@says("regroups the frames of its batches into whole trajectories")
+def test_whole_trajectories_come_from_another_generator():
+    collector = make_collector(env=make_env(3), batches=3, trajs_per_batch=2, traj_format="padded")
+    assert [batch.shape for batch in collector] == [(2, 3), (2, 3)]
+
+
+# -- The carrier -------------------------------------------------------------
+
+
+@says("the end flags, the trajectory id, the state of a recurrent policy.")
+def test_the_carrier_holds_the_state_of_a_recurrent_policy():
+    primer = TensorDictPrimer({"hidden": Unbounded(shape=(1,))}, default_value=0.0)
+    env = TransformedEnv(make_env(), primer)
+
+    def policy(tensordict):
+        tensordict["next", "hidden"] = tensordict["hidden"] + 1
+        return push_right(tensordict)
+
+    collector = make_collector(policy, env)
+    first, second = (batch["hidden"].flatten().tolist() for batch in collector)
+    assert (first, second) == ([0, 1, 2, 3], [4, 5, 6, 7])
+
+
+@says("The action in it is the one of the step before:")
+def test_the_carrier_still_has_the_last_action():
+    collector = make_collector(None)
+    for batch in collector:
+        assert torch.equal(collector._carrier["action"], batch["action"][-1])
+        assert "reward" not in collector._carrier
+
+
+@says(
+    'and the docstring of ``rollout`` says "allocated once"',
+)
+def test_the_docstring_still_says_so():
+    """When this fails, upstream has corrected it: retire the sentence and its erratum."""
+    assert "allocated once" in " ".join(Collector.rollout.__doc__.split())
+
+
+@says(
+    "A TensorDict with a device moves what is written to it there; one without holds tensors of "
+    "several devices at once."
+)
+def test_devices_of_a_tensordict():
+    there = TensorDict({}, device="meta")
+    there["x"] = torch.zeros(1)
+    assert there["x"].device.type == "meta"
+    mixed = TensorDict({"x": torch.zeros(1), "y": torch.zeros(1, device="meta")})
+    assert {value.device.type for value in mixed.values()} == {"cpu", "meta"}
+
+
+@says(
+    "So the collector clears the device, once at construction and after each step, where "
+    "``policy_device != env_device`` or ``env_device is None``."
+)
+@pytest.mark.parametrize("devices", DEVICES, ids=label)
+def test_when_the_carrier_has_no_device(devices):
+    collector = make_collector(None, **given(devices))
+    cleared = collector.policy_device != collector.env_device or collector.env_device is None
+    assert collector._carrier_has_no_device == cleared
+    for _ in collector:
+        assert (collector._carrier.device is None) == cleared
+
+
+@pytest.mark.parametrize("devices", DEVICES, ids=label)
+@says("A batch without a ``storing_device`` has no device either.")
+def test_the_device_of_a_batch_is_the_storing_device(devices):
+    collector = make_collector(None, **given(devices))
+    assert next(iter(collector)).device == collector.storing_device
+
+
+# -- Branches of the loop ----------------------------------------------------
+
+
+@says("the policy is not called, and neither are its cast and its sync.")
+def test_a_random_frame_leaves_out_the_cast_and_the_sync(flow):
+    plain = [call.name for call in flow.watched_batch(flow.three_devices())]
+    random = flow.three_devices(init_random_frames=flow.STEPS)
+    names = [call.name for call in flow.watched_batch(random)]
+    assert plain.count("_sync_policy") == plain.count("policy") == flow.STEPS
+    assert not {"_sync_policy", "policy"} & set(names)
+    assert plain.count("to") - names.count("to") == flow.STEPS
+
+
+@says(
+    "the loop moves the action to it instead, leaf by leaf, and no sync follows.",
+)
+@pytest.mark.parametrize("policy_device", [None, "cpu:0", "cpu:1"])
+def test_a_random_action_moves_to_the_device_of_the_policy(flow, monkeypatch, policy_device):
+    moved = []
+    to = torch.Tensor.to
+
+    def watched(self, *args, **options):
+        if sys._getframe(1).f_code in flow.LOOP.co_consts:
+            moved.append((options["device"], self.shape))
+        return to(self, *args, **options)
+
+    monkeypatch.setattr(torch.Tensor, "to", watched)
+    options = {"policy_device": policy_device, "env_device": "cpu:1"}
+    collector = flow.make_collector(init_random_frames=flow.STEPS, **options)
+    names = [call.name for call in flow.watched_batch(collector)]
+    differs = policy_device == "cpu:0"
+    assert moved == [(torch.device("cpu:0"), (2,))] * (flow.STEPS if differs else 0)
+    assert "_sync_policy" not in names
+
+
+@says("or with the ``write_count`` of the replay buffer if there is one.")
+def test_random_frames_are_counted_by_the_buffer():
+    buffer = make_buffer()
+    collector = make_collector(init_random_frames=4, replay_buffer=buffer)
+    assert collector._should_use_random_frames()
+    buffer.extend(first_batch())
+    assert collector._frames == 0
+    assert not collector._should_use_random_frames()
+
+
+@says("The carrier itself is not touched:")
+def test_compact_leaves_the_carrier_whole(flow):
+    calls = flow.watched_batch(flow.make_collector(compact_obs=True))
+    for call in calls:
+        if call.name == "exclude":
+            assert call.args[0] is call.at
+            assert ("next", "observation") in call.at.keys(True)
+            assert ("next", "observation") not in call.result.keys(True)
+
+
+@says(
+    "the loop takes a clone of the keys that the policy writes,",
+    "So ``update`` always runs.",
+)
+def test_a_compiled_policy_is_followed_by_an_update(flow, monkeypatch):
+    plain = flow.one_step(flow.watched_batch(flow.make_collector()))
+    assert "update" not in plain
+    collector = flow.make_collector()
+    # The loop reads the attribute. To compile, or only to mark a step, imports a compiler.
+    monkeypatch.setattr(collector, "compiled_policy", True)
+    monkeypatch.setattr(sys.modules[Collector.__module__], "cudagraph_mark_step_begin", list)
+    step = flow.one_step(flow.watched_batch(collector))
+    assert [name for name in step if name not in plain] == ["clone", "update"]
+    written, carrier = step["update"]
+    assert written is step["clone"][1]
+    assert set(written.keys()) == {"action"}
+    assert carrier is step["branch"][0]
+
+
+def callers(name):
+    """Functions of torchrl that call a method *name*, as (file, function)."""
+    package = locate("torchrl.collectors.Collector").file.parents[1]
+    found = set()
+    for file in package.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        if f".{name}(" not in text:
+            continue
+        for function in ast.walk(ast.parse(text)):
+            if isinstance(function, ast.FunctionDef) and any(
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == name
+                for node in ast.walk(function)
+            ):
+                found.add((file.name, function.name))
+    return found
+
+
+@says(
+    "An :term:`interruptor` is asked after each step whether to stop, and cuts the batch behind "
+    "that step.",
+    "a flag in shared memory that only the main process writes.",
+)
+def test_the_interruptor_is_a_byte_that_the_main_process_writes():
+    assert isinstance(_Interruptor()._collect, ctypes.c_byte)
+    assert callers("collection_stopped") == {("_single.py", "rollout")}
+    for name in ("start_collection", "stop_collection"):
+        assert callers(name) == {("_multi_sync.py", "iterator")}
+
+
+@pytest.mark.parametrize("threshold", [None, 0.5, 1.0])
+@says("makes one for its workers when ``preemptive_threshold`` is below one")
+def test_when_the_multi_process_collector_makes_an_interruptor(threshold):
+    with mock.patch.object(MultiSyncCollector, "_run_processes"):
+        collector = MultiSyncCollector(
+            [make_env], push_right, frames_per_batch=4, preemptive_threshold=threshold
+        )
+    assert (collector.interruptor is not None) == (threshold == 0.5)
+
+
+@says(
+    "lowers its flag as soon as that share of them has delivered.",
+    'The multi-process collector does this selection, or adds the mask ``("collector", "mask")`` '
+    "to a stacked batch.",
+)
+def test_what_the_multi_process_collector_does_with_a_cut_batch():
+    text = " ".join(inspect.getsource(MultiSyncCollector.iterator).split())
+    for code in (
+        "preempt_count = int(self.num_workers * self.preemptive_threshold)",
+        "len(recv) >= preempt_count: self.interruptor.stop_collection()",
+        'valid = buffer.get(("collector", "traj_ids")) != -1',
+        "buffers[worker_idx] = buffer[..., valid]",
+        'buffer.set( ("collector", "mask"), buffer.get(("collector", "traj_ids")) != -1,',
+    ):
+        assert code in text, f"MultiSyncCollector.iterator looks different: no {code}"
+
+
+@says(
+    "The loop returns early when ``total_frames`` is reached: not one frame more, where a batch "
+    "would have been completed."
+)
+def test_a_direct_write_stops_at_the_frame():
+    for extend, frames in ((False, 6), (True, 8)):
+        with pytest.warns(UserWarning, match="not exactly divisible"):
+            collector = make_collector(
+                total_frames=6, replay_buffer=make_buffer(), extend_buffer=extend
+            )
+        assert list(collector) == [None, None]
+        assert len(collector.replay_buffer) == frames
+
+
+@says("and no trajectory ids are drawn after it:")
+def test_after_the_last_direct_write_no_id_is_drawn():
+    for extend, drawn in ((False, 1), (True, 2)):
+        collector = make_collector(
+            env=make_env(4), batches=1, replay_buffer=make_buffer(), extend_buffer=extend
+        )
+        list(collector)
+        assert collector.replay_buffer[:]["next", "done"].flatten().tolist()[-1]
+        assert collector._traj_pool.get_traj_and_increment(1).item() == drawn
+
+
+@says(
+    "``postproc`` and ``split_trajs`` are refused; ``post_collect_hook`` and ``set_truncated`` are "
+    "accepted in silence:"
+)
+def test_what_a_direct_write_accepts():
+    def direct(**options):
+        return make_collector(replay_buffer=make_buffer(), extend_buffer=False, **options)
+
+    for refused in ({"postproc": push_right}, {"split_trajs": True}):
+        with pytest.raises(TypeError, match="extend_buffer must be set to True"):
+            direct(**refused)
+    called = []
+    collector = direct(post_collect_hook=called.append, set_truncated=True)
+    list(collector)
+    assert not called
+    assert not collector.replay_buffer[:]["next", "truncated"].any()
+
+
+@says("except in a :ref:`direct write <internals-direct-write>`")
+def test_an_interruption_of_a_direct_write_is_no_error():
+    class Stop:
+        def collection_stopped(self):
+            return True
+
+    collector = make_collector(interruptor=Stop(), replay_buffer=make_buffer(), extend_buffer=False)
+    assert next(iter(collector)) is None
+    assert len(collector.replay_buffer) == 1
+
+
+@says("The row is added as it is, without the cast to ``storing_device`` and its sync.")
+def test_a_direct_write_does_not_cast_to_the_storing_device(flow):
+    options = {"replay_buffer": make_buffer(), "storing_device": "cpu:1"}
+    for extend, casts in ((False, 0), (True, flow.STEPS)):
+        calls = flow.watched_batch(flow.make_collector(extend_buffer=extend, **options))
+        names = [call.name for call in calls]
+        assert names.count("_sync_storage") == names.count("to") == casts
+
+
+# -- What the constructor runs -----------------------------------------------
+
+
+@says(
+    "The call works on a shallow copy of the carrier, and of its result only keys, shapes and "
+    "types are kept.",
+    "and an observation that it edits in place.",
+)
+def test_the_constructor_keeps_keys_of_the_policy_call():
+    def policy(tensordict):
+        tensordict["extra"] = torch.ones(2, dtype=torch.float64)
+        tensordict["observation"].fill_(7)
+        return push_right(tensordict)
+
+    collector = make_collector(policy)
+    assert not {"extra", "action"} & set(collector._carrier.keys())
+    extra = collector._final_rollout["extra"]
+    assert (extra.shape, extra.dtype) == ((4, 2), torch.float64)
+    assert not extra.any()
+    assert (collector._carrier["observation"] == 7).all()
+
+
+@says("A seed that is to fix the actions is set after construction.")
+def test_a_seed_before_construction_gives_other_actions():
+    def actions(after):
+        torch.manual_seed(0)
+        collector = make_collector(None, frames=32)
+        if after:
+            torch.manual_seed(0)
+        return next(iter(collector))["action"]
+
+    assert torch.equal(actions(True), actions(True))
+    assert not torch.equal(actions(True), actions(False))
+
+
+@says("A seed that is to fix the first observation is given to the environment before,")
+def test_a_seed_for_the_collector_comes_after_the_first_reset():
+    def observation(seed_env, seed_collector):
+        env = GymEnv("CartPole-v1")
+        if seed_env is not None:
+            env.set_seed(seed_env)
+        collector = make_collector(env=env)
+        if seed_collector is not None:
+            collector.set_seed(seed_collector)
+        return next(iter(collector))["observation"][0]
+
+    assert torch.equal(observation(0, None), observation(0, None))
+    assert torch.equal(observation(0, 1), observation(0, 2))
+    assert not torch.equal(observation(0, None), observation(1, None))

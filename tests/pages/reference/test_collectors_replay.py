@@ -1,0 +1,207 @@
+"""What the page on replay says and neither an example nor a run on it shows."""
+
+import multiprocessing
+import os
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+from tests.support.claims import guards
+
+os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
+
+import torch
+import torchrl._utils
+from tensordict import TensorDict
+from torchrl.collectors import Collector, MultiCollector, MultiSyncCollector
+from torchrl.data import (
+    LazyTensorStorage,
+    ReplayBuffer,
+    SliceSampler,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import GymEnv, SerialEnv
+
+PAGE = "docs/reference/collectors_replay.rst"
+
+
+def make_env():
+    return GymEnv("CartPole-v1")
+
+
+def rows(**keys):
+    """Two episodes of three rows."""
+    done = torch.tensor([0, 0, 1, 0, 0, 1], dtype=torch.bool)[:, None]
+    return TensorDict({"number": torch.arange(6), "next": {"done": done}, **keys}, [6])
+
+
+def filled(sampler, **keys):
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(6), sampler=sampler)
+    buffer.extend(rows(**keys))
+    return buffer
+
+
+@guards(PAGE, "The buffer calls its transform when it samples, not when it is extended.")
+@pytest.mark.parametrize("kind", [ReplayBuffer, TensorDictReplayBuffer])
+def test_a_transform_acts_when_sampling(kind):
+    transform = mock.Mock(side_effect=lambda data: data)
+    buffer = kind(storage=LazyTensorStorage(6), transform=transform)
+    buffer.extend(rows())
+    assert transform.call_count == 0
+    buffer.sample(2)
+    assert transform.call_count == 1
+
+
+@guards(
+    PAGE,
+    "Without ``traj_key`` and ``end_key``, a :class:`~torchrl.data.SliceSampler` looks for that "
+    'key itself when it is first used, then for ``"episode"``, and cuts at ``("next", "done")`` '
+    "when it finds neither:",
+)
+def test_where_a_sampler_looks_for_trajectories():
+    episode = torch.tensor([0, 0, 1, 1, 1, 1])
+    ids = {"collector": {"traj_ids": torch.tensor([0, 0, 0, 0, 1, 1])}}
+    for keys, found, middle in (
+        ({"episode": episode, **ids}, ("collector", "traj_ids"), (3, 4)),
+        ({"episode": episode}, "episode", (1, 2)),
+        ({}, None, (2, 3)),
+    ):
+        sampler = SliceSampler(slice_len=2)
+        assert sampler.traj_key is None
+        pairs = filled(sampler, **keys).sample(400)["number"].reshape(-1, 2).unique(dim=0)
+        assert sampler.traj_key == found
+        allowed = {(a, a + 1) for a in range(5)} - {middle}
+        assert {tuple(pair) for pair in pairs.tolist()} == allowed
+
+
+@guards(
+    PAGE,
+    'cut it at ``("next", "truncated")``, which a ``TensorDictReplayBuffer`` sets at the end of '
+    "each slice and nowhere else.",
+)
+def test_truncated_marks_the_ends_of_slices():
+    sampler = SliceSampler(slice_len=4, strict_length=False, end_key=("next", "done"))
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(6), sampler=sampler)
+    data = rows()
+    data["next", "truncated"] = torch.ones(6, 1, dtype=torch.bool)
+    buffer.extend(data)
+    sample = buffer.sample(8)
+    assert {tuple(part) for part in sample["number"].reshape(2, 3).tolist()} <= {
+        (0, 1, 2),
+        (3, 4, 5),
+    }
+    assert sample["next", "truncated"].flatten().tolist() == [False, False, True] * 2
+
+
+@guards(PAGE, "It comes with ``traj_key`` as well, where the slices are true.")
+def test_the_warning_does_not_look_at_the_keys():
+    stub = SimpleNamespace(
+        replay_buffer=filled(SliceSampler(slice_len=2, traj_key="episode"), episode=torch.zeros(6)),
+        set_truncated=False,
+        _validate_policy_version_replay_schema=lambda: None,
+    )
+    with pytest.warns(UserWarning, match="A SliceSampler is used with a multi-process collector"):
+        MultiCollector._check_replay_buffer_init(stub)
+
+
+@guards(
+    PAGE,
+    "A lazy storage takes its layout from the first data. A multi-process collector does not wait "
+    "for that: it makes up one item, with one time step, and extends with it.",
+)
+@pytest.mark.parametrize(
+    ("env", "shape"), [(make_env, (100,)), (lambda: SerialEnv(2, make_env), (100, 1))]
+)
+def test_the_layout_is_guessed(env, shape):
+    buffer = ReplayBuffer(storage=LazyTensorStorage(100))
+    stub = SimpleNamespace(
+        replay_buffer=buffer,
+        create_env_fn=[env],
+        create_env_kwargs=[{}],
+        local_init_rb=True,
+        _should_init_replay_buffer_from_worker=lambda storage: False,
+        _add_collector_outputs_to_fake_td=lambda data: data,
+    )
+    with mock.patch.object(ReplayBuffer, "share"):
+        MultiCollector._check_replay_buffer_init(stub)
+    assert buffer._storage._storage.shape == shape
+    assert len(buffer) == 0
+
+
+@guards(PAGE, "(With a ``policy_factory`` and no ``policy`` it lets the first worker do it.)")
+def test_the_first_worker_may_give_the_layout():
+    storage = LazyTensorStorage(100)
+    for factory, waits in ((make_env, True), (None, False)):
+        stub = SimpleNamespace(local_init_rb=True, policy=None, policy_factory=[factory])
+        assert MultiCollector._should_init_replay_buffer_from_worker(stub, storage) is waits
+
+
+@guards(PAGE, "With ``extend_buffer=False`` the workers write single steps;")
+def test_single_steps_are_written():
+    writes = {}
+    for extend in (True, False):
+        buffer = ReplayBuffer(storage=LazyTensorStorage(100))
+        counted = mock.patch.object(buffer._writer, "extend", wraps=buffer._writer.extend)
+        added = mock.patch.object(buffer._writer, "add", wraps=buffer._writer.add)
+        collector = Collector(
+            make_env(),
+            None,
+            frames_per_batch=6,
+            total_frames=6,
+            replay_buffer=buffer,
+            extend_buffer=extend,
+        )
+        with counted as extends, added as adds:
+            list(collector)
+        writes[extend] = extends.call_count, adds.call_count
+    assert writes == {True: (1, 0), False: (0, 6)}
+
+
+@guards(PAGE, 'Importing TorchRL sets ``"spawn"``, unless the program has chosen before:')
+@pytest.mark.parametrize(("chosen", "method"), [(None, "spawn"), ("fork", "fork")])
+def test_the_start_method(chosen, method):
+    with mock.patch.object(torchrl._utils.mp, "get_start_method", return_value=chosen):
+        assert torchrl._utils._get_default_mp_start_method() == method
+
+
+@guards(
+    PAGE,
+    'locks made under ``"fork"`` cannot be sent to the workers of the other methods: the collector '
+    "raises.",
+)
+def test_a_buffer_belongs_to_a_start_method():
+    before = multiprocessing.get_start_method()
+    try:
+        multiprocessing.set_start_method("fork", force=True)
+        buffer = ReplayBuffer(storage=LazyTensorStorage(10))
+        multiprocessing.set_start_method("spawn", force=True)
+        with pytest.raises(RuntimeError, match="created in a fork context"):
+            MultiSyncCollector(
+                [make_env], None, frames_per_batch=5, total_frames=5, replay_buffer=buffer
+            )
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+@guards(
+    PAGE,
+    'Under ``"spawn"`` the main process reads what the workers wrote, and unseeded workers draw '
+    "different numbers.",
+)
+def test_spawn_has_neither_trap():
+    assert multiprocessing.get_start_method() == "spawn"
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(200))
+    collector = MultiSyncCollector(
+        [make_env] * 2, None, frames_per_batch=200, total_frames=200, replay_buffer=buffer
+    )
+    try:
+        assert list(collector) == [None]
+    finally:
+        collector.shutdown()
+    written = buffer[:]
+    assert (written["next", "reward"] == 1).all()
+    first, second = written["action"].chunk(2)
+    assert not torch.equal(first, second)

@@ -1,0 +1,210 @@
+"""What docs/reference/data_layout.rst says without showing it."""
+
+import textwrap
+from unittest import mock
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModuleBase
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.envs import Compose, GymEnv, InitTracker, SerialEnv, StepCounter, TransformedEnv
+from torchrl.objectives.value import GAE, TD0Estimator, TDLambdaEstimator
+
+from tests.support import ROOT
+from tests.support.claims import guards
+
+PAGE = "docs/reference/data_layout.rst"
+
+
+def cartpole():
+    marks = Compose(InitTracker(), StepCounter(max_steps=3))
+    return TransformedEnv(GymEnv("CartPole-v1"), marks)
+
+
+def batches(count, frames=8, env=None, **options):
+    """The first batches of random actions."""
+    collector = Collector(
+        env or cartpole(), None, frames_per_batch=frames, total_frames=frames * count, **options
+    )
+    try:
+        return [batch.clone() for batch in collector]
+    finally:
+        collector.shutdown()
+
+
+def test_page_and_run_have_the_same_environment():
+    """The page shows it, the run needs it, and neither may import the other."""
+    run = (ROOT / "docs/runs/data_layout.py").read_text(encoding="utf-8")
+    shown = run[run.index("class Count(EnvBase)") :].partition("\n\n\n")[0]
+    assert textwrap.indent(shown, "   ", lambda line: line.strip()) in (ROOT / PAGE).read_text(
+        encoding="utf-8"
+    )
+
+
+@guards(
+    PAGE, "A collector resets in the step that ends a trajectory, so its root flags are all False"
+)
+def test_root_flags_are_false():
+    for env in (cartpole(), SerialEnv(2, cartpole)):
+        for batch in batches(2, frames=16, env=env):
+            assert batch["next", "done"].any()
+            for flag in ("done", "terminated", "truncated"):
+                assert not batch[flag].any()
+
+
+@guards(PAGE, "The last row of a batch is cut: 22 is the first root observation of the next batch.")
+def test_next_batch_goes_on():
+    first, second = batches(2)
+    assert not first["next", "done"][-1]
+    assert torch.equal(first["next", "observation"][-1], second["observation"][0])
+    assert first["collector", "traj_ids"][-1] == second["collector", "traj_ids"][0]
+
+
+@guards(
+    PAGE,
+    "the collector's :term:`set_truncated`, on the last row of each batch, although the"
+    " environment goes on:",
+)
+@guards(
+    "tutorials/collectors/batch_shapes.py",
+    "# next batch goes on with what this one calls finished.",
+)
+def test_a_marked_trajectory_goes_on():
+    first, second = batches(2, set_truncated=True)
+    assert first["next", "truncated"][-1]
+    assert first["next", "done"][-1]
+    assert first["next", "step_count"][-1] != 3  # the step counter did not end it
+    assert torch.equal(first["next", "observation"][-1], second["observation"][0])
+    assert first["collector", "traj_ids"][-1] == second["collector", "traj_ids"][0]
+
+
+@guards(
+    PAGE,
+    "What a policy writes at the root besides the action moves along, over a reset too",
+    "What it writes under ``next`` reaches the next step only when a :term:`spec` names it",
+)
+def test_what_a_policy_finds_of_its_last_output():
+    seen = []
+
+    class Policy(TensorDictModuleBase):
+        in_keys = ("observation",)
+        out_keys = ("action", "extra", ("next", "hidden"))
+
+        def forward(self, data):
+            seen.append(("extra" in data, "hidden" in data, data["is_init"].item()))
+            written = {"action": torch.tensor([0, 1]), "extra": torch.ones(1)}
+            return data.update({**written, "next": {"hidden": torch.ones(1)}})
+
+    collector = Collector(cartpole(), Policy(), frames_per_batch=6, total_frames=6)
+    (batch,) = list(collector)
+    collector.shutdown()
+    assert "extra" not in batch["next"]
+    assert "hidden" in batch["next"]
+    moved = (True, False, False)
+    assert seen[-5:] == [moved, moved, (True, False, True), moved, moved]
+
+
+@guards(
+    PAGE,
+    "Written by :class:`~torchrl.envs.transforms.InitTracker`, and missing without it. Its twin"
+    " under ``next`` is False in every row.",
+)
+def test_is_init():
+    (batch,) = batches(1)
+    assert batch["is_init"].sum() == 3
+    assert not batch["next", "is_init"].any()
+    (bare,) = batches(1, env=GymEnv("CartPole-v1"))
+    assert "is_init" not in bare
+
+
+@guards(
+    PAGE,
+    "So does :meth:`~torchrl.envs.EnvBase.rollout` with ``break_when_any_done=False``; by default"
+    " it stops at the first end and resets nothing.",
+)
+def test_which_rollout_steps_and_resets():
+    for stops, length, steps in ((True, 3, 0), (False, 8, 7)):  # the last step needs no successor
+        env = cartpole()
+        step = mock.patch.object(env, "step_and_maybe_reset", side_effect=env.step_and_maybe_reset)
+        with step as called, mock.patch.object(env, "reset", side_effect=env.reset) as reset:
+            assert len(env.rollout(8, break_when_any_done=stops)) == length
+        assert called.call_count == steps
+        assert reset.call_count == 1 or not stops
+
+
+@guards(
+    PAGE,
+    "A :term:`postproc`, ``split_trajs`` and ``trajs_per_batch`` build another batch, which may"
+    " have lost the name.",
+)
+def test_what_loses_the_name():
+    with pytest.warns(UserWarning, match="split_trajs=True produces"):
+        (split,) = batches(1, split_trajs=True)
+    (flat,) = batches(1, env=SerialEnv(2, cartpole), postproc=lambda batch: batch.reshape(-1))
+    options = {"trajs_per_batch": 2, "traj_format": "cat"}
+    whole = batches(1, env=SerialEnv(2, cartpole), **options)[0]
+    assert [split.names, flat.names, whole.names] == [[None, None], [None], [None]]
+
+
+@guards(PAGE, "Its twin under ``next`` is one ahead.")
+def test_next_step_count_is_one_ahead():
+    (batch,) = batches(1)
+    assert torch.equal(batch["next", "step_count"], batch["step_count"] + 1)
+
+
+@guards(PAGE, "with ``track_traj_ids=False``.")
+def test_ids_can_be_left_out():
+    (batch,) = batches(1, track_traj_ids=False)
+    assert "collector" not in batch
+
+
+@pytest.mark.parametrize("kind", [GAE, TD0Estimator, TDLambdaEstimator])
+@guards(
+    PAGE,
+    'Where ``("next", "terminated")`` is missing, the estimators read ``done`` in its place, and'
+    " each truncation counts as a termination.",
+)
+def test_missing_terminated_is_done(kind):
+    flags = {"truncated": torch.tensor([[True]]), "done": torch.tensor([[True]])}
+
+    def target(**extra):
+        after = {"state_value": torch.ones(1, 1), "reward": torch.ones(1, 1), **flags, **extra}
+        data = TensorDict({"state_value": torch.zeros(1, 1), "next": after}, [1])
+        options = {"lmbda": 0.5} if kind is not TD0Estimator else {}
+        estimator = kind(gamma=0.5, value_network=None, **options)
+        return estimator(data)["value_target"].item()
+
+    assert target(terminated=torch.tensor([[False]])) == 1.5
+    assert target(terminated=torch.tensor([[True]])) == target() == 1.0
+
+
+@guards(
+    PAGE,
+    "a :class:`~torchrl.data.SliceSampler`, on the last row of each :term:`slice` when it is"
+    " sampled from a :class:`~torchrl.data.TensorDictReplayBuffer`.",
+)
+def test_slice_sampler_truncates():
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(8), sampler=SliceSampler(slice_len=2), batch_size=4
+    )
+    buffer.extend(batches(1, frames=3)[0])
+    assert buffer.sample()["next", "truncated"].flatten().tolist() == [False, True] * 2
+
+
+@guards(PAGE, "A storage with ``ndim=1`` takes the first dimension for its rows, whatever it means")
+def test_storage_of_one_dimension_keeps_whole_stretches():
+    (batch,) = batches(1, frames=12, env=SerialEnv(3, cartpole))
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(8, ndim=1))
+    buffer.extend(batch)
+    assert len(buffer) == 3
+
+
+@guards(PAGE, "which appends one:")
+def test_max_frames_per_traj_appends_a_step_counter():
+    collector = Collector(
+        GymEnv("CartPole-v1"), None, frames_per_batch=4, total_frames=4, max_frames_per_traj=2
+    )
+    assert isinstance(collector.env.transform, StepCounter)
+    collector.shutdown()

@@ -1,0 +1,1046 @@
+"""What the glossary and the API notes say about torchrl and do not show in an example."""
+
+import ast
+import inspect
+import os
+import pickle
+import re
+import sys
+import tempfile
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from docs._ext.source.lookup import find, locate
+from tests.support.claims import guards
+
+# Before torchrl is imported: its log lines carry a time stamp.
+os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
+
+import torch
+from tensordict import LazyStackedTensorDict, TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl._utils import _get_default_mp_start_method
+from torchrl.collectors import Collector, MultiAsyncCollector, MultiCollector, MultiSyncCollector
+from torchrl.data import (
+    Composite,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    MultiStep,
+    ReplayBuffer,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    TensorDictReplayBuffer,
+)
+from torchrl.data.utils import CloudpickleWrapper
+from torchrl.envs import (
+    Compose,
+    EnvCreator,
+    GymEnv,
+    InitTracker,
+    ParallelEnv,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    VecNorm,
+)
+from torchrl.envs.transforms import (
+    BurnInTransform,
+    NextObservationDelta,
+    NextStateReconstructor,
+    Transform,
+)
+from torchrl.envs.utils import ExplorationType, exploration_type
+from torchrl.modules import (
+    LSTMModule,
+    OneHotCategorical,
+    ProbabilisticActor,
+    ValueOperator,
+    recurrent_mode,
+    set_recurrent_mode,
+)
+from torchrl.objectives import LossModule, value
+from torchrl.objectives.value import GAE, TD0Estimator, ValueEstimatorBase
+from torchrl.weight_update import WeightSyncScheme
+
+from tests.support import ROOT
+
+PAGE = "docs/reference/glossary.rst"
+GLOSSARY = ROOT / PAGE
+TEXT = GLOSSARY.read_text(encoding="utf-8")
+
+
+def make_env(max_steps=3):
+    return TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps=max_steps))
+
+
+def actor():
+    """A policy that also writes the log-probability of its action."""
+    net = TensorDictModule(torch.nn.Linear(4, 2), in_keys=["observation"], out_keys=["logits"])
+    return ProbabilisticActor(
+        net,
+        in_keys=["logits"],
+        distribution_class=OneHotCategorical,
+        return_log_prob=True,
+        default_interaction_type=ExplorationType.RANDOM,
+    )
+
+
+def make_collector(frames, env=None, policy=None, batches=1, **options):
+    return Collector(
+        env or make_env(),
+        policy=policy,
+        frames_per_batch=frames,
+        total_frames=frames * batches,
+        **{"auto_register_policy_transforms": False, **options},
+    )
+
+
+def collect(frames, batches=1, **options):
+    collector = make_collector(frames, batches=batches, **options)
+    collected = list(collector)
+    collector.shutdown()
+    return collected
+
+
+def entries():
+    """Each term of the glossary with the text of its entry."""
+    found = {}
+    for block in TEXT.split(".. glossary::")[1:]:
+        terms = []
+        for line in block.splitlines():
+            if re.match(r"   \S", line):
+                if terms and found[terms[-1]].strip():
+                    terms = []
+                terms.append(line.strip())
+                found[line.strip()] = ""
+            elif line.startswith("      ") or not line.strip():
+                for term in terms:
+                    found[term] += line[6:] + "\n"
+            else:
+                break
+    return found
+
+
+# -- The page ----------------------------------------------------------------
+
+# Addresses that other pages and outside links rely on: #term-<term>.
+TERMS = """
+    frames_per_batch, worker, start method, carrier, collector devices, policy_device, env_device,
+    storing_device, cast flag, sync point, no_cuda_sync, exploration type, random frames,
+    init_random_frames, hook, pre_collect_hook, post_collect_hook, postproc, extend_buffer,
+    direct write, LazyStackedTensorDict, interruptor, weight synchronization,
+    compact observations, compact_obs, trajs_per_batch, set_truncated, cat_results,
+    batch size, root, next, TED, transition, time dimension, done, terminated, truncated,
+    terminal observation, boundary, seam, trajectory id, traj_ids, track_traj_ids,
+    trajectory pool, split_trajectories, padding, storage, memory-mapped storage, scratch_dir,
+    ndim, sampler, slice, strict_length, prefetch, next-state reconstruction, observation delta,
+    n-step return, MultiStep, spec, Composite, in_keys, out_keys, batched environment, BatchedEnv,
+    EnvCreator, partial reset, dead time step, value estimator, advantage, GAE, sanitizer,
+    shifted value call, shifted_valid, functional loss, tensor_keys, set_keys, _AcceptedKeys,
+    is_init, InitTracker, primer, TensorDictPrimer, hidden state, memoryless policy,
+    sequential mode, recurrent mode, recurrent backend, recompute, sequence training,
+    recurrent replay, stored state, burn-in, truncated backpropagation
+"""
+
+# The old name, and where the entry leads: a documented path, or a term.
+OLD_NAMES = {
+    "SyncDataCollector": "torchrl.collectors.Collector",
+    "MultiSyncDataCollector": "torchrl.collectors.MultiSyncCollector",
+    "MultiaSyncDataCollector": "torchrl.collectors.MultiAsyncCollector",
+    "aSyncDataCollector": "torchrl.collectors.AsyncCollector",
+    "DataCollectorBase": "torchrl.collectors.BaseCollector",
+    "DistributedDataCollector": "torchrl.collectors.distributed.DistributedCollector",
+    "DistributedSyncDataCollector": "torchrl.collectors.distributed.DistributedSyncCollector",
+    "RPCDataCollector": "torchrl.collectors.distributed.RPCCollector",
+    "shuttle": "torchrl.collectors.Collector._carrier",
+    "_shuttle": "torchrl.collectors.Collector._carrier",
+    "_shuttle_has_no_device": "torchrl.collectors.Collector._carrier_has_no_device",
+    "CompressedStorage": "torchrl.data.CompressedListStorage",
+    "trajectory_key": "torchrl.data.SliceSampler",
+    "update_priorities": "torchrl.data.ReplayBuffer.update_priority",
+    "WeightUpdaterBase": "torchrl.weight_update.WeightSyncScheme",
+    "VanillaWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "MultiProcessedWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "RayWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "RemoteModuleWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "DistributedWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+    "RPCWeightUpdater": "torchrl.weight_update.WeightSyncScheme",
+}
+
+
+def test_no_term_disappears():
+    assert {term.strip() for term in TERMS.split(",")} | set(OLD_NAMES) == set(entries())
+
+
+@pytest.mark.parametrize("term", list(entries()))
+def test_an_entry_begins_with_one_sentence_that_stands_alone(term):
+    definition = entries()[term].strip().split("\n\n")[0]
+    assert definition.endswith(".")
+    assert not definition.startswith((">>>", "It ", "This ", "See "))
+
+
+@pytest.mark.parametrize("term", list(entries()))
+def test_an_entry_leads_on(term):
+    """To its source, to the API, to a neighbor or to the tutorial."""
+    assert re.search(r":(source|class|term|doc):`", entries()[term])
+
+
+@pytest.mark.parametrize("old", OLD_NAMES)
+def test_an_old_name_leads_to_the_present_one(old):
+    assert find(OLD_NAMES[old]) is not None
+    assert re.search(rf"`~?{re.escape(OLD_NAMES[old])}`|<{OLD_NAMES[old]}>`", entries()[old])
+
+
+@pytest.mark.parametrize("old", [name for name in OLD_NAMES if "Collector" in name])
+def test_old_names_are_gone(old):
+    for package in ("torchrl.collectors", "torchrl.collectors.distributed"):
+        assert find(f"{package}.{old}") is None
+
+
+@pytest.mark.parametrize("old", [name for name in OLD_NAMES if "Updater" in name])
+def test_the_weight_updaters_are_still_there(old):
+    distributed = old in ("DistributedWeightUpdater", "RPCWeightUpdater")
+    package = "torchrl.collectors.distributed" if distributed else "torchrl.collectors"
+    assert find(f"{package}.{old}") is not None
+
+
+# -- Collecting --------------------------------------------------------------
+
+
+def test_the_carrier_has_no_device_when_the_environment_has_none():
+    collector = Collector(make_env(), policy=None, frames_per_batch=4, total_frames=4)
+    assert collector._carrier_has_no_device
+    assert collector._carrier.device is None
+    collector.shutdown()
+
+
+def test_a_trajectory_keeps_its_number_in_the_next_batch():
+    first, second = collect(4, batches=2)
+    assert first["collector", "traj_ids"].tolist() == [0, 0, 0, 1]
+    assert second["collector", "traj_ids"].tolist() == [1, 1, 2, 2]
+
+
+def test_two_collectors_use_the_same_numbers():
+    assert [collect(4)[0]["collector", "traj_ids"][0].item() for _ in range(2)] == [0, 0]
+
+
+def test_only_the_single_process_collector_can_leave_trajectory_ids_out():
+    assert ("collector", "traj_ids") not in collect(4, track_traj_ids=False)[0].keys(True)
+    assert "track_traj_ids" not in inspect.signature(MultiCollector.__init__).parameters
+
+
+@pytest.mark.slow
+@guards(
+    PAGE,
+    "The workers of a multi-process collector draw from one pool, so no two of them use the same "
+    "number.",
+    'stacked along a new first dimension (``"stack"``, the default)',
+    "by a :source:`WeightSyncScheme <torchrl.weight_update.WeightSyncScheme>`.",
+)
+def test_two_workers():
+    """One start for all that is said of workers; compact observations reach them too."""
+    collector = MultiSyncCollector(
+        [make_env] * 2,
+        policy=actor(),
+        frames_per_batch=8,
+        total_frames=8,
+        compact_obs=True,
+        auto_register_policy_transforms=False,
+    )
+    try:
+        batch = next(iter(collector))
+        schemes = collector._weight_sync_schemes
+    finally:
+        collector.shutdown()
+    assert batch.shape == (2, 4)
+    first, second = (set(ids.tolist()) for ids in batch["collector", "traj_ids"])
+    assert len(first) == len(second) == 2
+    assert not first & second
+    assert set(batch["next"].keys()) == {"done", "reward", "terminated", "truncated"}
+    assert isinstance(schemes["policy"], WeightSyncScheme)
+
+
+@guards(PAGE, "A start method chosen before the import stays.")
+def test_a_chosen_start_method_stays(monkeypatch):
+    monkeypatch.setattr("torch.multiprocessing.get_start_method", lambda **options: "forkserver")
+    assert _get_default_mp_start_method() == "forkserver"
+
+
+@guards(PAGE, "Environment functions and hooks go by cloudpickle, so a lambda works.")
+def test_what_goes_to_a_worker_goes_by_cloudpickle():
+    assert "CloudpickleWrapper(env_fun)" in inspect.getsource(MultiCollector._run_processes)
+    constructor = inspect.getsource(MultiCollector.__init__)
+    for hook in ("pre_collect_hook", "post_collect_hook"):
+        assert f"CloudpickleWrapper({hook})" in constructor
+    env_function = pickle.loads(pickle.dumps(CloudpickleWrapper(lambda: make_env(5))))
+    assert env_function().transform.max_steps == 5
+
+
+@guards(PAGE, "hands on the batch of whichever is ready.")
+def test_the_asynchronous_collector_takes_what_comes_first():
+    assert "self.queue_out.get(" in inspect.getsource(sys.modules[MultiAsyncCollector.__module__])
+
+
+@pytest.mark.parametrize("env_device", [None, "cpu"])
+@pytest.mark.parametrize("policy_device", [None, "cpu"])
+@pytest.mark.parametrize("storing_device", [None, "cpu"])
+@guards(
+    PAGE,
+    "The second is True where the first is, and where the environment's device is not the storing "
+    "device.",
+)
+def test_the_second_cast_flag(env_device, policy_device, storing_device):
+    devices = {"policy_device": policy_device, "storing_device": storing_device}
+    collector = make_collector(1, GymEnv("CartPole-v1", device=env_device), **devices)
+    first, second = collector._cast_to_policy_device, collector._cast_to_env_device
+    assert first == (collector.policy_device is not None)
+    assert second == (first or collector.env.device != collector.storing_device)
+    collector.shutdown()
+
+
+@guards(PAGE, "by the destination, and does nothing where none is named:")
+def test_the_sync_function_is_chosen_by_the_destination(monkeypatch):
+    collector = make_collector(1)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    names = [
+        collector._get_sync_fn(destination).__name__
+        for destination in (None, torch.device("cuda"), torch.device("cpu"))
+    ]
+    assert names == ["_do_nothing", "_do_nothing", "_cuda_sync_if_initialized"]
+    collector.shutdown()
+
+
+@guards(
+    PAGE,
+    "leaves out every :term:`sync point` and, in exchange, makes copies to destinations other than "
+    "CUDA blocking.",
+    "Copies to a CUDA device stay asynchronous.",
+)
+def test_no_cuda_sync_makes_copies_blocking(monkeypatch):
+    copies, waits = [], []
+    move = TensorDict.to
+
+    def spy(self, *args, **kwargs):
+        copies.append(kwargs.get("non_blocking"))
+        return move(self, *args, **kwargs)
+
+    for no_cuda_sync in (False, True):
+        collector = make_collector(
+            1, GymEnv("CartPole-v1"), device="cpu", policy_device="cpu", no_cuda_sync=no_cuda_sync
+        )
+        for name in ("_sync_policy", "_sync_env", "_sync_storage"):
+            monkeypatch.setattr(collector, name, lambda: waits.append(True))
+        with monkeypatch.context() as patch:
+            patch.setattr(TensorDict, "to", spy)
+            collector.rollout()
+        collector.shutdown()
+        assert set(copies) - {None} == {not no_cuda_sync}
+        assert bool(waits) == (not no_cuda_sync)
+        copies.clear()
+        waits.clear()
+    formula = r"non_blocking = \(?\s*not self.no_cuda_sync\s+or self.\w+_device.type == .cuda."
+    assert len(re.findall(formula, inspect.getsource(Collector.rollout))) == 3
+
+
+@guards(PAGE, "Outside a collector nothing is set.")
+def test_no_exploration_type_is_set_outside_a_collector():
+    assert exploration_type() is None
+
+
+@guards(
+    PAGE,
+    "What else the policy writes, such as a log-probability, holds zeros in these frames, and is "
+    "missing with ``use_buffers=False``.",
+)
+def test_random_frames_hold_zeros_for_what_the_policy_writes():
+    options = {"batches": 2, "policy": actor(), "init_random_frames": 4}
+    first, second = collect(4, **options)
+    assert not first["action_log_prob"].any()
+    assert second["action_log_prob"].all()
+    assert collect(4, **options, use_buffers=False)[0].get("action_log_prob", None) is None
+
+
+@guards(PAGE, "A :term:`direct write` is compared step by step:")
+def test_a_direct_write_stops_being_random_in_the_middle():
+    calls = []
+
+    def left(observation):
+        calls.append(True)
+        return torch.tensor([1, 0])
+
+    for extend, expected in ((True, 0), (False, 5)):
+        buffer = ReplayBuffer(storage=LazyTensorStorage(8))
+        policy = TensorDictModule(left, in_keys=["observation"], out_keys=["action"])
+        with pytest.warns(UserWarning, match="more init_random_frames than requested"):
+            collector = make_collector(
+                8, policy=policy, init_random_frames=3, replay_buffer=buffer, extend_buffer=extend
+            )
+        calls.clear()
+        list(collector)
+        collector.shutdown()
+        assert (len(buffer), len(calls)) == (8, expected)
+
+
+@guards(PAGE, "unless ``policy_device`` made it copy the module to another device:")
+def test_a_policy_is_copied_to_another_device():
+    policy, collector = actor(), make_collector(1)
+    for device, copied in (("cpu", False), ("meta", True)):
+        found, _ = collector._get_policy_and_device(policy, policy_device=torch.device(device))
+        assert (found is not policy) == copied
+        assert {parameter.device.type for parameter in found.parameters()} == {device}
+    collector.shutdown()
+
+
+@pytest.mark.parametrize("extend", [True, False])
+@guards(
+    PAGE,
+    "A collector that extends a replay buffer hands one to :term:`post_collect_hook`.",
+    ":term:`postproc` and :term:`post_collect_hook` see nothing of such a run",
+)
+def test_who_sees_the_batch_of_a_replay_buffer(extend):
+    seen = []
+    collect(
+        4,
+        replay_buffer=ReplayBuffer(storage=LazyTensorStorage(10)),
+        extend_buffer=extend,
+        post_collect_hook=lambda batch: seen.append(type(batch)),
+        **({"postproc": lambda batch: seen.append("postproc") or batch} if extend else {}),
+    )
+    assert seen == (["postproc", LazyStackedTensorDict] if extend else [])
+    if not extend:
+        assert "_postproc" not in inspect.getsource(Collector.rollout)
+
+
+@guards(PAGE, "uses it when it is given a ``preemptive_threshold``.")
+def test_a_preemptive_threshold_makes_an_interruptor():
+    assert "_Interruptor() if preemptive_threshold < 1.0 else None" in inspect.getsource(
+        sys.modules[MultiCollector.__module__]
+    )
+
+
+@guards(PAGE, "A trajectory that is still running waits for a later batch.")
+def test_a_running_trajectory_waits():
+    batches = collect(4, batches=3, trajs_per_batch=1, traj_format="cat")
+    assert [set(batch["collector", "traj_ids"].tolist()) for batch in batches] == [
+        {0},
+        {1},
+        {2},
+        {3},
+    ]
+    assert all(batch["next", "done"][-1] for batch in batches)
+
+
+@guards(PAGE, "With a replay buffer the trajectories are written to it one after the other")
+def test_whole_trajectories_reach_the_buffer_in_order():
+    buffer = ReplayBuffer(storage=LazyTensorStorage(100))
+    collect(8, batches=2, trajs_per_batch=1, replay_buffer=buffer)
+    assert buffer[:]["collector", "traj_ids"].tolist() == sorted([0, 1, 2, 3, 4] * 3)
+
+
+# -- Batches and trajectories ------------------------------------------------
+
+
+@guards(PAGE, "its entries, the reward apart, move to the :term:`root`")
+def test_all_but_the_reward_moves_to_the_root():
+    env = make_env()
+    step, following = env.step_and_maybe_reset(env.rand_action(env.reset()))
+    left = set(step["next"].keys()) - set(following.keys())
+    assert left == {"reward"}
+    assert torch.equal(step["next", "observation"], following["observation"])
+
+
+@guards(PAGE, "the first has a :term:`sanitizer`, the second has one in :term:`GAE` alone.")
+def test_value_estimate_is_sanitized_in_gae_alone():
+    for kind in estimators():
+        own = kind.__dict__.get("value_estimate")
+        if own is not None and kind is not ValueEstimatorBase:
+            sanitized = "_call_value_nets" in inspect.getsource(own)
+            assert sanitized == (kind is GAE), kind
+
+
+@guards(PAGE, "``split_trajs=True`` makes a collector call it, with a warning")
+def test_a_collector_splits_trajectories():
+    with pytest.warns(UserWarning, match="contiguous-trajectory layout"):
+        (batch,) = collect(8, split_trajs=True)
+    assert batch.shape == (3, 3)
+
+
+@guards(PAGE, "Without the ids there is no :term:`split_trajectories` in the collector")
+def test_splitting_needs_the_ids():
+    with pytest.raises(ValueError, match="requires track_traj_ids=True"):
+        make_collector(8, split_trajs=True, track_traj_ids=False)
+
+
+@guards(PAGE, "They hold rewards like any other row.")
+def test_dead_time_steps_hold_rewards():
+    env = SerialEnv(2, [partial(make_env, 2), partial(make_env, 4)])
+    rollout = env.rollout(6, break_when_all_done=True, break_when_any_done=False)
+    assert rollout["next", "reward"].all()
+
+
+@pytest.mark.parametrize(("names", "dim"), [(["time", None], 0), ([None, None], 1)])
+def test_an_estimator_takes_the_dimension_named_time_or_the_last(names, dim):
+    gae = GAE(gamma=0.9, lmbda=0.5, value_network=None)
+    assert gae._get_time_dim(None, TensorDict(batch_size=[2, 3], names=names)) == dim
+
+
+# -- Episode data ------------------------------------------------------------
+
+
+def network():
+    torch.manual_seed(0)
+    return ValueOperator(torch.nn.Linear(1, 1), in_keys=["observation"])
+
+
+def rollout(last=3.0, **ends):
+    """Three rows; ``last`` is the last next observation."""
+    end = torch.tensor([[False], [False], [True]])
+    return TensorDict(
+        {
+            "observation": torch.tensor([[0.0], [1.0], [2.0]]),
+            "next": {
+                "observation": torch.tensor([[1.0], [2.0], [last]]),
+                "reward": torch.ones(3, 1),
+                "done": end,
+                **ends,
+            },
+        },
+        [3],
+    )
+
+
+def test_without_terminated_the_estimators_take_done():
+    td0 = TD0Estimator(gamma=0.9, value_network=network())
+    zeros, end = torch.zeros(3, 1, dtype=torch.bool), rollout()["next", "done"]
+    missing, as_done, cut = (
+        td0(rollout(**ends))["value_target"]
+        for ends in ({}, {"terminated": end}, {"terminated": zeros})
+    )
+    torch.testing.assert_close(missing, as_done)
+    assert not torch.allclose(missing, cut)
+
+
+def estimators():
+    found = [kind for kind in vars(value).values() if isinstance(kind, type)]
+    found = [kind for kind in found if issubclass(kind, ValueEstimatorBase)]
+    assert len(found) >= 5
+    return found
+
+
+def lstm():
+    return LSTMModule(input_size=4, hidden_size=2, in_key="observation", out_key="embed")
+
+
+def test_what_the_policy_leaves_for_the_next_step_needs_a_spec():
+    module = lstm()
+    env = TransformedEnv(GymEnv("CartPole-v1"), InitTracker())
+    _, following = env.step_and_maybe_reset(env.rand_action(module(env.reset())))
+    assert following.get("recurrent_state_h", None) is None
+    env.append_transform(module.make_tensordict_primer())
+    _, following = env.step_and_maybe_reset(env.rand_action(module(env.reset())))
+    assert following["recurrent_state_h"].abs().sum() > 0
+
+
+# -- Storing and sampling ----------------------------------------------------
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
+@pytest.mark.parametrize("options", [{"scratch_dir": ...}, {"shared_init": True}, {}])
+def test_without_scratch_dir_the_mapping_is_in_shared_memory(tmp_path, monkeypatch, options):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    options = {name: tmp_path if value is ... else value for name, value in options.items()}
+    buffer = ReplayBuffer(storage=LazyMemmapStorage(100_000, **options))
+    buffer.extend(collect(8)[0])
+    address = buffer.storage._storage["observation"].data_ptr()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = (int(part, 16) for part in line.split()[0].split("-"))
+        if first <= address < last:
+            break
+    assert ("/dev/shm" in line) == (not options)
+    assert (str(tmp_path) in line) == bool(options)
+
+
+@pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage])
+def test_sampled_rows_are_copies_and_slices_of_the_buffer_are_views(storage, tmp_path):
+    options = {"scratch_dir": tmp_path} if storage is LazyMemmapStorage else {}
+    buffer = ReplayBuffer(storage=storage(8, **options), batch_size=8)
+    buffer.extend(TensorDict(x=torch.ones(8), batch_size=[8]))
+    buffer.sample()["x"].fill_(2.0)
+    assert buffer[:]["x"].tolist() == [1.0] * 8
+    buffer[:]["x"].fill_(3.0)
+    assert buffer.sample()["x"].tolist() == [3.0] * 8
+
+
+def test_a_storage_allocates_when_it_sees_data():
+    storage = LazyTensorStorage(100)
+    assert not storage.initialized
+    buffer = ReplayBuffer(storage=storage)
+    buffer.extend(TensorDict(x=torch.ones(8), batch_size=[8]))
+    assert storage.initialized
+    assert storage._storage["x"].shape == (100,)
+
+
+@pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage])
+def test_the_first_data_fixes_shapes_and_dtypes_and_not_keys(storage):
+    buffer = ReplayBuffer(storage=storage(2), batch_size=2)
+    buffer.extend(TensorDict(x=torch.ones(2), y=torch.ones(2), batch_size=[2]))
+    for wrong in (torch.ones(2, 3), torch.ones(2, dtype=torch.float64)):
+        with pytest.raises(RuntimeError):
+            buffer.extend(TensorDict(x=wrong, y=torch.ones(2), batch_size=[2]))
+    buffer.extend(TensorDict(x=torch.full((2,), 2.0), z=torch.ones(2), batch_size=[2]))
+    # two new rows, with the "y" of the rows they replace
+    assert buffer[:]["x"].tolist() == [2.0, 2.0]
+    assert buffer[:]["y"].tolist() == [1.0, 1.0]
+    assert (buffer[:].get("z", None) is not None) == (storage is LazyTensorStorage)
+
+
+def test_without_replacement_every_row_comes_before_one_repeats():
+    buffer = ReplayBuffer(
+        storage=LazyTensorStorage(8), sampler=SamplerWithoutReplacement(), batch_size=2
+    )
+    buffer.extend(TensorDict(x=torch.arange(8), batch_size=[8]))
+    for _ in range(2):
+        rows = [row for _ in range(4) for row in buffer.sample()["x"].tolist()]
+        assert sorted(rows) == list(range(8))
+
+
+def test_with_too_few_dimensions_a_row_is_a_whole_stretch():
+    buffer = ReplayBuffer(storage=LazyTensorStorage(100), batch_size=32)
+    buffer.extend(TensorDict(x=torch.ones(3, 8), batch_size=[3, 8]))
+    assert buffer.sample().shape == (32, 8)
+
+
+class Spy(Transform):
+    """Keep the end flags that a transform of the buffer sees."""
+
+    def forward(self, tensordict):
+        self.seen = tensordict["next", "truncated"].clone()
+        return tensordict
+
+
+@pytest.mark.parametrize("kind", [TensorDictReplayBuffer, ReplayBuffer])
+def test_the_slice_mark_comes_after_the_transforms(kind):
+    spy = Spy()
+    buffer = kind(
+        storage=LazyTensorStorage(100),
+        sampler=SliceSampler(slice_len=2, traj_key=("collector", "traj_ids")),
+        transform=spy,
+        batch_size=60,
+    )
+    buffer.extend(collect(6)[0])
+    sample = buffer.sample()
+    at_end = sample["next", "step_count"].view(30, 2)[:, 1] == 3
+    # the transform sees the ends of trajectories alone
+    assert torch.equal(spy.seen.view(30, 2)[:, 1], at_end)
+    assert not at_end.all()
+    for flag in ("truncated", "done"):
+        marked = sample["next", flag].view(30, 2)[:, 1].all().item()
+        assert marked == (kind is TensorDictReplayBuffer)
+    # a slice end is a boundary that the batch itself did not mark
+    assert not buffer[:]["next", "done"].all()
+
+
+def test_integers_are_rebuilt_with_a_fill_value_that_the_sanitizer_passes_over():
+    sample = TensorDict(
+        {
+            "observation": torch.tensor([[10], [11]], dtype=torch.uint8),
+            "collector": {"traj_ids": torch.tensor([0, 1])},
+            "next": {"done": torch.zeros(2, 1, dtype=torch.bool)},
+        },
+        [2],
+    )
+    with pytest.raises(TypeError, match="fill_value"):
+        NextStateReconstructor()(sample.clone())
+    data = NextStateReconstructor(fill_value=0)(sample)
+    clean = GAE._sanitize_next_obs_nan(data, ["observation"])
+    assert clean["next", "observation"].flatten().tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("options", [{"compact_obs": True}, {"delta": True}])
+def test_multi_step_on_incomplete_data_is_wrong_and_raises_nothing(options):
+    """``torchrl.data.MultiStep``; the tutorial runs the transform of the same purpose."""
+
+    def steps(delta=False, **options):
+        env = make_env()
+        env.set_seed(0)
+        env = env.append_transform(NextObservationDelta()) if delta else env
+        torch.manual_seed(0)
+        collector = Collector(env, policy=None, frames_per_batch=6, total_frames=6, **options)
+        data = MultiStep(gamma=0.9, n_steps=2)(next(iter(collector)))
+        collector.shutdown()
+        return data
+
+    right, wrong = steps(), steps(**options)
+    assert torch.equal(right["observation"], wrong["observation"])
+    assert torch.equal(right["next", "reward"], wrong["next", "reward"])
+    if "delta" in options:
+        wrong = NextObservationDelta(in_keys=["observation"])(wrong)
+    else:
+        wrong = NextStateReconstructor(step_count_key="step_count")(wrong)
+    first = [data["next", "observation"][0] for data in (right, wrong)]
+    assert not torch.allclose(*first, atol=1e-2)
+
+
+def test_the_delta_leaves_integers_alone():
+    assert torch.uint8 in NextObservationDelta(in_keys=["observation"]).excluded_dtypes
+
+
+def test_a_large_difference_becomes_infinite():
+    delta = NextObservationDelta(in_keys=["observation"])
+    assert torch.tensor(1e5).to(delta.delta_dtype).isinf()
+
+
+@guards(
+    PAGE,
+    "the first samples after an extension may hold none of it.",
+    "Transforms run in those threads as well, where a :term:`recurrent mode` set outside is not "
+    "seen.",
+)
+def test_a_prefetched_sample_is_older_than_the_data():
+    modes = []
+
+    class Note(Transform):
+        def forward(self, tensordict):
+            modes.append(recurrent_mode())
+            return tensordict
+
+    buffer = ReplayBuffer(storage=LazyTensorStorage(8), transform=Note(), batch_size=4, prefetch=2)
+    buffer.extend(TensorDict(x=torch.zeros(8), batch_size=[8]))
+    with set_recurrent_mode(True):
+        buffer.sample()
+        ahead = list(buffer._prefetch_queue)
+        assert ahead
+        for sample in ahead:
+            sample.result()
+        buffer.extend(TensorDict(x=torch.ones(8), batch_size=[8]))
+        for _ in ahead:
+            assert buffer.sample()["x"].tolist() == [0.0] * 4
+        assert buffer.sample()["x"].tolist() == [1.0] * 4
+    assert None in modes
+
+
+# -- Environments and specs --------------------------------------------------
+
+
+@guards(PAGE, "is described by such dictionaries, even where there is one entry only.")
+def test_the_specs_of_an_environment_are_dictionaries():
+    env = GymEnv("CartPole-v1")
+    for name in ("observation", "action", "reward", "done"):
+        assert isinstance(getattr(env, f"full_{name}_spec"), Composite)
+    assert isinstance(env.observation_spec, Composite)
+
+
+@pytest.mark.filterwarnings("ignore:.*VecNorm")  # deprecated, and the one that shares
+@guards(
+    PAGE,
+    "With the transform ``VecNorm`` the copies share their statistics, which those of a plain "
+    "function do not.",
+    "that has built one in advance to know its specs.",
+)
+def test_an_env_creator_shares_state():
+    built = []
+
+    def make():
+        built.append(True)
+        return TransformedEnv(GymEnv("CartPole-v1"), VecNorm(new_api=False))
+
+    creator = EnvCreator(make)
+    assert len(built) == 1
+    for factory, shared in ((creator, True), (make, False)):
+        one, two = factory(), factory()
+        one.rollout(3)
+        assert (two.transform._td is not None) == shared
+    count = "observation_count"
+    one, two = creator(), creator()
+    before = two.transform._td[count].item()
+    one.rollout(3)
+    assert two.transform._td[count].item() != before
+
+
+# -- Values ------------------------------------------------------------------
+
+
+def test_only_call_value_nets_calls_the_sanitizer():
+    location = locate("torchrl.objectives.value.ValueEstimatorBase")
+    package = location.file.parents[2]
+    callers = []
+    for file in package.rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        if "_sanitize_next_obs_nan(" not in text:
+            continue
+        callers += [
+            function.name
+            for function in ast.walk(ast.parse(text))
+            if isinstance(function, ast.FunctionDef)
+            for call in ast.walk(function)
+            if isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "_sanitize_next_obs_nan"
+        ]
+    assert callers == ["_call_value_nets"]
+
+
+def test_a_batch_with_nan_does_not_receive_state_value():
+    gae = GAE(gamma=0.9, lmbda=0.5, value_network=network())
+    end = {"terminated": rollout()["next", "done"]}
+    assert gae(rollout(**end)).get("state_value", None) is not None
+    assert gae(rollout(last=torch.nan, **end)).get("state_value", None) is None
+
+
+def test_the_stand_in_is_the_observation_of_the_row():
+    data = rollout(last=torch.nan)
+    clean = GAE._sanitize_next_obs_nan(data, ["observation"])
+    assert clean["next", "observation"].flatten().tolist() == [1.0, 2.0, 2.0]
+    assert data["next", "observation"].isnan().any()
+
+
+def test_one_nan_spreads_backward_without_the_sanitizer(monkeypatch):
+    monkeypatch.setattr(GAE, "_sanitize_next_obs_nan", staticmethod(lambda data, in_keys: data))
+    gae = GAE(gamma=0.9, lmbda=0.5, value_network=network())
+    data = gae(rollout(last=torch.nan, terminated=rollout()["next", "done"]))
+    assert data["advantage"].isnan().all()
+
+
+def test_rows_outside_the_budget_are_finite_and_wrong():
+    """What the glossary says of ``shifted_valid``."""
+    cut = torch.tensor([[False], [True], [False], [True]])
+    data = TensorDict(
+        {
+            "observation": torch.tensor([[1.0], [2.0], [5.0], [6.0]]),
+            "next": {
+                "observation": torch.tensor([[2.0], [3.0], [6.0], [7.0]]),
+                "reward": torch.ones(4, 1),
+                "done": cut,
+                "terminated": torch.zeros_like(cut),
+            },
+        },
+        [4],
+    )
+    small, enough, plain = (
+        GAE(gamma=0.9, lmbda=0.5, value_network=network(), **options)(data.clone())
+        for options in (
+            {"shifted": True, "shifted_budget": 1},
+            {"shifted": True, "shifted_budget": 2},
+            {},
+        )
+    )
+    torch.testing.assert_close(enough["advantage"], plain["advantage"])
+    assert small["shifted_valid"].tolist() == [True, True, True, False]
+    assert small["advantage"].isfinite().all()
+    assert not torch.allclose(small["advantage"][3], plain["advantage"][3])
+
+
+# -- Recurrent policies ------------------------------------------------------
+
+
+@guards(PAGE, "A collector adds it, and the :term:`primer`")
+def test_a_collector_adds_what_a_recurrent_policy_needs():
+    head = TensorDictModule(torch.nn.Linear(2, 2), in_keys=["embed"], out_keys=["action"])
+    policy = TensorDictSequential(lstm(), head)
+    (batch,) = collect(4, policy=policy, auto_register_policy_transforms=True)
+    assert batch["is_init"].flatten().tolist() == [True, False, False, True]
+    assert batch["recurrent_state_h"][1].any()
+
+
+def test_the_module_needs_is_init():
+    with pytest.raises(KeyError, match="is_init"):
+        lstm()(GymEnv("CartPole-v1").reset())
+
+
+def test_an_is_init_that_is_always_false_raises_nothing():
+    module = lstm()
+    is_init = torch.tensor([True, False, False, True, False, False]).view(1, 6, 1)
+    data = TensorDict({"observation": torch.ones(1, 6, 4), "is_init": is_init}, [1, 6])
+    with set_recurrent_mode(True):
+        right = module(data.clone())["embed"]
+        wrong = module(data.set("is_init", torch.zeros_like(is_init)))["embed"]
+    assert not torch.allclose(right[:, 3:], wrong[:, 3:])
+
+
+def test_the_recurrent_mode_belongs_to_its_thread():
+    seen = []
+    with set_recurrent_mode(True):
+        thread = threading.Thread(target=lambda: seen.append(recurrent_mode()))
+        thread.start()
+        thread.join()
+    assert seen == [None]
+
+
+def test_without_a_primer_the_hidden_state_is_zero_at_every_step():
+    module = lstm()
+    plain = TransformedEnv(GymEnv("CartPole-v1"), InitTracker())
+    primed = TransformedEnv(
+        GymEnv("CartPole-v1"), Compose(InitTracker(), module.make_tensordict_primer())
+    )
+    forgetful, remembering = [], []
+    for env, steps in ((plain, forgetful), (primed, remembering)):
+        data = env.reset()
+        for _ in range(3):
+            out = module(data)
+            fresh = module(data.select("observation", "is_init"))
+            steps.append(torch.equal(out["embed"], fresh["embed"]))
+            _, data = env.step_and_maybe_reset(env.rand_action(out))
+    assert forgetful == [True, True, True]
+    assert remembering == [True, False, False]
+
+
+def recurrent_rows(steps=6):
+    """CartPole pushed to the left: one trajectory with the states that the module left in it."""
+    torch.manual_seed(0)
+    module = lstm()
+    head = TensorDictModule(
+        lambda embed: torch.tensor([1, 0]).expand(*embed.shape[:-1], 2), ["embed"], ["action"]
+    )
+    transforms = Compose(InitTracker(), module.make_tensordict_primer())
+    env = TransformedEnv(GymEnv("CartPole-v1"), transforms)
+    return module, env.rollout(steps, TensorDictSequential(module, head)).detach()
+
+
+@guards(
+    PAGE,
+    "also sets the flag where a :term:`slice` begins; like its other marks, that reaches the "
+    "sample only in a :class:`~torchrl.data.TensorDictReplayBuffer`.",
+)
+@pytest.mark.parametrize("kind", [TensorDictReplayBuffer, ReplayBuffer])
+def test_a_slice_sampler_sets_is_init(kind):
+    env = make_env(6).append_transform(InitTracker())
+    buffer = kind(
+        storage=LazyTensorStorage(6),
+        sampler=SliceSampler(slice_len=2, traj_key=("collector", "traj_ids")),
+        batch_size=40,
+    )
+    buffer.extend(collect(6, env=env)[0])
+    sample = buffer.sample().view(20, 2)
+    starts = sample["step_count"] == 0
+    if kind is TensorDictReplayBuffer:
+        starts[:, 0] = True
+    assert torch.equal(sample["is_init"], starts)
+    assert (sample["step_count"][:, 0] > 0).any()
+
+
+@guards(PAGE, "With another one the two modes disagree")
+def test_a_primer_with_another_default_divides_the_modes():
+    module, rows = recurrent_rows()
+    outputs = {}
+    for default in (0.0, 1.0):
+        rows["recurrent_state_h"][0] = default
+        for mode in (False, True):
+            with set_recurrent_mode(mode):
+                outputs[default, mode] = module(rows[:1].clone())["embed"]
+    torch.testing.assert_close(outputs[0.0, False], outputs[0.0, True])
+    torch.testing.assert_close(outputs[1.0, False], outputs[0.0, False])
+    assert not torch.allclose(outputs[1.0, True], outputs[0.0, True])
+
+
+@guards(PAGE, "the outputs are right where states are stored, and the gradient sees one step.")
+def test_sequential_mode_has_the_outputs_of_recurrent_mode():
+    module, rows = recurrent_rows()
+    for mode in (False, True):
+        with set_recurrent_mode(mode):
+            torch.testing.assert_close(module(rows.clone())["embed"], rows["embed"])
+
+
+@guards(
+    PAGE,
+    "A :class:`~torchrl.objectives.LossModule` sets the switch around its ``forward``.",
+    "A value estimator that you call yourself does not",
+)
+def test_who_sets_the_recurrent_mode():
+    class Loss(LossModule):
+        def forward(self, tensordict):
+            return recurrent_mode()
+
+    seen = []
+    network = TensorDictModule(
+        lambda observation: seen.append(recurrent_mode()) or observation,
+        in_keys=["observation"],
+        out_keys=["state_value"],
+    )
+    estimator = TD0Estimator(gamma=0.9, value_network=network)
+    for mode in (None, False):
+        with set_recurrent_mode(mode):
+            assert Loss()(None) is True
+            estimator(rollout(terminated=rollout()["next", "done"]))
+    assert set(seen) == {None, False}
+
+
+@guards(PAGE, "Off is :term:`sequential mode`, unless the module was made with")
+def test_the_default_of_a_module():
+    options = {"input_size": 4, "hidden_size": 2, "in_key": "observation", "out_key": "embed"}
+    assert LSTMModule(**options).recurrent_mode is False
+    module = LSTMModule(**options, default_recurrent_mode=True)
+    assert module.recurrent_mode is True
+    with set_recurrent_mode(False):
+        assert module.recurrent_mode is False
+
+
+@guards(
+    PAGE, "``torch.compile`` traces the call.", 'The backends ``"pad"`` and ``"auto"`` refuse it'
+)
+def test_auto():
+    source = inspect.getsource(LSTMModule.forward)
+    assert 'backend = "scan" if is_compiling() else "pad"' in source
+    options = {"input_size": 4, "hidden_size": 2, "in_key": "observation", "out_key": "embed"}
+    for backend in ("pad", "auto"):
+        with pytest.raises(ValueError, match="only supported for recurrent_backend"):
+            LSTMModule(**options, recurrent_backend=backend, recurrent_recompute="full")
+    LSTMModule(**options, recurrent_backend="scan", recurrent_recompute="full")
+
+
+@guards(PAGE, "is zero afterward, except where a trajectory ends and in the last row.")
+def test_recurrent_mode_overwrites_the_states_of_the_rows():
+    module, rows = recurrent_rows()
+    rows["is_init"][3] = True
+    assert rows["next", "recurrent_state_h"].flatten(1).any(1).all()
+    with set_recurrent_mode(True):
+        module(rows)
+    written = rows["next", "recurrent_state_h"].flatten(1).any(1).tolist()
+    assert written == [False, False, True, False, False, True]
+
+
+@guards(PAGE, "Steps spent on the burn-in give no gradient.")
+def test_burn_in_gives_no_gradient():
+    _, rows = recurrent_rows()
+    module = LSTMModule(4, 2, in_key="observation", out_key="embed", default_recurrent_mode=True)
+    fresh = BurnInTransform([module], burn_in=2)(rows.clone()[None])
+    assert not torch.equal(fresh["recurrent_state_h"][0, 0], rows["recurrent_state_h"][2])
+    assert not fresh["recurrent_state_h"].requires_grad
+
+
+@guards(PAGE, "The module must be in :term:`recurrent mode` when the transform runs")
+def test_burn_in_in_sequential_mode_looks_at_one_step():
+    _, rows = recurrent_rows()
+    other = lstm()
+    states = {}
+    for mode in (False, True):
+        with set_recurrent_mode(mode):
+            sample = BurnInTransform([other], burn_in=2)(rows.clone()[None])
+        states[mode] = sample["recurrent_state_h"][0, 0]
+        one_step = other(rows[1].clone())["next", "recurrent_state_h"]
+        assert torch.allclose(states[mode], one_step) == (not mode)
+
+
+def test_parallel_env_starts_processes():
+    assert ".Process" in inspect.getsource(ParallelEnv._start_workers)
+
+
+def test_rollout_moves_each_step_between_the_three_devices():
+    loop = inspect.getsource(Collector.rollout).partition("for t in range(")[2]
+    assert loop, "the loop of Collector.rollout looks different: read it again"
+    for device in ("policy_device", "env_device", "storing_device"):
+        assert re.search(rf"\.to\(\s*self\.{device},\s*non_blocking", loop), device
+
+
+def test_triton_refuses_the_cpu():
+    pytest.importorskip("triton", reason="triton is published for Linux only")
+    module = LSTMModule(
+        input_size=4, hidden_size=2, in_key="obs", out_key="embed", recurrent_backend="triton"
+    )
+    data = TensorDict(
+        {"obs": torch.ones(1, 6, 4), "is_init": torch.zeros(1, 6, 1, dtype=torch.bool)}, [1, 6]
+    )
+    with set_recurrent_mode(True), pytest.raises(ValueError, match="Expected a cuda device"):
+        module(data)

@@ -1,0 +1,236 @@
+"""Where the recurrent mode arrives and where it does not; what the page says beside its tables."""
+
+import asyncio
+import functools
+import os
+import threading
+
+import pytest
+
+# Before torchrl is imported: its log lines carry a time stamp.
+os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
+
+from torchrl.modules import GRUModule, LSTMModule, recurrent_mode, set_recurrent_mode
+from torchrl.modules.tensordict_module.rnn import recurrent_mode_state_manager
+
+from tests.support.claims import guards
+from tests.support.evidence_module import load_run
+
+PAGE = "docs/reference/recurrent_state_lifecycle.rst"
+says = functools.partial(guards, PAGE)
+
+
+RUN = load_run("recurrent_mode")
+
+
+@pytest.fixture(autouse=True)
+def _mode_is_unset():
+    """No test may hand its mode to the next one."""
+    assert recurrent_mode() is None
+    yield
+    RUN.forget()
+
+
+# -- The block arrives, and ends ---------------------------------------------
+
+
+def nested_instances():
+    with set_recurrent_mode(True), set_recurrent_mode(True):
+        inside = recurrent_mode()
+    return [inside, recurrent_mode()]
+
+
+def block_in_coroutine():
+    async def step():
+        with set_recurrent_mode(True):
+            return recurrent_mode()
+
+    return [asyncio.run(step())]
+
+
+def block_in_thread():
+    modes = []
+
+    def work():
+        with set_recurrent_mode(True):
+            modes.append(recurrent_mode())
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    return modes
+
+
+def single_thread():
+    with set_recurrent_mode(True):
+        return [recurrent_mode(), RUN.compiled_mode()]
+
+
+def arrives(function):
+    """The mode that was set is the one that the inside sees."""
+    seen = function()
+    assert all(seen), f"set to True, seen: {seen}"
+
+
+def ends(function):
+    """The mode reaches the inside and not the caller."""
+    inside, outside = function()[:2]
+    assert inside is True
+    assert outside is None, "the caller sees the mode of the block"
+
+
+def collects(mode):
+    """Each environment of two carries its state from step to step."""
+    _, carried = RUN.collecting(2, mode)
+    assert carried.tolist() == [[False, True, True, True]] * 2, carried
+
+
+MISTAKES = {  # what has to hold, with what it fails, with what it holds
+    "instance entered twice": (ends, RUN.entered_twice, nested_instances),
+    "no with": (arrives, RUN.bare_call, lambda: RUN.block()[:1]),
+    "with around yield": (ends, RUN.block_in_generator, RUN.decorated_generator),
+    "decorated async def": (arrives, RUN.decorated_coroutine, block_in_coroutine),
+    "thread": (arrives, RUN.thread, block_in_thread),
+    "executor": (arrives, RUN.executor, RUN.executor_with_context),
+    "run_in_executor": (arrives, RUN.loop_executor, RUN.to_thread),
+    "task made before": (arrives, RUN.earlier_task, RUN.task),
+    "prefetch": (arrives, RUN.prefetching, RUN.prefetching_twin),
+    "collector in the block": (collects, True, False),
+    "compiled beside a thread": (arrives, RUN.compiled_after_a_thread, single_thread),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_silent_mistake(name):
+    """What should hold does, and does not with the mistake, which raises nothing by itself."""
+    holds, mistake, right = MISTAKES[name]
+    holds(right)
+    RUN.forget()
+    with pytest.raises(AssertionError):
+        holds(mistake)
+
+
+def test_every_silent_row_has_a_test():
+    """A silent situation of the table that no test above puts back would go unnoticed."""
+    silent = {function for _, function, _, verdict, _ in RUN.SITUATIONS if RUN.SILENT in verdict}
+    tested = {mistake for _, mistake, _ in MISTAKES.values()}
+    elsewhere = {RUN.collecting_several, RUN.compiled_beside_a_thread}
+    assert silent - tested == elsewhere
+
+
+@says("its end unsets it for all")
+def test_compiled_code_sees_the_block_of_another_thread():
+    eager, compiled = RUN.compiled_beside_a_thread()
+    assert (eager, compiled) == (None, True)
+    assert recurrent_mode_state_manager._mode is None
+
+
+@pytest.mark.parametrize("row", RUN.SITUATIONS, ids=lambda row: row[1].__name__)
+def test_situation(row):
+    _, function, expected, _, _ = row
+    assert function() == expected
+
+
+# -- Who sets it -------------------------------------------------------------
+
+
+def trains_through_time(mode):
+    reached, steps = RUN.reach(mode)
+    assert reached == steps, f"the gradient reaches {reached} of {steps} steps"
+
+
+@says(
+    "The gradient ends at that state",
+    "A loss that is a plain function is not in recurrent mode:",
+)
+def test_a_loss_without_block_does_not_train_through_time():
+    trains_through_time(True)
+    for forgotten in (None, False):
+        with pytest.raises(AssertionError, match="the gradient reaches 1 of"):
+            trains_through_time(forgotten)
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return RUN.Agent()
+
+
+@pytest.fixture(scope="module")
+def batch(agent):
+    return agent.collect()
+
+
+def direct(agent, name):
+    """A call that no loss wraps."""
+    if name == "loss_critic":
+        return agent.loss.loss_critic
+    if name == "policy":
+        return agent.actor
+    lam = {} if name == "TD0Estimator" else {"lmbda": 0.95}
+    return RUN.estimator(getattr(RUN, name), agent.critic, **lam)
+
+
+@pytest.mark.parametrize(
+    "name", ["GAE", "TDLambdaEstimator", "TD0Estimator", "loss_critic", "policy"]
+)
+@says("Losses do, collectors and value estimators do not", "It goes by the name alone.")
+def test_a_direct_call_needs_a_block(agent, batch, name):
+    call = direct(agent, name)
+
+    def replays():
+        assert agent.seen(lambda: call(batch.clone())) is True, "the LSTM takes single steps"
+
+    with set_recurrent_mode(True):
+        replays()
+    with pytest.raises(AssertionError, match="single steps"):
+        replays()
+
+
+@says(
+    "wraps ``forward`` and each method whose name ends in ``loss`` and does not begin with an "
+    "underscore",
+    "These public methods begin with ``loss`` instead",
+)
+def test_names_decide():
+    wrapped = [name for name in vars(RUN.Named) if RUN.is_wrapped(getattr(RUN.Named, name))]
+    assert wrapped == ["forward", "my_loss"]
+    assert {name.split(".")[1][:5] for name in RUN.unwrapped_methods()} == {"loss_"}
+
+
+# -- Prose -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [LSTMModule, GRUModule])
+@says(
+    "``None``, which leaves it to the ``default_recurrent_mode`` of the module: ``False``, unless "
+    "its constructor is given something else.",
+)
+def test_none_leaves_it_to_the_module(kind):
+    keys = {"in_key": "observation", "out_key": "features"}
+    plain, sequences = kind(4, 8, **keys), kind(4, 8, **keys, default_recurrent_mode=True)
+    assert (plain.recurrent_mode, sequences.recurrent_mode) == (False, True)
+    for mode in (True, False):
+        with set_recurrent_mode(mode):
+            assert plain.recurrent_mode is sequences.recurrent_mode is mode
+
+
+@says("A block is restored from a field of its instance")
+def test_the_instance_holds_what_it_restores():
+    block = set_recurrent_mode(True)
+    with set_recurrent_mode(False), block:
+        assert block.prev is False
+
+
+@says(
+    "a context variable",
+    "A task and ``asyncio.to_thread`` copy the one they are made in.",
+    "**Compiled code reads another variable**, one for the whole process",
+)
+def test_two_variables():
+    recurrent_mode_state_manager._context_mode.set(True)
+    assert recurrent_mode() is True
+    assert RUN.compiled_mode() is None
+    RUN.forget()
+    recurrent_mode_state_manager._mode = True
+    assert recurrent_mode() is None
+    assert RUN.compiled_mode() is True

@@ -1,0 +1,290 @@
+"""What the page on recurrent state says about slices, burn-in and compact batches."""
+
+import os
+from unittest import mock
+
+import pytest
+
+from tests.support.claims import guards
+from tests.support.evidence_module import load_run
+
+os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
+
+import torch
+from tensordict import TensorDict
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
+from torchrl.envs.transforms import BurnInTransform
+from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
+
+PAGE = "docs/reference/recurrent_state_lifecycle.rst"
+
+
+slices = load_run("recurrent_slices")
+
+
+@pytest.fixture(scope="module", params=["LSTM, pad", "GRU, pad"])
+def collected(request):
+    core, actor = slices.make_actor(*slices.KINDS[request.param])
+    return core, actor, slices.collect(core, actor)
+
+
+def wrong_rows(actor, sample, recurrent=True):
+    error = (slices.ratio(actor, sample, recurrent) - 1).abs()
+    return {row for row in range(len(error)) if error[row] > slices.TOLERANCE}
+
+
+def begins_inside(sample):
+    """First rows of slices that do not begin their trajectory."""
+    starts = range(0, len(sample), slices.SLICE_LEN)
+    return {row for row in starts if sample["step_count"][row] > 0}
+
+
+def replay_is_true(actor, sample, recurrent=True):
+    """The check of the page: before the first update every ratio is one."""
+    assert not wrong_rows(actor, sample, recurrent)
+
+
+def test_a_right_replay_passes_the_check(collected):
+    _, actor, batch = collected
+    replay_is_true(actor, slices.sampled(batch, slices.slices()))
+
+
+@pytest.mark.parametrize(
+    "mistake", ["init_key", "plain buffer", "random", "dropped state", "sequential", "no is_init"]
+)
+def test_each_silent_mistake_fails_the_check(collected, mistake):
+    _, actor, batch = collected
+    sampler, kind, recurrent = slices.slices(), TensorDictReplayBuffer, True
+    if mistake == "init_key":
+        sampler = slices.slices(init_key=None)
+    elif mistake == "plain buffer":
+        kind = slices.ReplayBuffer
+    elif mistake == "random":
+        sampler = slices.RandomSampler()
+    elif mistake == "dropped state":
+        batch = slices.without_state(batch)
+    elif mistake == "sequential":
+        recurrent = False
+    sample = slices.sampled(batch, sampler, kind)
+    if mistake == "no is_init":
+        sample["is_init"] = torch.zeros_like(sample["is_init"])
+    with pytest.raises(AssertionError):
+        replay_is_true(actor, sample, recurrent)
+
+
+@guards(
+    PAGE,
+    "Wrong are the first rows of slices that begin within a trajectory.",
+    "Right are the slices that begin a trajectory, and no others.",
+)
+def test_which_rows_are_wrong(collected):
+    _, actor, batch = collected
+    sample = slices.sampled(batch, slices.slices())
+    inside = begins_inside(sample)
+    assert 0 < len(inside) < slices.N_SLICES, "no slice, or every one, begins its trajectory"
+    assert wrong_rows(actor, sample, recurrent=False) == inside
+    bare = slices.sampled(slices.without_state(batch), slices.slices())
+    length = slices.SLICE_LEN
+    in_slice = {row - row % length for row in wrong_rows(actor, bare)}
+    assert in_slice == inside
+
+
+@guards(
+    PAGE,
+    "``is_init`` of the storage is kept and only added to; where the data have no ``is_init``, "
+    "none is written.",
+)
+def test_marks_are_added():
+    data = TensorDict(
+        {
+            "is_init": torch.tensor([0, 1, 0, 0], dtype=torch.bool)[:, None],
+            "next": {"done": torch.tensor([0, 0, 0, 1], dtype=torch.bool)[:, None]},
+        },
+        [4],
+    )
+    found = {}
+    for name, rows in {"with": data, "without": data.exclude("is_init")}.items():
+        sampler = SliceSampler(num_slices=1, end_key=("next", "done"))
+        buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4), sampler=sampler)
+        buffer.extend(rows)
+        found[name] = buffer.sample(4).get("is_init", None)
+    assert found["with"].flatten().tolist() == [True, True, False, False]
+    assert found["without"] is None
+
+
+@guards(PAGE, "to which ``TensorDictReplayBuffer`` adds its marks *after* the transforms.")
+def test_the_marks_come_after_the_transforms(collected):
+    _, _, batch = collected
+    seen = []
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(len(batch)), sampler=slices.slices())
+    buffer.append_transform(lambda data: seen.append(data["is_init"].sum().item()) or data)
+    buffer.extend(batch)
+    torch.manual_seed(3)
+    marked = buffer.sample(slices.BATCH)["is_init"].sum()
+    assert seen[0] < marked == slices.N_SLICES
+
+
+@guards(PAGE, 'It says of itself that it gets states "when they are not available".')
+def test_what_burn_in_says_of_itself():
+    words = " ".join(BurnInTransform.__doc__.split())
+    assert "obtain up-to-date recurrent states when they are not available" in words
+
+
+@guards(
+    PAGE,
+    ":term:`Burn-in <burn-in>` spends the first rows of each slice on computing a new state, "
+    "without a gradient, and trains on the rest:",
+    "The values of the rest are those of a replay of the whole slice. What changes is that the "
+    "first rows are in no loss.",
+)
+def test_burn_in_is_the_replay_of_the_first_rows(collected):
+    core, _, batch = collected
+    sample = slices.sampled(batch, slices.slices()).reshape(-1, slices.SLICE_LEN)
+    with torch.no_grad(), set_recurrent_mode(True):
+        whole = core(sample.clone())["feature"][:, 3:]
+    with set_recurrent_mode(True):
+        rest = BurnInTransform([core], burn_in=3)(sample.clone())
+    assert not rest["h"].requires_grad
+    with torch.no_grad(), set_recurrent_mode(True):
+        torch.testing.assert_close(core(rest)["feature"], whole)
+
+
+@guards(
+    PAGE,
+    "After an update only pieces that begin inside a trajectory start from a stale state. Those "
+    "that begin one start from its zeros, which do not age.",
+)
+@pytest.mark.parametrize("name", ["LSTM, pad", "GRU, pad"])
+def test_which_pieces_are_stale_after_an_update(name):
+    core, actor = slices.make_actor(*slices.KINDS[name])
+    batch = slices.collect(core, actor)
+    batch["row"] = torch.arange(len(batch))
+    with torch.no_grad():
+        for parameter in actor.parameters():
+            parameter.add_(0.1)
+
+    def log_prob(data):
+        with torch.no_grad(), set_recurrent_mode(True):
+            return actor.get_dist(data.clone()).log_prob(data["action"])
+
+    truth = log_prob(batch)  # begins with a reset, so no state of it is stale
+    sample = slices.sampled(batch, slices.slices())
+    error = (log_prob(sample) - truth[sample["row"]]).abs()
+    starts = {row for row in range(0, len(sample), slices.SLICE_LEN) if error[row] > 1e-5}
+    assert starts == begins_inside(sample) != set()
+    rows = (error > 1e-5).nonzero().flatten().tolist()
+    assert {row - row % slices.SLICE_LEN for row in rows} == starts
+
+
+@guards(
+    PAGE,
+    "The exception fails without a word in a buffer with :term:`prefetch`, whose threads see no "
+    "recurrent mode. The function above runs in your thread and is right there too;",
+)
+def test_burn_in_and_prefetch():
+    burn_in = load_run("recurrent_burn_in")
+    core = burn_in.make_core()
+    flat = burn_in.collect(core)
+    with torch.no_grad():
+        for parameter in core.parameters():
+            parameter.add_(0.1)
+    transform = BurnInTransform([core], burn_in=8)
+
+    def buffer_of(kind, *transforms):
+        buffer = kind(
+            storage=LazyTensorStorage(len(flat)),
+            sampler=SliceSampler(slice_len=16, traj_key=slices.IDS),
+            batch_size=64,
+            prefetch=2,
+        )
+        for one in transforms:
+            buffer.append_transform(one)
+        buffer.extend(flat)
+        return buffer
+
+    flat["row"] = torch.arange(len(flat))
+    with torch.no_grad(), set_recurrent_mode(True):
+        # The same rows burned in by hand, from the storage.
+        def right(found):
+            first = found["row"][:, 0]
+            whole = torch.stack([flat[row - 8 : row + 8] for row in first.tolist()])
+            return torch.allclose(transform(whole.clone())["h"][:, 0], found["h"][:, 0])
+
+        buffer = buffer_of(slices.ReplayBuffer, lambda data: data.reshape(-1, 16), transform)
+        assert [right(buffer.sample()) for _ in range(4)] == [True, False, False, False]
+        buffer = buffer_of(TensorDictReplayBuffer)
+        assert all(right(burn_in.burnt_in_sample(buffer, transform, 16)) for _ in range(4))
+
+
+@guards(
+    PAGE,
+    "At the ends nothing can be rebuilt. The :term:`sanitizer` puts in the observation of the row "
+    "itself,",
+)
+def test_what_stands_in_for_the_observation_at_the_ends():
+    compact = load_run("recurrent_compact")
+    _, critic, batch = compact.collect(compact_obs=True)
+    rebuilt = Compose(*compact.PREPARED["... and the hidden state"]())(batch.clone())
+    lost = rebuilt["next", "observation"].isnan().any(-1)
+    assert lost[batch["next", "truncated"].flatten()].all()
+    assert lost[-1]
+    seen = []
+    handle = critic.register_forward_pre_hook(
+        lambda _, inputs: seen.append(inputs[0]["observation"].clone())
+    )
+    compact.following_values(critic, rebuilt, deactivate_vmap=True)
+    handle.remove()
+    assert torch.equal(seen[1][lost], batch["observation"][lost])
+    assert torch.equal(seen[1][~lost], rebuilt["next", "observation"][~lost])
+
+
+def test_the_burn_in_run_notices_a_burn_in_that_does_nothing():
+    module = load_run("recurrent_burn_in")
+    core = module.make_core()
+    flat = module.collect(core)
+    batch = flat.reshape(module.EPISODES, module.STEPS)
+    with torch.no_grad():
+        for parameter in core.parameters():
+            parameter.add_(0.1)
+    truth = module.true_states(core, batch)
+    helps = [module.relative_error(core, batch, truth, length, True) for length in (0, 8)]
+    assert helps[1] < 0.5 * helps[0]
+
+    def idle(self, data):
+        return data[..., self.burn_in :]
+
+    with mock.patch.object(BurnInTransform, "forward", idle):
+        useless = [module.relative_error(core, batch, truth, length, True) for length in (0, 8)]
+    assert useless[1] == pytest.approx(useless[0])
+
+
+@guards(
+    PAGE,
+    "the collector lays out its buffer with one policy call, whose outputs come back after the "
+    "exclusion.",
+    'Everything that moves from ``"next"`` to the root goes,',
+)
+@pytest.mark.parametrize("module", [LSTMModule, GRUModule])
+def test_the_buffer_of_a_compact_collector(module):
+    core, actor = slices.make_actor(module, "pad")
+    transforms = Compose(InitTracker(), core.make_tensordict_primer())
+    collector = Collector(
+        TransformedEnv(GymEnv("CartPole-v1"), transforms),
+        actor,
+        frames_per_batch=4,
+        total_frames=4,
+        compact_obs=True,
+        auto_register_policy_transforms=False,
+    )
+    dropped, laid_out = set(collector._compact_next_keys), collector._final_rollout
+    moved = {*collector.env._observation_keys_step_mdp, *collector.env._state_keys_step_mdp}
+    assert {"observation", "is_init", "h"} <= moved
+    assert dropped == {("next", key) for key in moved}
+    assert ("next", "h") in laid_out.keys(True)
+    assert ("next", "is_init") not in laid_out.keys(True)
+    (batch,) = collector
+    collector.shutdown()
+    assert not batch["next", "h"].any()
+    assert batch["h"].any()

@@ -1,0 +1,207 @@
+"""What is wrong with a recurrent policy is seen, and right wirings pass."""
+
+import functools
+import inspect
+import os
+import warnings
+
+import pytest
+
+# Before torchrl is imported: its log lines carry a time stamp.
+os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
+
+import torch
+from torchrl.envs import InitTracker
+from torchrl.modules import GRUModule, set_recurrent_mode
+from torchrl.modules.utils import get_primers_from_module
+
+from tests.support.claims import guards
+from tests.support.evidence_module import load_run
+
+PAGE = "docs/reference/recurrent_state_lifecycle.rst"
+says = functools.partial(guards, PAGE)
+
+
+RUN = load_run("recurrent_wiring")
+NO_PRIMER = {"transforms": (InitTracker,)}
+RIGHT = {
+    "one environment": {},
+    "batched": {"base": RUN.two},
+    "primer of the module": {"transforms": (InitTracker, RUN.from_module)},
+    "primer first": {"transforms": (RUN.hand_written, InitTracker)},
+}
+SILENT = {"InitTracker, no primer": NO_PRIMER} | {name: options for name, options, *_ in RUN.SILENT}
+
+
+# -- Silent mistakes ---------------------------------------------------------
+
+
+def policy_remembers(case, batch):
+    for module in case.modules:
+        key = module.out_keys[0]
+        assert RUN.remembered(batch, module, key), f"{key}: collected otherwise"
+        again = RUN.replayed(batch, module, key)
+        assert RUN.remembered(again, module, key), f"{key}: replayed otherwise"
+
+
+def check_is_empty(case, batch):
+    assert RUN.check_recurrent_wiring(batch, *case.modules) == []
+
+
+@pytest.mark.parametrize("holds", [policy_remembers, check_is_empty])
+@pytest.mark.parametrize("name", RIGHT)
+@says("It returns what is wrong: an empty list where")
+def test_right_wiring(name, holds):
+    case = RUN.Case(**RIGHT[name])
+    holds(case, case.batch())
+
+
+@pytest.mark.parametrize("holds", [policy_remembers, check_is_empty])
+@pytest.mark.parametrize("name", SILENT)
+@says("what it says for each mistake below")
+def test_silent_mistake(name, holds):
+    """The mistake raises nothing by itself; both the independent LSTM and the check see it."""
+    case = RUN.Case(**SILENT[name])
+    batch = case.batch()
+    with pytest.raises(AssertionError):
+        holds(case, batch)
+
+
+def test_buffer_without_state():
+    _, right, _ = RUN.sampled()
+    assert right
+    _, right, _ = RUN.sampled(*RUN.STATES)
+    assert not right
+
+
+@says("It does not see a forgotten block")
+def test_the_check_sees_data_only():
+    """Whatever mode is set around it: the check sets its own."""
+    case = RUN.Case()
+    batch = case.batch()
+    for mode in (None, False, True):
+        with set_recurrent_mode(mode):
+            check_is_empty(case, batch)
+
+
+# -- The check ---------------------------------------------------------------
+
+
+@says("It needs ``torch`` and ``set_recurrent_mode``")
+def test_the_check_stands_alone_and_is_short():
+    source = inspect.getsource(RUN.check_recurrent_wiring)
+    assert len(source.splitlines()) <= 20
+    names = {"torch": torch, "set_recurrent_mode": set_recurrent_mode}
+    exec(source, names)
+    case = RUN.Case()
+    assert names["check_recurrent_wiring"](case.batch(), *case.modules) == []
+
+
+@says("a batch in which an episode ends")
+def test_the_check_wants_an_end():
+    case = RUN.Case()
+    assert RUN.check_recurrent_wiring(case.batch()[:5], *case.modules) == [
+        "no episode ends inside: collect more"
+    ]
+
+
+@says("so on a compact batch it always complains.")
+def test_the_check_wants_the_next_state():
+    for options in ({}, {"use_buffers": False}):
+        case = RUN.Case()
+        env = RUN.wrapped(case.base(), *case.transforms)
+        batch = RUN.collect(env, case.policy, compact_obs=True, **options)
+        assert RUN.remembered(batch, *case.modules)
+        assert RUN.check_recurrent_wiring(batch, *case.modules)
+
+
+def test_the_check_takes_a_gru():
+    gru = GRUModule(4, 8, in_keys=["observation", "h"], out_keys=["features", ("next", "h")])
+    for transforms, faults in (
+        ((InitTracker, gru.make_tensordict_primer), []),
+        ((InitTracker,), ["h is missing", "replay changes features"]),
+    ):
+        torch.manual_seed(RUN.SEED)
+        batch = RUN.collect(RUN.wrapped(RUN.make_env(), *transforms), RUN.policy_of(gru))
+        assert RUN.check_recurrent_wiring(batch, gru) == faults
+
+
+# -- Prose -------------------------------------------------------------------
+
+
+@says("the step to the next time step drops it, for it is in no spec")
+def test_the_step_drops_what_is_in_no_spec():
+    case = RUN.Case(**NO_PRIMER)
+    for transforms, kept in ((case.transforms, False), ((InitTracker, RUN.hand_written), True)):
+        env = RUN.wrapped(RUN.make_env(), *transforms)
+        step = env.step(case.policy(env.reset()))
+        assert step.get(("next", "h")) is not None
+        assert (env.step_mdp(step).get("h") is not None) is kept
+
+
+@says(
+    "The primer writes them at reset, and the module puts them in place of whatever it reads "
+    "there, in sequential mode only.",
+    "each covers for a fault of the other while data is collected",
+)
+def test_zeros_have_two_sources():
+    env = RUN.wrapped(RUN.make_env(), InitTracker, RUN.hand_written)
+    assert not env.reset()["h"].any()
+    lstm = RUN.make_lstm()
+    reset = env.reset().set("h", torch.ones(1, 8)).set("c", torch.ones(1, 8))
+    for mode, fed in ((False, False), (True, True)):
+        with set_recurrent_mode(mode):
+            _, states = RUN.states_fed(lstm, lambda: lstm(reset.clone().unsqueeze(0)))
+        assert states == [fed]
+
+
+def test_two_modules_with_one_name():
+    """Both continue from what the second wrote."""
+    case = RUN.Case(modules=(RUN.make_lstm, RUN.second(RUN.STATES)))
+    batch = case.batch()
+    assert torch.equal(batch["next", "h"].squeeze(-2), batch["value_features"])
+    assert RUN.remembered(batch, case.modules[1], "value_features")
+    assert not RUN.remembered(batch, case.modules[0])
+
+
+def test_a_state_without_next_is_stored_one_step_ahead():
+    batch = RUN.Case(**RUN.WRITTEN).batch()
+    assert torch.equal(batch["h"].squeeze(-2), batch["features"])
+
+
+@says("``get_primers_from_module(policy)`` finds the primers of all recurrent modules")
+def test_primers_of_all_modules():
+    case = RUN.Case(modules=(RUN.make_lstm, RUN.second(RUN.SECOND)))
+    case.transforms = (InitTracker, lambda: get_primers_from_module(case.policy))
+    policy_remembers(case, case.batch())
+
+
+@says("``GymEnv(..., policy=policy)`` and ``SerialEnv(..., policy=policy)`` add both.")
+def test_the_environments_argument():
+    assert RUN.policy_of_the_env()
+
+
+@pytest.mark.parametrize("n", range(len(RUN.POLICIES)))
+@says(
+    "without a tracker in the environment the warning appears for every policy that is a module, "
+    "also for one that needs neither transform",
+    "``TensorDictPrimer`` is the policy without memory.",
+    "with the default of the flag it at least warns, if the policy is a module.",
+    "A function around the policy hides its modules: no warning and no transform.",
+)
+def test_the_flag_of_the_collector(n):
+    _, *case = RUN.POLICIES[n]
+    found = [
+        RUN.registered(*case, auto_register_policy_transforms=flag) for flag in (None, False, True)
+    ]
+    assert found == RUN.REGISTERED[n]
+
+
+@says("the message announces that the default changes")
+def test_the_message_of_the_warning():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        RUN.collect(RUN.make_env(), **RUN.feed_forward(), auto_register_policy_transforms=None)
+    (warning,) = caught
+    assert "From torchrl v0.15 the collector will append them" in str(warning.message)
+    assert "(InitTracker)" in str(warning.message)

@@ -1,0 +1,84 @@
+"""Each symptom has its page, its check and its place in the ranking, and the check is right."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torchrl_doctor
+
+from docs._ext.gallery.order import read_order
+from docs._ext.symptoms.store import read
+from tests.support import ROOT
+
+PAGES = ROOT / "tutorials" / "debugging"
+SLUGS = sorted(page.stem for page in PAGES.glob("*.py"))
+LIMIT_S = 1800  # a bound for a hung child, not an expectation
+
+
+def test_each_page_has_a_check_and_a_place():
+    """A row cannot exist without a run, and a run cannot lack a row."""
+    assert sorted(torchrl_doctor.CHECKS) == SLUGS
+    assert sorted(read_order(PAGES)) == SLUGS
+
+
+def test_a_check_has_the_title_of_its_page():
+    pages = {slug: read(PAGES / f"{slug}.py").title for slug in SLUGS}
+    assert {slug: one.title for slug, one in torchrl_doctor.CHECKS.items()} == pages
+
+
+def test_a_check_takes_what_diagnose_can_give():
+    known = {*torchrl_doctor.ARGUMENTS, "sample"}
+    taken = {slug: set(one.takes) - known for slug, one in torchrl_doctor.CHECKS.items()}
+    assert {slug: names for slug, names in taken.items() if names} == {}
+
+
+def test_an_argument_of_diagnose_is_an_object_of_the_reader_or_a_limit():
+    names = set(inspect.signature(torchrl_doctor.diagnose).parameters)
+    assert names == {*torchrl_doctor.ARGUMENTS, "frames", "seconds", "site"}
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """Every page in a fork of its own, and what the doctor finds on both of its sides."""
+    folder = tmp_path_factory.mktemp("pages")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "symptom_pages.py"), *SLUGS],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def problems_of(slug, page):
+    """Sentences about one entry of *seen*; none where the page and the doctor agree."""
+    if page["error"]:
+        return [f"the page raises {page['error']}"]
+    said = []
+    named = [finding[0] for finding in page["broken"] if finding[2] == torchrl_doctor.APPLIES]
+    if slug not in named:
+        others = f"; it names {', '.join(named)}" if named else ""
+        own = [finding[2:] for finding in page["broken"] if finding[0] == slug]
+        said.append(f"the doctor does not name the broken side ({own or 'nothing'}){others}")
+    for one, _, state, evidence in page["fixed"]:
+        if state == torchrl_doctor.APPLIES:
+            said.append(f"the doctor names {one} on the fixed side: {evidence}")
+    for side in ("broken", "fixed"):
+        for one, _, state, evidence in page[side]:
+            if state == torchrl_doctor.FAILED:
+                said.append(f"the check {one} fails on the {side} side: {evidence}")
+        if unknown := set(page["arguments"][side]) - set(torchrl_doctor.ARGUMENTS):
+            said.append(f"{side} holds {sorted(unknown)}, which diagnose does not take")
+    return said + [f"the page leaves behind: {what}" for what in page["left"]]
+
+
+@pytest.mark.slow
+def test_the_doctor_names_what_is_broken_and_nothing_that_is_fixed(seen):
+    said = [f"{slug}: {what}" for slug in SLUGS for what in problems_of(slug, seen[slug])]
+    assert not said, "\n" + "\n".join(said)

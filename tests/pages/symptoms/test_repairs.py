@@ -1,0 +1,70 @@
+"""A torchrl whose causes were repaired: exactly the pages of each cause say so.
+
+``tests/pages/symptoms/repairs/*.toml`` holds the repairs, each an edit of one file of torchrl. What
+runs the pages is ``tests/support/symptom_pages.py``.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from docs._ext.gallery.order import read_order
+from docs._ext.symptoms.store import GONE
+from tests.support import ROOT
+
+pytestmark = pytest.mark.slow
+
+# Most of a run is the import of torchrl, so several repairs are made at once; a page that fails in
+# the wrong group shows which repair it really belongs to.
+GROUPS = 2
+
+SLUGS = read_order(ROOT / "tutorials" / "debugging")
+REPAIRS = [
+    repair
+    for path in sorted((ROOT / "tests" / "symptom_repairs").glob("*.toml"))
+    for repair in tomllib.loads(path.read_text(encoding="utf-8"))["repair"]
+]
+
+
+def repaired(folder, repairs):
+    """A copy of the installed torchrl in *folder* with these repairs."""
+    installed = Path(importlib.util.find_spec("torchrl").origin).parent
+    copy = folder / "torchrl"
+    shutil.copytree(installed, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for repair in repairs:
+        path = copy / repair["file"]
+        source = path.read_text(encoding="utf-8")
+        assert repair["before"] in source, f"{repair['what']}: torchrl has other words"
+        path.write_text(source.replace(repair["before"], repair["after"]), encoding="utf-8")
+    return folder
+
+
+def errors(folder, slugs):
+    """What each page raises with the torchrl in *folder*: by slug, None where it passes."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "symptom_pages.py"), "--no-doctor", *slugs],
+        env={**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return {slug: seen["error"] for slug, seen in json.loads(done.stdout).items()}
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_the_pages_of_each_cause_notice_its_repair_and_no_other_does(tmp_path, group):
+    repairs = REPAIRS[group::GROUPS]
+    expected = {slug for repair in repairs for slug in repair["pages"]}
+    found = errors(repaired(tmp_path, repairs), SLUGS)
+    failed = {slug: error for slug, error in found.items() if error}
+    assert set(failed) == expected, {slug: failed.get(slug) for slug in set(failed) ^ expected}
+    silent = {slug for slug in failed if not failed[slug].startswith(f"AssertionError: {GONE}")}
+    assert not silent, {slug: failed[slug] for slug in silent}

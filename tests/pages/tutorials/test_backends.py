@@ -1,0 +1,339 @@
+"""The tutorial on recurrent backends, and the run behind the section on what they refuse."""
+
+import ast
+import functools
+import inspect
+import os
+import textwrap
+from unittest import mock
+
+import pytest
+
+from tests.support.tutorial_script import run_driver, run_page
+
+# Before torchrl is imported: its log lines carry a time stamp.
+os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
+
+from torchrl.modules import GRUModule, LSTMModule, set_recurrent_matmul_precision
+from torchrl.modules.tensordict_module import _rnn_precision
+
+from tests.support import ROOT
+from tests.support.claims import guards
+
+PAGE = ROOT / "tutorials" / "recurrent" / "backends.py"
+RUN = ROOT / "docs" / "runs" / "recurrent_refusals.py"
+says = functools.partial(guards, "tutorials/recurrent/backends.py")
+
+# What both drivers do: find the assertion that fails while a mutation holds.
+FAILING = '''
+import ast, contextlib, io, json, os, sys, traceback
+from unittest import mock
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ["RL_LOGGING_LEVEL"] = "ERROR"
+path = sys.argv[1]
+source = open(path).read()
+import matplotlib
+matplotlib.use("agg")
+import torch
+from torchrl.modules import LSTMModule
+from torchrl.modules.tensordict_module import _rnn_precision, _rnn_triton, rnn
+
+
+def failing(function):
+    """The assertion of the file that fails in *function*, or what it printed."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            function()
+    except AssertionError as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+        line = frames[-1].lineno
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Assert) and node.lineno <= line <= node.end_lineno:
+                return ast.unparse(node)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return printed.getvalue()
+'''
+
+# Only "nothing" and "another_tanh" start the interpreter; the others run as if without Triton.
+TUTORIAL = (
+    FAILING
+    + '''
+def page(text=source):
+    exec(compile(text, path, "exec"), {"__name__": "__main__"})
+
+
+def scan_zeroes_at_resets():
+    """Scan starts a piece from zero, not from the stored state."""
+    scan = LSTMModule._lstm_scan_with_resets
+
+    def zeroing(self, inputs, h, c, initial, is_init):
+        keep = ~is_init[..., None, None]
+        return scan(self, inputs, h * keep, c * keep, initial, is_init)
+
+    return mock.patch.object(LSTMModule, "_lstm_scan_with_resets", zeroing)
+
+
+def pad_fills_placeholders():
+    """The state stands at every slot of a piece."""
+
+    def everywhere(h, splits, steps):
+        return h.unsqueeze(1).expand(-1, steps, *h.shape[1:]).clone()
+
+    return mock.patch.object(rnn, "_place_at_traj_end", everywhere)
+
+
+def auto_is_scan():
+    return mock.patch.object(rnn, "is_compiling", lambda: True)
+
+
+def recompute_is_none():
+    """Scan with recompute keeps everything."""
+
+    def call(function, *args, **options):
+        return function(*args)
+
+    return mock.patch.object(rnn._torch_checkpoint, "checkpoint", call)
+
+
+def recompute_is_ignored():
+    """Pad and auto accept the word."""
+    init = LSTMModule.__init__
+
+    def ignoring(self, *args, recurrent_backend="pad", recurrent_recompute="none", **options):
+        if recurrent_backend != "scan":
+            recurrent_recompute = "none"
+        init(self, *args, recurrent_backend=recurrent_backend,
+             recurrent_recompute=recurrent_recompute, **options)
+
+    return mock.patch.object(LSTMModule, "__init__", ignoring)
+
+
+def fast_is_everywhere():
+    return mock.patch.object(_rnn_precision, "_resolve_gpu_preset", lambda preset: "tf32")
+
+
+defaults = [torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32]
+results = {"defaults": defaults, "nothing": failing(page)}
+formula = "2 * tl.sigmoid(2 * x) - 1"
+assert source.count(formula) == 1
+results["another_tanh"] = failing(lambda: page(source.replace(formula, "tl.sigmoid(x)")))
+with mock.patch.object(rnn, "_has_triton", False):
+    results["no_triton"] = failing(page)
+    for mutation in (scan_zeroes_at_resets, pad_fills_placeholders, auto_is_scan,
+                     recompute_is_none, recompute_is_ignored, fast_is_everywhere):
+        with mutation():
+            results[mutation.__name__] = failing(page)
+print(json.dumps(results))
+'''
+)
+
+CAUGHT_BY = {
+    "another_tanh": "assert value < tolerance, (kind, name, value)",
+    "scan_zeroes_at_resets": "assert value < tolerance, (kind, name, value)",
+    "pad_fills_placeholders": "assert value < tolerance, (kind, name, value)",
+    "auto_is_scan": "assert all(map(torch.equal, auto[name], pad[name]))",
+    "recompute_is_none": "assert len(calls) == 2 * STEPS",
+    "recompute_is_ignored": (
+        "assert \"only supported for recurrent_backend 'scan' and 'triton'\" in refusal"
+    ),
+    "fast_is_everywhere": "assert tuple(simulated) == expected, mode",
+}
+
+
+@pytest.mark.slow
+def test_plain_script_prints_the_same_text_twice(tmp_path):
+    first, second = (run_page(PAGE, tmp_path, seed) for seed in ("1", "2"))
+    assert first == second
+    assert "kernels in the interpreter" in first
+
+
+@pytest.fixture(scope="module")
+def caught(tmp_path_factory):
+    return run_driver(TUTORIAL, PAGE, tmp_path_factory.mktemp("mutations"))
+
+
+def test_page_passes_unchanged(caught):
+    assert "kernels in the interpreter" in caught["nothing"]
+    assert "no CUDA device here" in caught["nothing"]
+
+
+def test_page_passes_without_triton(caught):
+    assert "requires the triton package" in caught["no_triton"]
+    assert "no Triton on this platform" in caught["no_triton"]
+    assert "pad, scan, auto: no effect" in caught["no_triton"]  # the last line it prints
+
+
+@pytest.mark.parametrize("mutation", CAUGHT_BY)
+def test_page_notices_a_changed_torchrl(caught, mutation):
+    assert caught[mutation] == ast.unparse(ast.parse(CAUGHT_BY[mutation]))
+
+
+@says(
+    'PyTorch starts at ``"highest"``.',
+    'cuDNN, and with it ``"pad"``, starts with TF32\n# allowed.',
+)
+def test_precision_that_pytorch_starts_with(caught):
+    assert caught["defaults"] == ["highest", True]
+
+
+@pytest.mark.parametrize("module", [LSTMModule, GRUModule])
+@says(
+    "It\n# does not look at the device, at the sizes or at the resets, and it never takes "
+    '``"triton"``.'
+)
+def test_auto_asks_one_question(module):
+    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(module.forward))))
+    choices = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "'auto'" in ast.unparse(node.test)
+    ]
+    assert choices == ["if backend == 'auto':\n    backend = 'scan' if is_compiling() else 'pad'"]
+
+
+@says('``"auto"`` is the default and follows\n#   ``torch.get_float32_matmul_precision``')
+def test_order_of_the_precisions(monkeypatch):
+    resolve = _rnn_precision._resolve_precision
+    with mock.patch.object(_rnn_precision, "_is_tensor_core_capable", return_value=True):
+        assert resolve("auto") == "ieee"
+        try:
+            set_recurrent_matmul_precision("fast")
+            assert resolve("auto") == "tf32"
+            assert resolve("high-prec") == "tf32x3"
+            monkeypatch.setenv("TORCHRL_RNN_PRECISION", "tf32x3")
+            assert resolve("auto") == "tf32"
+            set_recurrent_matmul_precision("auto")
+            assert resolve("auto") == "tf32x3"
+        finally:
+            monkeypatch.delenv("TORCHRL_RNN_PRECISION")
+            set_recurrent_matmul_precision("auto")
+    assert resolve("auto") == "ieee"
+
+
+@says("Their hidden size is a\n# power of two, and the wrapper pads to it: the size here is none.")
+def test_hidden_size_is_padded():
+    triton = pytest.importorskip("triton")
+    assert triton
+    from torchrl.modules.tensordict_module import _rnn_triton
+
+    hidden = {
+        target.id: value.value
+        for node in ast.parse(PAGE.read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
+        for target, value in zip(
+            node.targets[0].elts, getattr(node.value, "elts", []), strict=False
+        )
+        if isinstance(target, ast.Name) and isinstance(value, ast.Constant)
+    }["HIDDEN"]
+    assert _rnn_triton._padded_hidden_size(hidden) == 32 > hidden
+
+
+# -- The run -------------------------------------------------------------------
+
+REFUSALS = (
+    FAILING
+    + """
+import importlib.util
+spec = importlib.util.spec_from_file_location("recurrent_refusals", path)
+run = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = run
+spec.loader.exec_module(run)
+
+
+def scan_takes_dropout():
+    scan = LSTMModule._lstm_scan_with_resets
+
+    def taking(self, *args):
+        with mock.patch.object(self.lstm, "dropout", 0):
+            return scan(self, *args)
+
+    return mock.patch.object(LSTMModule, "_lstm_scan_with_resets", taking)
+
+
+def triton_refuses_projections():
+    pad = LSTMModule._lstm_pad_with_resets
+
+    def refusing(self, *args):
+        if self.lstm.proj_size:
+            raise ValueError("no proj_size")
+        return pad(self, *args)
+
+    return mock.patch.object(LSTMModule, "_lstm_pad_with_resets", refusing)
+
+
+def pad_has_a_bug():
+    def failing(self, *args):
+        raise ValueError("no such thing")
+
+    return mock.patch.object(LSTMModule, "_lstm_pad_with_resets", failing)
+
+
+def any_precision():
+    return mock.patch.object(rnn, "_validate_user_precision", lambda value: None)
+
+
+def triton_looks_for_cuda_early():
+    init = LSTMModule.__init__
+
+    def looking(self, *args, recurrent_backend="pad", **options):
+        if recurrent_backend == "triton":
+            raise ValueError("Expected a cuda device, but got: cpu")
+        init(self, *args, recurrent_backend=recurrent_backend, **options)
+
+    return mock.patch.object(LSTMModule, "__init__", looking)
+
+
+def sequential_mode_takes_scan():
+    step = LSTMModule._lstm
+
+    def scanning(self, *args, is_init=None, backend="pad", **options):
+        if not self.recurrent_mode and self.recurrent_backend == "scan":
+            raise NotImplementedError("one step")
+        return step(self, *args, is_init=is_init, backend=backend, **options)
+
+    return mock.patch.object(LSTMModule, "_lstm", scanning)
+
+
+def dropout_is_left_out():
+    return mock.patch.object(rnn.F, "dropout", lambda x, **options: x)
+
+
+parts = {
+    "scan_takes_dropout": (scan_takes_dropout, run.support),
+    "triton_refuses_projections": (triton_refuses_projections, run.support),
+    "pad_has_a_bug": (pad_has_a_bug, run.support),
+    "any_precision": (any_precision, run.refused_options),
+    "triton_looks_for_cuda_early": (triton_looks_for_cuda_early, run.refused_options),
+    "sequential_mode_takes_scan": (sequential_mode_takes_scan, run.refused_options),
+    "dropout_is_left_out": (dropout_is_left_out, run.silent),
+}
+run.make("LSTM", recurrent_backend="scan")
+results = {}
+for name, (mutation, part) in parts.items():
+    with mutation():
+        results[name] = failing(part)
+print(json.dumps(results))
+"""
+)
+
+RUN_CAUGHT_BY = {
+    "scan_takes_dropout": "assert outcome('GRU'",
+    "triton_refuses_projections": "assert table['``bidirectional``'][2]",
+    "pad_has_a_bug": "ValueError: no such thing",
+    "any_precision": "assert type(raised).__name__ == self.error",
+    "triton_looks_for_cuda_early": "assert type(raised).__name__ == self.error",
+    "sequential_mode_takes_scan": "assert type(raised).__name__ == self.error",
+    "dropout_is_left_out": "assert dropped(training=True)",
+}
+
+
+@pytest.fixture(scope="module")
+def run_caught(tmp_path_factory):
+    return run_driver(REFUSALS, RUN, tmp_path_factory.mktemp("refusals"))
+
+
+@pytest.mark.parametrize("mutation", RUN_CAUGHT_BY)
+def test_run_notices_a_changed_torchrl(run_caught, mutation):
+    assert run_caught[mutation].startswith(RUN_CAUGHT_BY[mutation])

@@ -1,0 +1,148 @@
+"""The tutorial on sequence training: runs as a plain script, prints the same text, can fail."""
+
+import ast
+
+import pytest
+
+from tests.support import ROOT
+from tests.support.tutorial_script import run_driver, run_page
+
+PAGE = ROOT / "tutorials" / "recurrent" / "sequence_training.py"
+
+# Runs in one process, which imports torchrl once for all changes. A change is either a patch of
+# torchrl or another text of the page. Writes {change: failing statement of the page} as JSON.
+DRIVER = """
+import ast, contextlib, io, json, sys, traceback
+page = sys.argv[1]
+import matplotlib
+matplotlib.use("agg")
+from unittest import mock
+import torchrl.objectives.common as common
+from torchrl.data import SliceSampler
+from torchrl.modules import set_recurrent_mode
+
+ONE_SEED = ("SEEDS = range(5)", "SEEDS = range(1)")
+TEXTS = {
+    "nothing": [ONE_SEED],
+    "other_seeds": [("SEEDS = range(5)", "SEEDS = range(5, 10)")],
+    "other_gravity": [("POLE_M = 9.8", "POLE_M = 9.9")],
+    "no_primer": [("env.append_transform(features.make_tensordict_primer())", "pass")],
+    "slices_of_full_length_only": [("strict_length=False", "strict_length=True")],
+    "is_init_all_false_in_the_loss": [('if mistake == "all-False is_init":', "if True:")],
+    "no_recurrent_mode": [('if mistake == "no recurrent mode":', "if True:")],
+    "no_recurrent_mode_and_ratio_ignored": [
+        ('if mistake == "no recurrent mode":', "if True:"),
+        ("RATIO_TOLERANCE = 5e-3", "RATIO_TOLERANCE = 9"),
+    ],
+    "no_update": [("optimizer.step()", "pass")],
+    "velocities_shown": [ONE_SEED, ("self.state[:, ::2]", "self.state[:, 2:]")],
+    "primer_put_back": [ONE_SEED, ('primer=mistake != "no primer"', "primer=True")],
+    "marks_put_back": [ONE_SEED, ('if mistake == "all-False is_init":', "if False:")],
+    "mode_put_back": [ONE_SEED, ('if mistake == "no recurrent mode":', "if False:")],
+}
+
+
+def slices_not_marked():
+    init = SliceSampler.__init__
+
+    def unmarked(self, **kwargs):
+        init(self, **{**kwargs, "init_key": None})
+
+    return mock.patch.object(SliceSampler, "__init__", unmarked)
+
+
+def loss_leaves_mode_alone():
+    return mock.patch.object(common, "set_recurrent_mode", lambda mode: set_recurrent_mode(None))
+
+
+PATCHES = {"slices_not_marked": slices_not_marked, "loss_leaves_mode_alone": loss_leaves_mode_alone}
+
+
+def failing_statement(change):
+    source = open(page).read()
+    for old, new in TEXTS.get(change, []):
+        assert old in source, old
+        source = source.replace(old, new)
+    patch = PATCHES.get(change, contextlib.nullcontext)
+    try:
+        with patch(), contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(source, page, "exec"), {"__name__": "__main__"})
+    except AssertionError as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == page]
+        line = frames[-1].lineno
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Assert | ast.Expr) and node.lineno <= line <= node.end_lineno:
+                return ast.unparse(node)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "the page passed"
+
+
+print(json.dumps({change: failing_statement(change) for change in CHOSEN}))
+"""
+
+# Before the first training:
+CAUGHT_EARLY = {
+    "other_gravity": (
+        "torch.testing.assert_close("
+        "row['next', 'state'], torch.from_numpy(state), rtol=0, atol=1e-5)"
+    ),
+    "no_primer": "assert STATE_KEY in batch",
+    "slices_of_full_length_only": "assert lengths.min() < lengths.max() == SLICE_STEPS",
+    "slices_not_marked": "assert starts[0]",
+    "is_init_all_false_in_the_loss": "assert abs(max_ratio - 1) < RATIO_TOLERANCE",
+    "no_recurrent_mode": "assert abs(max_ratio - 1) < RATIO_TOLERANCE",
+    "loss_leaves_mode_alone": "assert abs(max_ratio - 1) < RATIO_TOLERANCE",
+    "no_recurrent_mode_and_ratio_ignored": "assert reach == n_rows",
+    "no_update": "assert losses[-1] < 0.5 * losses[0]",
+}
+# After it:
+CAUGHT_LATE = {
+    "velocities_shown": "assert last.min() > without[:, -1].max()",
+    "primer_put_back": "assert checks[mistake][0] > 1 + 2 * RATIO_TOLERANCE, mistake",
+    "marks_put_back": "assert checks[mistake][0] > 1 + 2 * RATIO_TOLERANCE, mistake",
+    "mode_put_back": "assert checks[mistake][0] > 1 + 2 * RATIO_TOLERANCE, mistake",
+}
+
+
+def run_changed(changes, tmp_path):
+    """What the driver writes about these changes."""
+    return run_driver(f"CHOSEN = {list(changes)}\n{DRIVER}", PAGE, tmp_path)
+
+
+@pytest.mark.slow
+def test_plain_script_prints_the_same_text_twice(tmp_path):
+    first, second = (run_page(PAGE, tmp_path, seed) for seed in ("1", "2"))
+    assert first == second
+    assert "memoryless" in first
+
+
+@pytest.mark.slow
+def test_result_holds_on_five_other_seeds(tmp_path):
+    assert run_changed(["other_seeds"], tmp_path) == {"other_seeds": "the page passed"}
+
+
+@pytest.fixture(scope="module")
+def early(tmp_path_factory):
+    return run_changed(CAUGHT_EARLY, tmp_path_factory.mktemp("early"))
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    return run_changed(["nothing", *CAUGHT_LATE], tmp_path_factory.mktemp("late"))
+
+
+@pytest.mark.parametrize("change", CAUGHT_EARLY)
+def test_page_notices_a_mistake_before_it_trains(early, change):
+    assert early[change] == ast.unparse(ast.parse(CAUGHT_EARLY[change]))
+
+
+@pytest.mark.slow
+def test_page_passes_with_one_seed(late):
+    assert late["nothing"] == "the page passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", CAUGHT_LATE)
+def test_page_notices_a_lesson_that_is_not_true(late, change):
+    assert late[change] == ast.unparse(ast.parse(CAUGHT_LATE[change]))

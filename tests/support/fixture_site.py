@@ -1,0 +1,97 @@
+"""A copy of the tiny site in ``tests/support/site``, built as ``make html`` builds the real one."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support import ROOT
+
+TUTORIALS = ["basics/figure.py", "basics/sums.py", "more/words.py"]
+EPOCH = "1700000000"
+
+
+class Site:
+    """A copy in a folder of its own, with the extensions of the repository beside it."""
+
+    def __init__(self, folder):
+        self.root = Path(folder)
+        shutil.copytree(ROOT / "tests" / "support" / "site", self.root)
+        shutil.copytree(
+            ROOT / "docs" / "_ext",
+            self.root / "docs" / "_ext",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+
+    @property
+    def public(self):
+        """The published site."""
+        return self.root / "build" / "html"
+
+    @property
+    def generated(self):
+        """What sphinx-gallery writes."""
+        return self.root / "docs" / "tutorials"
+
+    def copy(self, folder):
+        """A copy of this site with all it has built."""
+        other = Site.__new__(Site)
+        other.root = Path(folder)
+        shutil.copytree(self.root, other.root)
+        return other
+
+    def write(self, path, text):
+        """Replace or add a file."""
+        (self.root / path).write_text(text, encoding="utf-8")
+
+    def append(self, path, text):
+        """Add to the end of a file."""
+        with (self.root / path).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def tutorial(self, name, code, topic="basics"):
+        """Add a tutorial with this code, listed in its topic's order."""
+        self.write(
+            f"tutorials/{topic}/{name}.py", f'"""\n{name}\n{"=" * len(name)}\n\nA.\n"""\n{code}\n'
+        )
+        self.append(f"tutorials/{topic}/order.txt", f"{name}\n")
+
+    def command(self, *options):
+        """The command that builds the site."""
+        script = ROOT / "tools" / "build_site.py"
+        return [sys.executable, str(script), "--site", str(self.root), "--grace", "1", *options]
+
+    def build(self, *options, **environment):
+        """Build; return the status and everything that was printed."""
+        done = subprocess.run(
+            self.command(*options),
+            env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, **environment},
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def log_runs(self):
+        """Make every tutorial say when it runs; it runs in its own folder."""
+        for name in TUTORIALS:
+            code = f"with open('../ran.txt', 'a') as log:\n    print('{name}', file=log)"
+            self.append(f"tutorials/{name}", f"\n{code}\n")
+
+    def runs(self):
+        """The tutorials that ran since the last call."""
+        log = self.root / "tutorials" / "ran.txt"
+        names = log.read_text(encoding="utf-8").split() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return sorted(names)
+
+
+def tree(folder):
+    """``{relative path: bytes}`` of every file."""
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }

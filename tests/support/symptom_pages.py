@@ -1,0 +1,143 @@
+"""Run pages of ``tutorials/debugging`` and let the doctor look at both sides, in one process each.
+
+As a program: ``python tests/support/symptom_pages.py SLUG...`` prints one JSON object, by slug;
+with ``--no-doctor`` before the slugs the doctor stays out of it. torchrl is imported once; each
+page runs in a fork, in an empty folder that also is its folder for temporary files. For each page:
+what it printed or raised, the findings and names of arguments of both sides, and what it left
+behind.
+"""
+
+import contextlib
+import gc
+import io
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "tutorials" / "debugging"
+SHARED = Path("/dev/shm")
+SECONDS = 60  # for the doctor: many pages on a busy machine
+# multiprocessing removes its folder when the interpreter ends; torchrl never removes the one that
+# it makes for a storage that several processes initialize.
+NOT_OF_THE_PAGE = ("pymp-", "torchrl_storage_init_")
+GRACE_S = 3  # for what was told to stop
+HUNG_S = 300  # a page; the alarm ends its process
+
+
+def observe(slug, with_doctor):
+    """What a page printed or raised, and what the doctor finds on its two sides."""
+    import torchrl_doctor
+
+    namespace = {"__name__": "__main__", "__file__": str(PAGES / f"{slug}.py")}
+    seen = {"error": None, "broken": [], "fixed": [], "arguments": {}, "notes": {}}
+    source = (PAGES / f"{slug}.py").read_text(encoding="utf-8")
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(source, f"{slug}.py", "exec"), namespace)
+        for side in ("broken", "fixed") if with_doctor else ():
+            seen["arguments"][side] = sorted(namespace[side])
+            report = torchrl_doctor.diagnose(**namespace[side], seconds=SECONDS)
+            seen[side] = [list(finding) for finding in report]
+            seen["notes"][side] = report.notes
+    except BaseException as error:
+        seen["error"] = f"{type(error).__name__}: {error}"
+        seen["traceback"] = traceback.format_exc()
+    seen["printed"] = printed.getvalue()
+    namespace.clear()
+    return seen
+
+
+def shared_files():
+    """Shared memory, less semaphores, which multiprocessing removes, and that of others."""
+    names = [path.name for path in SHARED.iterdir()] if SHARED.is_dir() else []
+    return {name for name in names if not (name.startswith("sem.mp-") or _of_another(name))}
+
+
+def _of_another(name):
+    """Whether it is named after a process that is alive and is not this one."""
+    owner = re.match(r"(?:torch_|pym-)(\d+)", name)
+    return bool(owner) and owner[1] != str(os.getpid()) and Path("/proc", owner[1]).exists()
+
+
+def running_threads(known):
+    """Names of threads that are not *known*, less the one that multiprocessing keeps for good."""
+    from multiprocessing.resource_sharer import _resource_sharer
+
+    kept = [*known, _resource_sharer._thread]
+    return [one.name for one in threading.enumerate() if one not in kept]
+
+
+def left_behind(folder, threads, shared):
+    """What there is now and was not before, in words; what ends is given a moment to do so."""
+    from docs._ext.gallery.children import end_children, end_server
+
+    gc.collect()
+    deadline = time.monotonic() + GRACE_S
+    while running_threads(threads) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = [f"thread {name}" for name in running_threads(threads)]
+    left += [f"process {name}" for name in end_children(set())]
+    end_server()
+    left += [f"shared memory {name}" for name in sorted(shared_files() - shared)]
+    names = sorted(path.name for path in folder.iterdir())
+    return left + [f"file {name}" for name in names if not name.startswith(NOT_OF_THE_PAGE)]
+
+
+def watched(slug, with_doctor):
+    """`observe`, with what the page left behind."""
+    threads, shared = threading.enumerate(), shared_files()
+    with tempfile.TemporaryDirectory() as name:
+        tempfile.tempdir = os.environ["TMPDIR"] = name
+        os.chdir(name)
+        seen = observe(slug, with_doctor)
+        seen["left"] = left_behind(Path(name), threads, shared)
+        os.chdir("/")
+    return seen
+
+
+def in_a_fork(slug, with_doctor):
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        import torch
+
+        signal.alarm(HUNG_S)
+        torch.set_num_threads(1)
+        text = json.dumps(watched(slug, with_doctor))
+        sys.stdout.flush()
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(text.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    return json.loads(text) if text else {"error": "the process died", "broken": [], "fixed": []}
+
+
+def main():
+    os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("MPLBACKEND", "agg")
+    sys.path[:0] = [str(ROOT / "doctor"), str(ROOT)]
+    import torchrl.collectors
+    import torchrl.data
+    import torchrl.envs
+    import torchrl.modules
+    import torchrl.objectives  # noqa: F401
+
+    slugs = [argument for argument in sys.argv[1:] if argument != "--no-doctor"]
+    with_doctor = len(slugs) == len(sys.argv) - 1
+    print(json.dumps({slug: in_a_fork(slug, with_doctor) for slug in slugs}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

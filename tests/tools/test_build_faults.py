@@ -1,0 +1,505 @@
+"""Faults that a build must survive: it names the culprit and never publishes a half site."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+from sphinx.search import js_index
+
+from tests.support.fixture_site import TUTORIALS, Site, tree
+
+pytestmark = pytest.mark.slow
+
+# Commands to look for afterwards, unlike those of any other run of these tests.
+NAP, LONG_NAP, DAEMON = (["sleep", f"{seconds}.{os.getpid()}"] for seconds in (600, 601, 602))
+
+# Pages that Sphinx writes without reading a document.
+WITHOUT_DOCUMENT = ["genindex.html", "search.html"]
+
+# Culprits that one build reports together: name -> code, and what the report must contain.
+CULPRITS = {
+    "raising": ('raise KeyError("no such key")', ["raising.py", "KeyError: 'no such key'"]),
+    "hanging": (
+        "while True:\n    pass",
+        ["tutorials/basics/hanging.py ran longer than its limit of 2 s", "tutorial_time_limits"],
+    ),
+    "late": (
+        "import time\ntry:\n    time.sleep(60)\nexcept Exception:\n    pass",
+        ["tutorials/basics/late.py ran longer than its limit of 2 s"],
+    ),
+    "exiting": (
+        "import sys\nsys.exit(0)",
+        ["tutorials/basics/exiting.py called sys.exit(0)", "let the script run to its end"],
+    ),
+    "warning": (
+        'import warnings\nwarnings.warn("old name", DeprecationWarning)',
+        ["warning.py", "DeprecationWarning: old name"],
+    ),
+    "parent": (
+        f"import subprocess\nsubprocess.Popen({NAP})\nprint('started')",
+        ["tutorials/basics/parent.py left 1 child process(es) running (sleep)", "shut down"],
+    ),
+    "markup": (
+        "# %%\n# .. csv-table:: T\n#\n#    a, b\n\nprint(1)",
+        [
+            "tutorials/basics/markup.py: the notebook cannot show '.. csv-table::'",
+            "add a converter",
+        ],
+    ),
+    "leaking": (
+        "print('2026-01-02 03:04:05,678 [torchrl][INFO] saved to /home/me/run/x.pt')\n"
+        "print(object())",
+        [
+            "leaking.py prints an absolute path: '/home/me/run/x.pt'",
+            "leaking.py prints a log line with a time: '2026-01-02 03:04:05,678",
+            "leaking.py prints the address of an object: '0x",
+            "same on every machine",
+        ],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A site that was built once."""
+    site = Site(tmp_path_factory.mktemp("whole") / "site")
+    status, output = site.build()
+    assert status == 0, output
+    return site
+
+
+@pytest.fixture
+def site(whole, tmp_path):
+    """A copy of the built site."""
+    return whole.copy(tmp_path / "site")
+
+
+@pytest.fixture(scope="module")
+def culprits(whole, tmp_path_factory):
+    """A built site to which all culprits are added, built twice: both outputs, and the site."""
+    site = Site(tmp_path_factory.mktemp("culprits") / "site")
+    shutil.copytree(whole.public, site.public)
+    before = tree(site.public)
+    for name, (code, _) in CULPRITS.items():
+        site.tutorial(name, code)
+    limits = {f"basics/{name}.py": (2, "must fail soon") for name in ("hanging", "late")}
+    site.append("conf.py", f"\ntutorial_time_limits = {limits}\n")
+    results = [site.build(), site.build()]
+    assert tree(site.public) == before
+    return results
+
+
+@pytest.mark.parametrize("name", CULPRITS)
+@pytest.mark.parametrize("attempt", [0, 1], ids=["first", "repeated"])
+def test_culprit_is_named(culprits, name, attempt):
+    _, output = culprits[attempt]
+    for part in CULPRITS[name][1]:
+        assert part in output
+
+
+@pytest.mark.parametrize("attempt", [0, 1], ids=["first", "repeated"])
+def test_culprits_fail_the_build(culprits, attempt):
+    status, output = culprits[attempt]
+    assert status == 1
+    assert "build/html is untouched: it still holds the last whole site." in output
+
+
+def test_no_child_survives(culprits):
+    left = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == NAP]
+    assert left == []
+
+
+def fails(site, *parts, **environment):
+    """Build; assert failure, every part of the message, and that the old site is whole."""
+    before = tree(site.public)
+    status, output = site.build(**environment)
+    assert status == 1, output
+    for part in parts:
+        assert part in output
+    assert tree(site.public) == before
+    assert "build/html is untouched" in output
+    return output
+
+
+def succeeds(site, *options, **environment):
+    status, output = site.build(*options, **environment)
+    assert status == 0, output
+    return output
+
+
+def test_swallowed_alarm_is_killed_from_outside(site):
+    code = f"""
+    import subprocess, time
+    child = subprocess.Popen({LONG_NAP}, start_new_session=True)
+    while True:
+        try:
+            time.sleep(60)
+        except Exception:  # the fault under test: a script that swallows its time limit
+            continue
+    """
+    site.tutorial("stubborn", textwrap.dedent(code))
+    site.append("conf.py", "\ntutorial_time_limit = 5\n")
+    fails(site, "tutorials/basics/stubborn.py hangs: it ignored its limit of 5 s", "killed")
+    left = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == LONG_NAP]
+    assert left == []
+
+
+FAKE_TORCH = """
+import types
+
+cuda = types.SimpleNamespace(is_available=lambda: False)
+float32 = None
+threads = 5
+
+
+def get_num_threads():
+    return threads
+
+
+def set_num_threads(number):
+    global threads
+    threads = number
+
+
+def set_default_dtype(dtype):
+    pass
+
+
+set_default_device = set_grad_enabled = set_default_dtype
+"""
+
+
+def test_number_of_threads_is_restored(site):
+    """The first tutorial imports torch and lowers the number in the same cell."""
+    fake = site.root / "fake"
+    fake.mkdir()
+    (fake / "torch.py").write_text(FAKE_TORCH)
+    site.tutorial("aside", "import torch\ntorch.set_num_threads(1)\nprint('set')")
+    site.tutorial("later", "import torch\nprint(f'{torch.get_num_threads()} threads')")
+    site.append("conf.py", '\ngallery_stack = ["torch"]\n')
+    succeeds(site, PYTHONPATH=str(fake))
+    assert "5 threads" in (site.public / "tutorials/basics/later.html").read_text()
+
+
+def test_server_of_a_tutorial_ends_with_it(site):
+    """Its workers would hand what this tutorial preloaded to the next one."""
+    code = """
+    import multiprocessing.forkserver, time
+
+    server = multiprocessing.forkserver._forkserver
+    print("no server yet" if server._forkserver_pid is None else "a server runs already")
+    worker = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(0,))
+    worker.start()
+    worker.join()
+    print("a server of its own" if server._forkserver_pid else "no server")
+    """
+    for name in ("before", "next"):
+        site.tutorial(name, textwrap.dedent(code))
+    succeeds(site)
+    for name in ("before", "next"):
+        page = (site.public / f"tutorials/basics/{name}.html").read_text()
+        assert "no server yet\na server of its own" in page
+
+
+def test_os_exit_is_noticed(site):
+    site.tutorial("leaver", "import os\nos._exit(0)")
+    fails(site, "tutorials/basics/leaver.py ended the whole build", "must not call os._exit")
+
+
+def test_daemon_is_noticed_and_killed(site):
+    code = (
+        "import subprocess\n"
+        f"subprocess.run(['sh', '-c', 'setsid {' '.join(DAEMON)} >/dev/null 2>&1 &'], check=True)"
+    )
+    site.tutorial("daemon", code)
+    fails(site, "1 process(es) outlived the build and were killed: " + " ".join(DAEMON))
+    left = [p for p in psutil.process_iter(["cmdline"]) if p.info["cmdline"] == DAEMON]
+    assert left == []
+
+
+BARE_MACHINE = """
+import socket, sys, types
+
+def refuse(event, args):
+    remote = event == "socket.connect" and args[0].family != socket.AF_UNIX
+    if event == "socket.getaddrinfo" or (remote and not str(args[1][0]).startswith("127.")):
+        print("NETWORK", event, args, file=sys.stderr)
+        raise OSError("no network")
+
+sys.addaudithook(refuse)
+sys.modules["triton"] = None  # find_spec answers None, import raises ModuleNotFoundError
+torch = sys.modules["torch"] = types.ModuleType("torch")
+torch.cuda = types.SimpleNamespace(is_available=lambda: False)
+"""
+
+
+def test_no_network_no_cuda_no_triton(site):
+    """The build asks no other host for anything, and a tutorial says what it cannot show."""
+    hook = site.root / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(BARE_MACHINE)
+    site.tutorial(
+        "kernel",
+        "import importlib.util\nimport torch\n"
+        "fast = torch.cuda.is_available() and importlib.util.find_spec('triton')\n"
+        "print('Triton' if fast else 'No CUDA and no Triton here.')",
+    )
+    site.append("conf.py", "\n# rerun all\n")
+    output = succeeds(site, PYTHONPATH=str(hook))
+    assert "NETWORK" not in output
+    page = site.public / "tutorials/basics/kernel.html"
+    assert "No CUDA and no Triton here." in page.read_text()
+    stamp = json.loads((site.generated / "basics/kernel.stamp.json").read_text())
+    assert stamp["device"] == "cpu"
+    assert stamp["date"] == "2023-11-14T22:13:20Z"  # EPOCH
+    probe = [sys.executable, "-c", "import socket; socket.create_connection(('192.0.2.1', 80))"]
+    blocked = subprocess.run(
+        probe, env={**os.environ, "PYTHONPATH": str(hook)}, capture_output=True, check=False
+    )
+    assert b"no network" in blocked.stderr
+
+
+def test_stack_that_does_not_load(site):
+    """A torchrl whose extension was built for another torch."""
+    fake = site.root / "fake" / "torchrl"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").touch()
+    (fake / "_torchrl.py").write_text("raise ImportError('undefined symbol: _ZN3c10')")
+    site.append("conf.py", '\ngallery_stack_probe = "torchrl._torchrl"\n')
+    site.log_runs()
+    parts = ["torchrl._torchrl does not load with torch ", "undefined symbol: _ZN3c10"]
+    parts += ["No tutorial was run.", "--reinstall -r requirements-docs.txt"]
+    for _ in range(2):
+        fails(site, *parts, PYTHONPATH=str(site.root / "fake"))
+        assert site.runs() == []
+
+
+def test_bad_reference_fails_again_when_repeated(site):
+    site.append("docs/other.rst", "\nSee :ref:`nothing-there`.\n")
+    for _ in range(2):
+        output = fails(site, "other.rst:", "undefined label: 'nothing-there'")
+        assert "undefined label: 'nothing-there'" in output.partition("build failed: ")[2]
+
+
+def test_vanished_target_is_noticed_on_an_unchanged_page(site):
+    succeeds(site)  # in the copied folder Sphinx reads everything once
+    page = (site.root / "docs/other.rst").read_text()
+    site.write("docs/other.rst", page.replace(".. _a-section:\n", ""))
+    for _ in range(2):
+        fails(site, "linking.rst:", "undefined label: 'a-section'")
+
+
+def test_deleted_tutorial_leaves_nothing(site):
+    (site.root / "tutorials/basics/sums.py").unlink()
+    site.write("tutorials/basics/order.txt", "figure\n")
+    succeeds(site)
+    left = [name for name in [*tree(site.public), *tree(site.generated)] if "sums" in name]
+    assert left == []
+    assert b"sums" not in site.public.joinpath("searchindex.js").read_bytes()
+
+
+def test_deleted_address_fails(site):
+    site.append("docs/addresses.txt", "tutorials/basics/promised.html\n")
+    fails(site, "addresses.txt:4: tutorials/basics/promised.html is not in the site")
+
+
+def test_log_has_no_colors(site):
+    """Continuous integration switches them on; they would hide a warning from the last check."""
+    status, output = site.build(CI="true", FORCE_COLOR="1")
+    assert status == 0, output
+    assert not re.search(r"\x1b\[\d+m", output)
+
+
+def test_what_runs_again(site):
+    """Edited: itself. Nothing: none. Another conf.py or helper: all."""
+    site.log_runs()
+    succeeds(site)
+    assert site.runs() == TUTORIALS
+    site.append("tutorials/basics/sums.py", "\nprint('more')\n")
+    succeeds(site)
+    assert site.runs() == ["basics/sums.py"]
+    site.append("docs/other.rst", "\nMore text.\n")
+    output = succeeds(site)
+    assert site.runs() == []
+    assert "0 added, 1 changed, 0 removed" in output
+    assert "More text." in site.public.joinpath("other.html").read_text()
+    site.append("docs/_ext/gallery/stack.py", "\n# another helper\n")
+    succeeds(site)
+    assert site.runs() == TUTORIALS
+
+
+def test_edited_tutorial_leaves_pages_with_its_thumbnail_alone(site):
+    """They would be read again for a file that holds what it held before."""
+    succeeds(site)
+    site.append("tutorials/basics/figure.py", "\nprint('more')\n")
+    assert " 0 added, 1 changed, 0 removed" in succeeds(site)
+
+
+def test_another_version_of_an_extension_reads_every_page(site):
+    """What the old one remembered would be shown, or crash the new one."""
+    succeeds(site)
+    assert " 0 added, 0 changed, 0 removed" in succeeds(site)
+    site.append("docs/_ext/gallery/notebooks.py", "\n# another version\n")
+    pages = len(list(site.public.rglob("*.html"))) - len(WITHOUT_DOCUMENT)
+    assert f" {pages} added, 0 changed, 0 removed" in succeeds(site)
+
+
+def test_changed_configuration_reruns_all(site):
+    site.log_runs()
+    site.append("conf.py", "\n# another conf\n")
+    output = succeeds(site)
+    assert site.runs() == TUTORIALS
+    assert "changed: every tutorial runs" in output
+
+
+def test_order_files(site):
+    site.append("tutorials/order.txt", "invented\nmore\n")
+    site.write("tutorials/basics/order.txt", "figure\nghost\n")
+    (site.root / "tutorials/more/GALLERY_HEADER.rst").unlink()
+    shutil.copy(site.root / "tutorials/basics/sums.py", site.root / "tutorials/stray.py")
+    site.tutorial("two words", "pass")
+    fails(
+        site,
+        "WARNING: tutorials/stray.py: a tutorial stands in the folder of a topic; move it",
+        "WARNING: tutorials/more: without GALLERY_HEADER.rst nothing here is run; add it",
+        "WARNING: tutorials/order.txt: 'invented' is not a topic of tutorials/; remove it",
+        "WARNING: tutorials/order.txt: 'more' is listed twice",
+        "WARNING: tutorials/basics/order.txt: 'sums' is a tutorial of tutorials/basics/ but not",
+        "WARNING: tutorials/basics: 'two words' is an address; use a-z, 0-9 and _ in it",
+        "WARNING: tutorials/basics/order.txt: 'ghost' is not a tutorial of tutorials/basics/",
+    )
+
+
+def test_order_is_the_one_of_the_files(whole):
+    index = whole.public.joinpath("tutorials/index.html").read_text()
+    assert index.index("more/words.html") < index.index("basics/sums.html")
+    assert index.index("basics/sums.html") < index.index("basics/figure.html")
+
+
+def test_processor_time_is_stamped(site):
+    """Of the code and the processes it waited for; a script without code took none."""
+    burn = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+    child = f"import subprocess, sys\ndone = subprocess.run([sys.executable, '-c', {burn!r}])"
+    site.tutorial("busy", f"{burn}\n{child}")
+    site.tutorial("idle", "")
+    succeeds(site)
+
+    def seconds(name):
+        return json.loads((site.generated / f"basics/{name}.stamp.json").read_text())["cpu_seconds"]
+
+    assert seconds("idle") == 0
+    assert seconds("busy") >= 1
+
+
+def test_settings(site):
+    site.tutorial("warned", 'import warnings\nwarnings.warn("gone in 2.0", FutureWarning)')
+    site.append("conf.py", '\ntutorial_warnings_allowed = {"gone in": "r", "never seen": "r"}\n')
+    for _ in range(2):
+        output = fails(site, "no tutorial emits 'never seen' any more; remove the entry")
+    assert "no tutorial emits 'gone in'" not in output
+    assert "FutureWarning" not in output
+    site.append("conf.py", '\ntutorial_time_limits = {"basics/gone.py": (9, "is slow")}\n')
+    fails(site, "tutorial_time_limits names 'basics/gone.py'", "remove the entry")
+
+
+def test_page_with_a_path_of_this_machine(site):
+    site.append("docs/other.rst", f"\nIt lies in ``{site.root}/data``.\n")
+    fails(site, "other.html shows a path of this machine", f"{site.root}/data")
+
+
+def test_logged_error_that_sphinx_does_not_count(site):
+    site.append(
+        "conf.py",
+        "\nimport sys\ndef setup(app):\n    print('ERROR by another logger', file=sys.stderr)\n",
+    )
+    fails(site, "the log says: ERROR by another logger")
+
+
+def test_tutorial_that_is_not_executed(site):
+    site.append("conf.py", '\nsphinx_gallery_conf["filename_pattern"] = "(sums|words)[.]py$"\n')
+    fails(site, "tutorials/basics/figure.py was not executed")
+
+
+def test_interrupted_build_leaves_no_process_and_no_half_site(site):
+    site.tutorial("slow", "import time\ntime.sleep(90)")
+    site.append("conf.py", '\ntutorial_time_limits = {"basics/slow.py": (120, "waits")}\n')
+    before = tree(site.public)
+    building = subprocess.Popen(site.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    marker = site.root / "build/work/run/running.json"
+    deadline = time.monotonic() + 60
+    while not (marker.exists() and "slow" in marker.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    second, said = site.build()
+    building.send_signal(signal.SIGINT)
+    output, _ = building.communicate(timeout=60)
+    assert second == 1
+    assert f"another build runs in this folder (process {building.pid})" in said
+    assert building.returncode == 130
+    assert b"build interrupted." in output
+    assert tree(site.public) == before
+    inside = [p for p in psutil.process_iter(["cwd"]) if p.info["cwd"] == str(site.root)]
+    assert inside == []
+
+
+def test_downloads_are_the_sources(whole):
+    copies = list(whole.public.glob("_downloads/*/sums.py"))
+    assert len(copies) == 1
+    assert copies[0].read_bytes() == (whole.root / "tutorials/basics/sums.py").read_bytes()
+
+
+def test_two_builds_are_identical(whole, tmp_path):
+    """Another folder, another hash seed, another time: the same bytes in every file."""
+    other = Site(tmp_path / "another folder" / "für")
+    status, output = other.build(PYTHONHASHSEED="4321")
+    assert status == 0, output
+    first, second = tree(whole.public), tree(other.public)
+    assert sorted(first) == sorted(second)
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_edited_page_leaves_the_index_entries_of_the_others(site):
+    """Sphinx alone forgets the index entries of the pages it does not write."""
+    site.append("docs/linking.rst", "\n.. index:: single: an entry\n\nText.\n")
+    succeeds(site)
+    site.append("docs/other.rst", "\nPassing.\n")
+    succeeds(site)
+    index = site.public.joinpath("searchindex.js").read_text(encoding="utf-8")
+    assert list(js_index.loads(index)["indexentries"]) == ["an entry"]
+
+
+def test_preview_publishes_nothing(site):
+    site.append("tutorials/basics/sums.py", "\nprint('more')\n")
+    before = tree(site.public)
+    output = succeeds(site, "--no-gallery")
+    assert tree(site.public) == before
+    assert "build/preview/html/index.html" in output
+
+
+def test_preview_of_one_tutorial(site):
+    site.log_runs()
+    site.build("--pattern", "sums")
+    assert site.runs() == ["basics/sums.py"]
+    succeeds(site)
+    assert site.runs() == ["basics/figure.py", "more/words.py"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("summs", "no tutorial's path matches 'summs'; there are tutorials/basics/figure.py, "),
+        ("(", "'(' is no regular expression: "),
+    ],
+)
+def test_preview_of_nothing(site, pattern, said):
+    status, output = site.build("--pattern", pattern)
+    assert status == 1
+    assert said in output

@@ -1,0 +1,207 @@
+"""The checks of tools/build_site.py and of the stack, without running Sphinx."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+from sphinx.errors import ExtensionError
+
+from docs._ext.gallery import output as gallery_output
+from docs._ext.gallery import stack as gallery_stack
+from tests.support.fixture_site import ROOT
+from tools import build_site
+
+PAGE = "<!DOCTYPE html><html><body>text</body></html>\n"
+
+
+@pytest.fixture
+def html(tmp_path):
+    folder = tmp_path / "build" / "work" / "html"
+    folder.mkdir(parents=True)
+    (folder / "index.html").write_text(PAGE)
+    return folder
+
+
+def test_publish_replaces_everything(html, tmp_path):
+    public = tmp_path / "build" / "html"
+    public.mkdir()
+    (public / "stale.html").write_text(PAGE)
+    (html / ".buildinfo").write_text("state of the incremental build")
+    build_site.publish(html, public)
+    assert [p.name for p in public.iterdir()] == ["index.html"]
+    assert sorted(p.name for p in public.parent.iterdir()) == ["html", "work"]
+
+
+def test_publish_keeps_the_old_site_when_copying_fails(html, tmp_path):
+    public = tmp_path / "build" / "html"
+    public.mkdir()
+    (public / "old.html").write_text(PAGE)
+    (html / "broken").symlink_to("nowhere")
+    with pytest.raises(build_site.shutil.Error):
+        build_site.publish(html, public)
+    assert [p.name for p in public.iterdir()] == ["old.html"]
+
+
+def test_interrupted_swap_is_finished(tmp_path):
+    old = tmp_path / "build" / "html.old"
+    old.mkdir(parents=True)
+    (old / "index.html").write_text(PAGE)
+    build_site._finish_interrupted_swap(tmp_path)
+    assert (tmp_path / "build" / "html" / "index.html").is_file()
+    assert not old.exists()
+
+
+def test_folder_that_cannot_be_written(tmp_path, monkeypatch, capsys):
+    """A read-only checkout or a full disk is a sentence, not a traceback."""
+    (tmp_path / "build").touch()
+    monkeypatch.setattr(sys, "argv", ["build_site.py", "--site", str(tmp_path)])
+    assert build_site.main() == 1
+    said = capsys.readouterr().err
+    assert f"'{tmp_path / 'build'}'" in said
+    assert "needs a checkout it can write to, and room" in said
+    assert "build/html was not written" in said
+
+
+def test_missing_and_cut_pages(html):
+    (html / "cut.html").write_text("<html><body>half a")
+    pages = {"index": "index.html", "cut": "cut.html", "gone": "gone.html"}
+    assert build_site.page_problems(html, pages) == [
+        "cut.html is cut off",
+        "gone.html is missing, the page of docs/gone.rst",
+    ]
+
+
+def test_addresses(html, tmp_path):
+    listing = tmp_path / "addresses.txt"
+    listing.write_text("# comment\nindex.html\nreference/api/  # a folder\n")
+    (problem,) = build_site.address_problems(html, listing)
+    assert problem.startswith("addresses.txt:3: reference/api/ is not in the site")
+
+
+def test_tutorials(tmp_path):
+    scripts, copies = tmp_path / "tutorials" / "a", tmp_path / "docs" / "tutorials" / "a"
+    for folder in (scripts, copies):
+        folder.mkdir(parents=True)
+        for name in ("good", "edited", "unfinished", "conftest"):
+            (folder / f"{name}.py").write_text("1\n")
+    for name in ("good", "edited"):
+        (copies / f"{name}.stamp.json").touch()
+        (copies / f"{name}.py.md5").touch()
+    (copies / "edited.py").write_text("2\n")
+    (copies / "unfinished.py.md5").touch()
+    assert build_site.tutorial_problems(tmp_path) == [
+        "tutorials/a/edited.py differs from the copy that readers download",
+        "tutorials/a/unfinished.py was not executed; check its topic's folder and order files",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "leaks"),
+    [
+        ("/tmp/tmpab12cd_3/data", True),
+        ("a/lib/python3.11/site-packages/torch/nn.py", True),
+        (f"{sys.prefix}/bin/python", True),
+        ('LazyMemmapStorage(10, scratch_dir="/tmp/buffer")', False),
+        ("site-packages in prose", False),
+    ],
+)
+def test_paths_of_this_machine(html, tmp_path, text, leaks):
+    (html / "page.html").write_text(f"<html>{text}</html>")
+    assert bool(build_site.path_problems(html, tmp_path / "elsewhere")) is leaks
+
+
+def test_log(tmp_path):
+    log = tmp_path / "build.log"
+    log.write_text("reading\nWARNING: x\nERRORS are fine as a word\nERROR y\n")
+    assert build_site.log_problems(log) == ["the log says: WARNING: x", "the log says: ERROR y"]
+
+
+def test_reasons_of_a_failure_are_repeated(tmp_path):
+    """Sphinx ends its report with advice to ask its own developers."""
+    log = tmp_path / "build.log"
+    log.write_text(
+        "docs/a.rst:3: WARNING: no such label\n"
+        "docs/a.rst:3: WARNING: no such label\n"
+        "WARNING: \n"
+        "        raise ExtensionError('x')\n"
+        "    sphinx.errors.ExtensionError: symbols.toml:21: no 'GymEnvy'\n"
+        "        ../tutorials/memory/long.py failed leaving traceback:\n"
+        "please open an issue\n"
+    )
+    assert build_site.reasons(log) == [
+        "docs/a.rst:3: WARNING: no such label",
+        "symbols.toml:21: no 'GymEnvy'",
+        "tutorials/memory/long.py failed leaving traceback:",
+    ]
+    log.write_text("".join(f"WARNING: {number}\n" for number in range(30)))
+    *shown, last = build_site.reasons(log)
+    assert len(shown) == build_site.SHOWN_REASONS
+    assert last == "and 20 more, see above"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("saved to /home/me/x", "an absolute path"),
+        ("2026-01-02 03:04:05,1 [torchrl]", "a log line with a time"),
+        ("<object at 0x7f3938b496d0>", "the address of an object"),
+        ("Exception ignored in: <f>", "an exception that was ignored"),
+        ("read from /srv/checkout/data", "an absolute path"),
+    ],
+)
+def test_leaks_in_output(text, what):
+    assert [found for found, _ in gallery_output.find_leaks(text, "/srv/checkout")] == [what]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["13200 B/frame", "('next', 'observation')", "2026-01-02", "mask 0x1f", "https://x.org/usr/a"],
+)
+def test_output_that_may_stay(text):
+    assert list(gallery_output.find_leaks(text, "/srv/checkout")) == []
+
+
+def test_stack_of_this_environment_loads():
+    """The build of torch fits torchrl's extension."""
+    gallery_stack.check_stack("torchrl._torchrl")
+
+
+def test_stack_that_crashes_on_import(monkeypatch, tmp_path):
+    """An extension for another torch may end the interpreter instead of raising."""
+    (tmp_path / "crashing.py").write_text("import os\nos.abort()")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ExtensionError, match=r"exit status -6.*uv pip install --reinstall"):
+        gallery_stack.check_stack("crashing")
+
+
+@pytest.mark.parametrize(("available", "device"), [(False, "cpu"), (True, "NVIDIA H200")])
+def test_device_of_a_stamp(monkeypatch, available, device):
+    torch = types.ModuleType("torch")
+    torch.cuda = types.SimpleNamespace(
+        is_available=lambda: available, get_device_name=lambda: "NVIDIA H200"
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert gallery_stack.device_in_use() == device
+
+
+def test_closure_names_what_the_stack_requires():
+    closure = gallery_stack.installed_closure(["torchrl", "matplotlib", "not-installed"])
+    assert {"torchrl", "torch", "tensordict", "numpy", "matplotlib", "pillow"} <= set(closure)
+    assert "pytest" not in closure
+
+
+def test_configuration_imports_no_torch():
+    """An edited page must not wait for torch."""
+    code = (
+        "import importlib, sys\n"
+        "from pathlib import Path\n"
+        "from sphinx.config import Config\n"
+        "config = Config.read(Path('.'), overrides={}, tags=None)\n"
+        "for name in config.extensions: importlib.import_module(name)\n"
+        "assert 'torch' not in sys.modules, 'torch was imported'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
