@@ -13,7 +13,7 @@ from sybil.parsers.rest import DocTestParser, PythonCodeBlockParser
 from tools import rst_reader
 
 # Files in here run in the build or in the test suite, so quoting them shows code that runs.
-QUOTABLE = ("benchmarks", "docs/_ext", "docs/runs", "tests", "tools", "tutorials")
+QUOTABLE = ("benchmarks", "docs/_ext", "docs/evidence", "tests", "tools", "tutorials")
 
 
 def line_of(document, region):

@@ -88,7 +88,7 @@ def unreachable_scrollers(page):
 
 FOCUS_STYLE = """(e) => {
     // A card shows the focus of the link that covers it, a fold that of its icon.
-    const card = e.closest(".sphx-glr-thumbcontainer, .door");
+    const card = e.closest(".sphx-glr-thumbcontainer, .entry-card");
     const icon = e.querySelector(":scope > span");
     const seen = [e, card, icon].filter(Boolean);
     return seen.map((x) => {

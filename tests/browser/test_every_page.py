@@ -56,17 +56,17 @@ def test_sample_at_tablet_and_common_phone_width(open_page, site_url, sample):
             assert sideways(page) == [], (path, width)
 
 
-COVERED_LINKS = """() => [...document.querySelectorAll(".door a")].filter((a) => {
+COVERED_LINKS = """() => [...document.querySelectorAll(".entry-card a")].filter((a) => {
     a.scrollIntoView({ block: "center" });
     const { left, top, height } = a.getClientRects()[0];
     return document.elementFromPoint(left + 2, top + height / 2).closest("a") !== a;
 }).map((a) => a.textContent)"""
 
 
-def test_a_link_in_a_door_leads_to_its_own_page(open_page, site_url):
+def test_a_link_in_an_entry_card_leads_to_its_own_page(open_page, site_url):
     page = open_page()
     page.goto(site_url + "index.html")
-    assert page.locator(".door p:not(.door-name) a").count() > 5
+    assert page.locator(".entry-card p:not(.entry-card-name) a").count() > 5
     assert page.evaluate(COVERED_LINKS) == []
 
 
@@ -107,7 +107,7 @@ def test_a_plain_folder_works_search_included(open_page, site):
     page = open_page()
     traffic = Traffic(page, site.as_uri())
     page.goto((site / "index.html").as_uri())
-    page.locator(".door-name a").first.click()
+    page.locator(".entry-card-name a").first.click()
     page.wait_for_url("**/tutorials/index.html")
     page.keyboard.press("Control+k")
     page.keyboard.type("tutorials")
@@ -172,5 +172,5 @@ def test_unknown_address_gets_the_404_page_with_its_assets(open_page, site_url):
     assert traffic.failed == [f"404 {address}"]
     assert page.locator("h1").inner_text().startswith("Page not found")
     page.locator("article a", has_text="landing page").click()
-    page.wait_for_selector(".doors")
+    page.wait_for_selector(".entry-cards")
     assert page.url == site_url + "index.html"

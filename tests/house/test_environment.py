@@ -4,7 +4,7 @@ import os
 
 # Sets it at its top, for itself and its children.
 from benchmarks import bench_advantages  # noqa: F401
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 
 def test_an_imported_suite_leaves_no_variable():
@@ -12,5 +12,5 @@ def test_an_imported_suite_leaves_no_variable():
 
 
 def test_a_loaded_run_leaves_no_variable():
-    load_run("performance_profiling")
+    load_evidence("profiling/traces")
     assert "TORCHRL_PROFILING" not in os.environ

@@ -136,7 +136,7 @@ assert text == "94 kB"
 @pytest.fixture
 def repository(tmp_path):
     """A repository whose typed figures are 11 to 23 kB in RST and 31 to 38 kB elsewhere."""
-    for folder in ("docs", "tutorials/topic", "tests"):
+    for folder in ("docs", "tutorials/topic", "tests/tools"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "docs" / "page.rst").write_text(RST)
     (tmp_path / "tutorials" / "topic" / "lesson.py").write_text(TUTORIAL)

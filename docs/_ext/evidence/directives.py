@@ -1,34 +1,34 @@
 """Show on a page what a script printed while the site was built.
 
-Switch on: ``"docs._ext.evidence"`` in ``extensions``. The scripts are ``docs/runs/*.py``;
-``runs_folder`` names another folder, ``runs_kept`` the one that keeps results between builds,
-``runs_time_limit`` the seconds after which a script is killed. What a script has to print is said
-in ``store``.
+Switch on: ``"docs._ext.evidence"`` in ``extensions``. The scripts are
+``docs/evidence/<page>/<script>.py``; ``evidence_folder`` names another folder, ``evidence_kept``
+the one that keeps results between builds, ``evidence_time_limit`` the seconds after which a script
+is killed. What a script has to print is said in ``store``.
 
-Markup; an address is ``script:result``::
+Markup; an address is ``page/script:result``::
 
-    .. run-table:: batch_shapes:shapes
+    .. evidence-table:: collectors_basics/batch_shapes:shapes
        :caption: One batch from each collector
 
-    .. run-output:: worker_buffers:warning
+    .. evidence-output:: collectors_replay/worker_buffers:warning
        :caption: What the sampler says
 
-    .. run-figure:: rollout_flow:figure
+    .. evidence-figure:: collectors_internals/rollout_flow:figure
        :alt: Ten boxes in a row ...
 
        One step of the loop.
 
-    The collector takes :run:`batch_shapes:steps` steps.
+    The collector takes :evidence:`collectors_basics/batch_shapes:steps` steps.
 
 The cells of a table are inline markup. A figure is an SVG document; the color ``#010203`` in it
 becomes the color of the text.
 
 Every script is executed before the pages are read, unless its results are kept: same script, same
 stack. What it writes: the table, text or figure, and a line that links the script, which the site
-holds as ``_downloads/runs/<script>.py``. A script that fails is the warning ``runs.failed`` at each
-place that shows one of its results, in every build until it is cured; an unknown address is
-``runs.unknown``, a result of the wrong kind ``runs.kind``, a script that no page shows
-``runs.unused``.
+holds as ``_downloads/evidence/<page>/<script>.py``. A script that fails is the warning
+``evidence.failed`` at each place that shows one of its results, in every build until it is cured;
+an unknown address is ``evidence.unknown``, a result of the wrong kind ``evidence.kind``, a script
+that no page shows ``evidence.unused``.
 """
 
 import difflib
@@ -48,7 +48,7 @@ from docs._ext.support.page_domain import PageDomain
 
 logger = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[3]
-DOWNLOADS = "_downloads/runs"
+DOWNLOADS = "_downloads/evidence"
 
 
 class ContentError(Exception):
@@ -59,15 +59,15 @@ class ContentError(Exception):
         self.kind = kind
 
 
-class RunsDomain(PageDomain):
-    """Knows which page shows which run, and which page has a warning to repeat."""
+class EvidenceDomain(PageDomain):
+    """Knows which page shows which script, and which page has a warning to repeat."""
 
-    name = "runs"
-    label = "Runs"
+    name = "evidence"
+    label = "Evidence"
     initial_data = {"shown": {}, "complained": {}}  # noqa: RUF012 - Sphinx's interface
 
 
-class run_script(nodes.reference):
+class evidence_script(nodes.reference):
     """A link to the copy of a script, whose address depends on the page."""
 
 
@@ -75,15 +75,15 @@ def result(env, address, kinds):
     """The value at *address*, which has to be of one of *kinds*; note what the page shows."""
     name, separator, key = address.partition(":")
     if not separator:
-        raise ContentError("unknown", f"expected script:result, found {address!r}")
-    store = env.app.run_store
-    choose(name, store.names(), "run", "docs/runs")
-    env.domains[RunsDomain.name].data["shown"].setdefault(env.docname, set()).add(name)
+        raise ContentError("unknown", f"expected page/script:result, found {address!r}")
+    store = env.app.evidence_store
+    choose(name, store.names(), "script", "docs/evidence")
+    env.domains[EvidenceDomain.name].data["shown"].setdefault(env.docname, set()).add(name)
     if name in store.failures:
-        raise ContentError("failed", f"the run behind this failed: {store.failures[name]}")
+        raise ContentError("failed", f"the script behind this failed: {store.failures[name]}")
     env.note_dependency(store.path(name))
     results = store.results(name)
-    choose(key, results, "result", f"docs/runs/{name}.py")
+    choose(key, results, "result", f"docs/evidence/{name}.py")
     value = results[key]
     if not isinstance(value, kinds):
         raise ContentError("kind", f"{address} is a {type(value).__name__}, which this cannot show")
@@ -100,12 +100,12 @@ def choose(name, known, what, where):
 
 def complain(env, error, location):
     """Report *error* as a warning of the content, in every build until it is cured."""
-    env.domains[RunsDomain.name].data["complained"][env.docname] = True
-    logger.warning("%s", error, location=location, type="runs", subtype=error.kind)
+    env.domains[EvidenceDomain.name].data["complained"][env.docname] = True
+    logger.warning("%s", error, location=location, type="evidence", subtype=error.kind)
 
 
-class Run(SphinxRole):
-    """``:run:`script:result```: a text, number or truth value in a sentence."""
+class Evidence(SphinxRole):
+    """``:evidence:`page/script:result```: a text, number or truth value in a sentence."""
 
     def run(self):
         try:
@@ -113,10 +113,10 @@ class Run(SphinxRole):
         except ContentError as error:
             complain(self.env, error, self.get_location())
             return [nodes.problematic(self.rawtext, self.rawtext)], []
-        return [nodes.inline("", str(value), classes=["run-value"])], []
+        return [nodes.inline("", str(value), classes=["evidence-value"])], []
 
 
-class RunDirective(SphinxDirective):
+class EvidenceDirective(SphinxDirective):
     """What the directives share: reaching the result, and the line that names the script."""
 
     required_arguments = 1
@@ -138,19 +138,19 @@ class RunDirective(SphinxDirective):
 
     def origin(self, name):
         """The paragraph below: which script printed this."""
-        text = f"{name}.py"
-        link = run_script("", "", nodes.literal(text, text), run=name, internal=True)
+        text = f"{name.rpartition('/')[2]}.py"
+        link = evidence_script("", "", nodes.literal(text, text), script=name, internal=True)
         return nodes.paragraph(
             "",
             "Printed by ",
             link,
             nodes.Text(" while this site was built."),
-            classes=["run-origin"],
+            classes=["evidence-origin"],
         )
 
 
-class RunTable(RunDirective):
-    """``run-table``."""
+class EvidenceTable(EvidenceDirective):
+    """``evidence-table``."""
 
     kinds = (dict,)
 
@@ -159,11 +159,11 @@ class RunTable(RunDirective):
         title = nodes.title(caption, "", *self.inline(caption)) if caption else None
         lines = [value["columns"], *value["rows"]]
         header, *rows = ([self.inline(cell) for cell in line] for line in lines)
-        return [table_nodes.table(header, rows, classes=["run-table"], title=title)]
+        return [table_nodes.table(header, rows, classes=["evidence-table"], title=title)]
 
 
-class RunOutput(RunDirective):
-    """``run-output``: a text as it was printed."""
+class EvidenceOutput(EvidenceDirective):
+    """``evidence-output``: a text as it was printed."""
 
     def render(self, value):
         block = nodes.literal_block(value, value, language="none")
@@ -171,49 +171,49 @@ class RunOutput(RunDirective):
         if not caption:
             return [block]
         title = nodes.caption("", "", *self.inline(caption))
-        return [nodes.container("", title, block, literal_block=True, classes=["run-output"])]
+        return [nodes.container("", title, block, literal_block=True, classes=["evidence-output"])]
 
 
-class RunFigure(RunDirective):
-    """``run-figure``: an image that the script drew."""
+class EvidenceFigure(EvidenceDirective):
+    """``evidence-figure``: an image that the script drew."""
 
     has_content = True
     option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
 
     def render(self, value):
         if "alt" not in self.options:
-            raise ContentError("unknown", "run-figure needs the option :alt: for who cannot see it")
+            raise ContentError("unknown", "evidence-figure needs :alt:, for who cannot see it")
         if "<svg" not in value:
             raise ContentError("kind", f"{self.arguments[0]} is no SVG document")
-        name = f"figure{self.env.new_serialno('run-figure')}"
+        name = f"figure{self.env.new_serialno('evidence-figure')}"
         svg = record_plot.part_of_page(value, name, self.options["alt"])
-        figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["run-figure"])
+        figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["evidence-figure"])
         if self.content:
             figure += nodes.caption("", "", *self.inline(" ".join(self.content)))
         return [figure]
 
 
-def execute_runs(app):
-    """builder-inited: have the results of every run before Sphinx asks which pages changed."""
-    app.run_store = Store(app.config.runs_folder, app.config.runs_kept)
-    limit = app.config.runs_time_limit
-    app.run_store.refresh(limit, lambda name: logger.info("executing docs/runs/%s.py", name))
+def execute_scripts(app):
+    """builder-inited: have the results of every script before Sphinx asks which pages changed."""
+    app.evidence_store = Store(app.config.evidence_folder, app.config.evidence_kept)
+    limit = app.config.evidence_time_limit
+    app.evidence_store.refresh(limit, lambda name: logger.info("executing evidence %s.py", name))
 
 
 def read_again(app, env, added, changed, removed):
     """env-get-outdated: pages with a warning to repeat; what a page shows it depends on."""
-    return sorted(env.found_docs & set(env.domains[RunsDomain.name].data["complained"]))
+    return sorted(env.found_docs & set(env.domains[EvidenceDomain.name].data["complained"]))
 
 
 def name_unused(app, env):
     """env-check-consistency: a script nobody shows costs time and guards nothing."""
-    shown = set().union(*env.domains[RunsDomain.name].data["shown"].values())
-    for name in app.run_store.names():
+    shown = set().union(*env.domains[EvidenceDomain.name].data["shown"].values())
+    for name in app.evidence_store.names():
         if name not in shown:
             logger.warning(
-                "no page shows a result of docs/runs/%s.py; show one or delete the script",
+                "no page shows a result of docs/evidence/%s.py; show one or delete the script",
                 name,
-                type="runs",
+                type="evidence",
                 subtype="unused",
             )
 
@@ -221,8 +221,8 @@ def name_unused(app, env):
 def link_scripts(app, doctree, docname):
     """doctree-resolved: the address of a script, seen from the page."""
     here = app.builder.get_target_uri(docname)
-    for link in doctree.findall(run_script):
-        address = relative_uri(here, f"{DOWNLOADS}/{link['run']}.py")
+    for link in doctree.findall(evidence_script):
+        address = relative_uri(here, f"{DOWNLOADS}/{link['script']}.py")
         reference = nodes.reference("", "", *link.children, refuri=address, internal=True)
         link.replace_self(reference)
 
@@ -234,21 +234,23 @@ def copy_scripts(app, exception):
     folder = Path(app.outdir, DOWNLOADS)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for name in app.run_store.names():
-        shutil.copyfile(app.run_store.script(name), folder / f"{name}.py")
+    for name in app.evidence_store.names():
+        copy = folder / f"{name}.py"
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(app.evidence_store.script(name), copy)
 
 
 def setup(app):
-    app.add_config_value("runs_folder", str(ROOT / "docs" / "runs"), "env", [str])
-    app.add_config_value("runs_kept", str(ROOT / "build" / "runs"), "", [str])
-    app.add_config_value("runs_time_limit", 300, "", [int, float])
-    app.add_domain(RunsDomain)
-    app.add_node(run_script)
-    app.add_role("run", Run())
-    app.add_directive("run-table", RunTable)
-    app.add_directive("run-output", RunOutput)
-    app.add_directive("run-figure", RunFigure)
-    app.connect("builder-inited", execute_runs, priority=400)
+    app.add_config_value("evidence_folder", str(ROOT / "docs" / "evidence"), "env", [str])
+    app.add_config_value("evidence_kept", str(ROOT / "build" / "evidence"), "", [str])
+    app.add_config_value("evidence_time_limit", 300, "", [int, float])
+    app.add_domain(EvidenceDomain)
+    app.add_node(evidence_script)
+    app.add_role("evidence", Evidence())
+    app.add_directive("evidence-table", EvidenceTable)
+    app.add_directive("evidence-output", EvidenceOutput)
+    app.add_directive("evidence-figure", EvidenceFigure)
+    app.connect("builder-inited", execute_scripts, priority=400)
     app.connect("env-get-outdated", read_again)
     app.connect("env-check-consistency", name_unused)
     app.connect("doctree-resolved", link_scripts)

@@ -1,11 +1,11 @@
-"""Execute the runs of ``docs/runs`` and keep what they print; ``runs`` shows it on pages.
+"""Execute the scripts of ``docs/evidence`` and keep what they print; ``directives`` shows it.
 
-A run is a script that prints one JSON object, ``{"result": value, ...}``, and nothing on standard
-error. A value is a table ``{"columns": [str, ...], "rows": [[str, ...], ...]}``, a text, a number,
-a truth value, or the text of an SVG document. ``execute`` returns the object or raises
-``RunError`` with file, line and reason. ``Store`` keeps it, with a checksum, until the script, this
-module or the installed stack is another one; what failed is never kept, and what was kept and is
-damaged is not used.
+A script is named by its page and itself, ``page/script``. It prints one JSON object, ``{"result":
+value, ...}``, and nothing on standard error. A value is a table ``{"columns": [str, ...], "rows":
+[[str, ...], ...]}``, a text, a number, a truth value, or the text of an SVG document. ``execute``
+returns the object or raises ``EvidenceError`` with file, line and reason. ``Store`` keeps it, with
+a checksum, until the script, this module or the installed stack is another one; what failed is
+never kept, and what was kept and is damaged is not used.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ CHILD_GRACE_S = 60
 SHOWN_LINES = 6
 
 
-class RunError(Exception):
-    """A run failed, or did not print what a page can show."""
+class EvidenceError(Exception):
+    """A script failed, or did not print what a page can show."""
 
 
 def execute(script, limit):
@@ -55,7 +55,7 @@ def execute(script, limit):
         try:
             child.wait(limit)
         except subprocess.TimeoutExpired:
-            raise RunError(
+            raise EvidenceError(
                 f"{script.name} ran longer than its limit of {limit:g} s and was killed; look for "
                 "a blocking call, or make it faster"
             ) from None
@@ -98,26 +98,26 @@ def _session(leader):
 def _judge(script, status, output, errors, survivors):
     lines = errors.strip().splitlines()
     if status:
-        raise RunError(f"{_place(script, lines)}: {_reason(lines, status)}")
+        raise EvidenceError(f"{_place(script, lines)}: {_reason(lines, status)}")
     if lines:
         text = "\n    ".join(lines[-SHOWN_LINES:])
-        raise RunError(
+        raise EvidenceError(
             f"{script.name} wrote to standard error; catch a warning that is the subject, and cure "
             f"any other:\n    {text}"
         )
     if survivors:
-        raise RunError(
+        raise EvidenceError(
             f"{script.name} left {len(survivors)} process(es) behind ({', '.join(survivors)}); "
             "shut down what the script starts"
         )
     try:
         results = json.loads(output)
     except ValueError as error:
-        raise RunError(
+        raise EvidenceError(
             f"{script.name} did not print one JSON object ({error}); it printed {output[:80]!r}"
         ) from None
     if not isinstance(results, dict):
-        raise RunError(f"{script.name} printed JSON that is no object of results")
+        raise EvidenceError(f"{script.name} printed JSON that is no object of results")
     for name, value in results.items():
         _check_value(script, name, value)
     return results
@@ -154,33 +154,37 @@ def _check_value(script, name, value):
     except (TypeError, KeyError):
         good = False
     if not good:
-        raise RunError(
+        raise EvidenceError(
             f"{script.name}: the result {name!r} is no text, number, truth value or table; a table "
             'is {"columns": [texts], "rows": [[as many texts], ...]}'
         )
 
 
 class Store:
-    """The results of every run in *scripts*, kept in the folder *kept*."""
+    """The results of every script in *scripts*, kept in the folder *kept*."""
 
     def __init__(self, scripts, kept):
         self.scripts, self.kept = Path(scripts), Path(kept)
         self.failures = {}
 
     def names(self):
-        """The runs that exist, sorted."""
-        return sorted(path.stem for path in self.scripts.glob("*.py"))
+        """The scripts that exist, sorted."""
+        return sorted(self._name(path) for path in self.scripts.glob("*/*.py"))
+
+    def _name(self, path):
+        return path.relative_to(self.scripts).with_suffix("").as_posix()
 
     def script(self, name):
         return self.scripts / f"{name}.py"
 
     def path(self, name):
-        """Where the results of a run are kept."""
+        """Where the results of a script are kept."""
         return self.kept / f"{name}.json"
 
     def refresh(self, limit, tell):
         """Execute what is not kept; *tell* hears the name first. Failures go to ``failures``."""
         self.failures.clear()
+        names = self.names()
         stack = {
             "python": platform.python_version(),
             "distributions": installed_closure(["torch", "torchrl", "gymnasium", "matplotlib"]),
@@ -188,10 +192,10 @@ class Store:
             "store": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
         }
         self.kept.mkdir(parents=True, exist_ok=True)
-        for path in self.kept.glob("*.json"):
-            if path.stem not in self.names():
+        for path in self.kept.glob("*/*.json"):
+            if path.relative_to(self.kept).with_suffix("").as_posix() not in names:
                 path.unlink()
-        for name in self.names():
+        for name in names:
             key = {**stack, "script": hashlib.sha256(self.script(name).read_bytes()).hexdigest()}
             if self._read(name).get("key") == key:
                 continue
@@ -199,19 +203,20 @@ class Store:
             tell(name)
             try:
                 kept = {"key": key, "results": execute(self.script(name), limit)}
-            except RunError as error:
+            except EvidenceError as error:
                 self.failures[name] = str(error)
                 continue
+            self.path(name).parent.mkdir(exist_ok=True)
             part = self.path(name).with_suffix(".part")
             part.write_text(json.dumps(kept | {"sum": _sum(kept)}, indent=1), encoding="utf-8")
             part.replace(self.path(name))
 
     def results(self, name):
-        """What a run printed; KeyError for one that failed or does not exist."""
+        """What a script printed; KeyError for one that failed or does not exist."""
         return self._read(name)["results"]
 
     def _read(self, name):
-        """What is kept of a run: nothing where there is nothing, or it is not what was written."""
+        """What is kept of a script: nothing where there is nothing, or it is damaged."""
         try:
             kept = json.loads(self.path(name).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):

@@ -2,14 +2,14 @@
 
 Switch on: ``"docs._ext.site"`` in ``extensions``. Markup, on any page:
 
-    .. door:: Fix
+    .. entry-card:: Fix
        :page: /reference/debugging_map
 
        Something is wrong and nothing crashes: start here.
 
 What it writes: a list item whose first line links to the page, or nothing while there is no such
-page. Adjacent doors stand in one ``.. container:: doors``. A page that appears or goes makes Sphinx
-read the pages with a door to it again.
+page. Adjacent cards stand in one ``.. container:: entry-cards``. A page that appears or goes makes
+Sphinx read the pages with a card for it again.
 """
 
 from typing import ClassVar
@@ -19,10 +19,10 @@ from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-KEY = "door_targets"  # on the environment: docname -> pages its doors lead to
+KEY = "entry_card_targets"  # on the environment: docname -> pages its cards lead to
 
 
-class Door(SphinxDirective):
+class EntryCard(SphinxDirective):
     required_arguments = 1
     final_argument_whitespace = True
     has_content = True
@@ -32,7 +32,7 @@ class Door(SphinxDirective):
         page = self.options.get("page", "").strip("/")
         if not page:
             raise self.error(
-                'The "door" directive needs a :page: option, for example /tutorials/index.'
+                'The "entry-card" directive needs a :page: option, for example /tutorials/index.'
             )
         getattr(self.env, KEY).setdefault(self.env.docname, set()).add(page)
         if page not in self.env.found_docs:
@@ -47,11 +47,11 @@ class Door(SphinxDirective):
             refexplicit=True,
             refwarn=True,
         )
-        door = nodes.container(
-            "", nodes.paragraph("", "", link, classes=["door-name"]), classes=["door"]
+        card = nodes.container(
+            "", nodes.paragraph("", "", link, classes=["entry-card-name"]), classes=["entry-card"]
         )
-        self.state.nested_parse(self.content, self.content_offset, door)
-        return [door]
+        self.state.nested_parse(self.content, self.content_offset, card)
+        return [card]
 
 
 def start(app, env, docnames):
@@ -73,13 +73,13 @@ def merge(app, env, docnames, other):
 
 
 def reread(app, env, added, changed, removed):
-    """env-get-outdated: a door opens or closes with its page."""
+    """env-get-outdated: a card shows and goes with its page."""
     moved = added | removed
     return [name for name, pages in getattr(env, KEY, {}).items() if pages & moved]
 
 
 def setup(app):
-    app.add_directive("door", Door)
+    app.add_directive("entry-card", EntryCard)
     app.connect("env-before-read-docs", start)
     app.connect("env-purge-doc", forget)
     app.connect("env-merge-info", merge)

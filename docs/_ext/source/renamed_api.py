@@ -2,7 +2,7 @@
 
 Switch on: ``"docs._ext.source"`` in ``extensions``, beside ``site.search_index``. There is no
 markup: it takes every table whose first column is headed "Old", such as those of
-``docs/runs/api_changes.py``.
+``docs/evidence/api_changes/names.py``.
 
 What it writes: an id at the first cell of each row, ``old-CompositeSpec``, and on the environment
 ``renamed_api``: page -> [(name, id)]. ``site.search_index`` makes each an entry of the index unless

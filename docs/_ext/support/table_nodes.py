@@ -1,4 +1,4 @@
-"""Tables of what extensions computed: ``records``, ``runs``, ``source.upstream_says``.
+"""Tables of what extensions computed: ``records``, ``evidence``, ``source.upstream_says``.
 
 A cell is a text, a node, or a list of these.
 """

@@ -9,8 +9,9 @@ from unittest import mock
 
 import pytest
 
-from docs._ext.evidence import store as run_store
-from docs._ext.evidence.store import RunError, Store, execute
+from docs._ext.evidence import store as evidence_store
+from docs._ext.evidence.store import EvidenceError, Store, execute
+from tests.support import ROOT
 from tests.support.fixture_site import Site
 
 # A bound for a hung child, not an expectation.
@@ -20,7 +21,8 @@ HEAD = '"""What it shows."""\n\nimport json, os, subprocess, sys, time, warnings
 
 
 def script(folder, body, name="toy"):
-    path = folder / f"{name}.py"
+    path = folder / "facts" / f"{name}.py"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(HEAD + body + "\n")
     return path
 
@@ -56,7 +58,7 @@ def test_every_kind_of_result_comes_back(tmp_path):
     ],
 )
 def test_a_bad_script_is_refused_with_the_place(tmp_path, body, complaint):
-    with pytest.raises(RunError, match=complaint):
+    with pytest.raises(EvidenceError, match=complaint):
         execute(script(tmp_path, body), LIMIT_S)
 
 
@@ -66,16 +68,16 @@ def test_a_script_that_hangs_is_killed_with_its_children(tmp_path):
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
         "time.sleep(600)"
     )
-    with pytest.raises(RunError, match=r"toy\.py ran longer than its limit of 2 s"):
+    with pytest.raises(EvidenceError, match=r"toy\.py ran longer than its limit of 2 s"):
         execute(script(tmp_path, body), 2)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_a_script_that_leaves_a_child_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_store, "CHILD_GRACE_S", 0.5)
+    monkeypatch.setattr(evidence_store, "CHILD_GRACE_S", 0.5)
     body = "subprocess.Popen(['sleep', '600'])\nprint('{}')"
-    with pytest.raises(RunError, match=r"toy\.py left 1 process\(es\) behind \(sleep\)"):
+    with pytest.raises(EvidenceError, match=r"toy\.py left 1 process\(es\) behind \(sleep\)"):
         execute(script(tmp_path, body), LIMIT_S)
 
 
@@ -87,8 +89,8 @@ def test_a_failure_does_not_wait_for_children(tmp_path):
         "os.abort()"
     )
     with (
-        mock.patch.object(run_store, "_session", wraps=run_store._session) as looked,
-        pytest.raises(RunError, match="SIGABRT"),
+        mock.patch.object(evidence_store, "_session", wraps=evidence_store._session) as looked,
+        pytest.raises(EvidenceError, match="SIGABRT"),
     ):
         execute(script(tmp_path, body), LIMIT_S)
     assert looked.call_count == 1
@@ -132,7 +134,9 @@ if __name__ == "__main__":
 def test_what_a_worker_writes_counts(tmp_path):
     """Unless the script catches it, because it is the subject."""
     body = SPAWN.format(around="contextlib.nullcontext()")
-    with pytest.raises(RunError, match=r"toy\.py wrote to standard error(?s:.*)from the worker"):
+    with pytest.raises(
+        EvidenceError, match=r"toy\.py wrote to standard error(?s:.*)from the worker"
+    ):
         execute(script(tmp_path, body), LIMIT_S)
     body = SPAWN.format(around="caught()")
     assert execute(script(tmp_path, body), LIMIT_S) == {"said": "from the worker"}
@@ -155,18 +159,18 @@ def refreshed(folder):
 
 def test_results_are_kept_until_the_script_changes(tmp_path):
     counting(tmp_path, 1)
-    assert refreshed(tmp_path).results("toy") == {"n": 1}
-    assert refreshed(tmp_path).results("toy") == {"n": 1}
+    assert refreshed(tmp_path).results("facts/toy") == {"n": 1}
+    assert refreshed(tmp_path).results("facts/toy") == {"n": 1}
     assert (tmp_path / "ran").read_text() == "x"
     counting(tmp_path, 2)
-    assert refreshed(tmp_path).results("toy") == {"n": 2}
+    assert refreshed(tmp_path).results("facts/toy") == {"n": 2}
     assert (tmp_path / "ran").read_text() == "xx"
 
 
 def test_another_stack_runs_everything_again(tmp_path, monkeypatch):
     counting(tmp_path, 1)
     refreshed(tmp_path)
-    monkeypatch.setattr(run_store, "installed_closure", lambda names: {"torchrl": "9.9"})
+    monkeypatch.setattr(evidence_store, "installed_closure", lambda names: {"torchrl": "9.9"})
     refreshed(tmp_path)
     assert (tmp_path / "ran").read_text() == "xx"
 
@@ -177,8 +181,8 @@ def test_a_failure_is_never_kept_and_drops_what_was(tmp_path):
     script(tmp_path, "assert False, 'changed'")
     for _ in range(2):
         store = refreshed(tmp_path)
-        assert store.failures == {"toy": "toy.py:4: AssertionError: changed"}
-        assert not store.path("toy").exists()
+        assert store.failures == {"facts/toy": "toy.py:4: AssertionError: changed"}
+        assert not store.path("facts/toy").exists()
 
 
 @pytest.mark.parametrize(
@@ -195,34 +199,34 @@ def test_a_failure_is_never_kept_and_drops_what_was(tmp_path):
 )
 def test_what_is_kept_and_damaged_is_not_shown(tmp_path, damage):
     counting(tmp_path, 1)
-    path = refreshed(tmp_path).path("toy")
+    path = refreshed(tmp_path).path("facts/toy")
     path.write_text(damage(path.read_text()))
     with pytest.raises(KeyError):
-        Store(tmp_path, tmp_path / "kept").results("toy")
-    assert refreshed(tmp_path).results("toy") == {"n": 1}
+        Store(tmp_path, tmp_path / "kept").results("facts/toy")
+    assert refreshed(tmp_path).results("facts/toy") == {"n": 1}
     assert (tmp_path / "ran").read_text() == "xx"
 
 
 def test_results_of_a_deleted_script_go(tmp_path):
     counting(tmp_path, 1)
     refreshed(tmp_path)
-    (tmp_path / "toy.py").unlink()
+    (tmp_path / "facts" / "toy.py").unlink()
     assert refreshed(tmp_path).names() == []
-    assert not list((tmp_path / "kept").glob("*.json"))
+    assert not list((tmp_path / "kept").rglob("*.json"))
 
 
 # -- Through a whole build -----------------------------------------------------------
 
 PAGE = """
-It is :run:`toy:number`.
+It is :evidence:`facts/toy:number`.
 
-.. run-table:: toy:table
+.. evidence-table:: facts/toy:table
    :caption: A table
 
-.. run-output:: toy:text
+.. evidence-output:: facts/toy:text
    :caption: A text
 
-.. run-figure:: toy:figure
+.. evidence-figure:: facts/toy:figure
    :alt: A line
 
    What it *shows*.
@@ -233,13 +237,13 @@ RESULTS = {"number": 3, "table": TABLE, "text": "one\ntwo", "figure": SVG}
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    site = Site(tmp_path_factory.mktemp("runs") / "site")
-    (site.root / "docs" / "runs").mkdir()
-    script(site.root / "docs" / "runs", printing(**RESULTS))
+    site = Site(tmp_path_factory.mktemp("evidence") / "site")
+    (site.root / "docs" / "evidence").mkdir(parents=True)
+    script(site.root / "docs" / "evidence", printing(**RESULTS))
     # record_plot, which draws the figures into the page, reads the scale of units from here.
     (site.root / "benchmarks").mkdir()
     for name in ("__init__.py", "record.py"):
-        text = (run_store.ROOT / "benchmarks" / name).read_text()
+        text = (ROOT / "benchmarks" / name).read_text()
         site.write(f"benchmarks/{name}", text)
     site.append("conf.py", '\nextensions.append("docs._ext.evidence")\n')
     site.append("docs/other.rst", PAGE)
@@ -261,59 +265,60 @@ def line(site, text):
 @pytest.mark.slow
 def test_a_page_shows_the_results_and_the_script(shown):
     page = (shown.public / "other.html").read_text()
-    assert '<span class="run-value">3</span>' in page
+    assert '<span class="evidence-value">3</span>' in page
     assert re.search(r"<code[^>]*>.*x.*</code>", page)
     assert "<em>y</em> &quot;z&quot;" in page
     assert "one\ntwo" in page
     assert '<svg role="img" aria-label="A line"' in page
     assert 'stroke="currentColor"' in page
     assert "What it <em>shows</em>." in page
-    assert page.count('href="_downloads/runs/toy.py"') == 3
-    copy = shown.public / "_downloads" / "runs" / "toy.py"
-    assert copy.read_bytes() == (shown.root / "docs" / "runs" / "toy.py").read_bytes()
+    assert page.count('href="_downloads/evidence/facts/toy.py"') == 3
+    copy = shown.public / "_downloads" / "evidence" / "facts" / "toy.py"
+    assert copy.read_bytes() == (shown.root / "docs" / "evidence" / "facts" / "toy.py").read_bytes()
 
 
 @pytest.mark.slow
 def test_a_preview_repeats_the_warnings_about_an_unchanged_page(site):
-    script(site.root / "docs" / "runs", "assert False, 'the order changed'")
-    site.append("docs/other.rst", "\n.. run-table:: toyy:table\n")
+    script(site.root / "docs" / "evidence", "assert False, 'the order changed'")
+    site.append("docs/other.rst", "\n.. evidence-table:: facts/toyy:table\n")
     for _ in range(2):
         status, output = site.build("--pattern", "sums")
         assert status == 0, output
         assert output.count("failed: toy.py:4: AssertionError: the order changed") == 4
-        assert "did you mean 'toy'? [runs.unknown]" in output
-    script(site.root / "docs" / "runs", printing(**RESULTS))
+        assert "did you mean 'facts/toy'? [evidence.unknown]" in output
+    script(site.root / "docs" / "evidence", printing(**RESULTS))
     output = site.build("--pattern", "sums")[1]
-    assert "[runs.failed]" not in output
-    assert "[runs.unknown]" in output
+    assert "[evidence.failed]" not in output
+    assert "[evidence.unknown]" in output
 
 
 @pytest.mark.slow
-def test_a_page_follows_its_run(site):
+def test_a_page_follows_its_script(site):
     site.build()  # in another folder than before, everything is read
-    script(site.root / "docs" / "runs", printing(**{**RESULTS, "number": 4}))
+    script(site.root / "docs" / "evidence", printing(**{**RESULTS, "number": 4}))
     status, output = site.build()
     assert status == 0, output
-    assert '<span class="run-value">4</span>' in (site.public / "other.html").read_text()
+    assert '<span class="evidence-value">4</span>' in (site.public / "other.html").read_text()
 
 
 @pytest.mark.slow
 def test_wrong_addresses_and_unused_scripts_are_named(site):
     site.append(
         "docs/other.rst",
-        "\n.. run-table:: toyy:table\n\n.. run-table:: toy:tbl\n\n.. run-table:: toy:text\n"
-        "\n.. run-figure:: toy:figure\n\nAnd :run:`toy`.\n",
+        "\n.. evidence-table:: facts/toyy:table\n\n.. evidence-table:: facts/toy:tbl\n"
+        "\n.. evidence-table:: facts/toy:text\n"
+        "\n.. evidence-figure:: facts/toy:figure\n\nAnd :evidence:`toy`.\n",
     )
-    script(site.root / "docs" / "runs", printing(n=1), name="spare")
+    script(site.root / "docs" / "evidence", printing(n=1), name="spare")
     status, output = site.build()
     assert status == 1
     for complaint in (
-        r"docs/runs has no run 'toyy'; did you mean 'toy'\? \[runs.unknown\]",
+        r"no script 'facts/toyy'; did you mean 'facts/toy'\? \[evidence.unknown\]",
         r"toy\.py has no result 'tbl'; did you mean 'table'\?",
-        r"toy:text is a str, which this cannot show \[runs.kind\]",
-        r"run-figure needs the option :alt:",
-        r"expected script:result, found 'toy'",
-        r"no page shows a result of docs/runs/spare\.py.*\[runs.unused\]",
+        r"facts/toy:text is a str, which this cannot show \[evidence.kind\]",
+        r"evidence-figure needs :alt:",
+        r"expected page/script:result, found 'toy'",
+        r"no page shows a result of docs/evidence/facts/spare\.py.*\[evidence.unused\]",
     ):
         assert re.search(complaint, output), complaint
 
@@ -328,23 +333,25 @@ FAULTS = {
 
 @pytest.mark.slow
 def test_every_fault_names_page_and_line_in_every_build(site):
-    site.append("conf.py", "\nruns_time_limit = 5\n")
+    site.append("conf.py", "\nevidence_time_limit = 5\n")
     assert site.build()[0] == 0
-    runs = site.root / "docs" / "runs"
-    (runs / "toy.py").unlink()
+    scripts = site.root / "docs" / "evidence"
+    (scripts / "facts" / "toy.py").unlink()
     for name, (body, _) in FAULTS.items():
-        script(runs, body, name=name)
-        site.append("docs/linking.rst", f"\n.. run-table:: {name}:t\n")
+        script(scripts, body, name=name)
+        site.append("docs/linking.rst", f"\n.. evidence-table:: facts/{name}:t\n")
     lines = (site.root / "docs" / "linking.rst").read_text().splitlines()
     for _ in range(2):
         status, output = site.build()
         assert status == 1
         for name, (_, complaint) in FAULTS.items():
-            number = 1 + lines.index(f".. run-table:: {name}:t")
-            place = rf"linking\.rst:{number}: WARNING: the run behind this failed: {complaint}"
+            number = 1 + lines.index(f".. evidence-table:: facts/{name}:t")
+            place = rf"linking\.rst:{number}: WARNING: the script behind this failed: {complaint}"
             assert re.search(place, output), output
-        for use in (":run:", "run-table", "run-output", "run-figure"):
-            place = rf"other\.rst:{line(site, use)}: WARNING: docs/runs has no run 'toy'"
+        for use in (":evidence:", "evidence-table", "evidence-output", "evidence-figure"):
+            place = (
+                rf"other\.rst:{line(site, use)}: WARNING: docs/evidence has no script 'facts/toy'"
+            )
             assert re.search(place, output), output
 
 
@@ -353,7 +360,7 @@ def test_a_preview_shows_the_results(site):
     status, output = site.build("--no-gallery")
     assert status == 0, output
     page = site.root / "build" / "preview" / "html" / "other.html"
-    assert '<span class="run-value">3</span>' in page.read_text()
+    assert '<span class="evidence-value">3</span>' in page.read_text()
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """A torchrl that changed its mind: the pages that speak of the change fail, the others do not.
 
-Each test edits one thing in a copy of the installed package, executes runs of ``docs/runs`` with
-that copy, and looks up which pages show a run that failed.
+Each test edits one thing in a copy of the installed package, executes scripts of ``docs/evidence``
+with that copy, and looks up which pages show a script that failed.
 """
 
 import importlib.util
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from docs._ext.evidence.store import RunError, execute
+from docs._ext.evidence.store import EvidenceError, execute
 from tests.support import ROOT
 
 pytestmark = pytest.mark.slow
@@ -41,73 +41,77 @@ CHANGES = {
         "collectors/_single.py",
         "_sync_env",
         "_sync_environment",
-        {"rollout_flow", "collector_devices"},
+        {"collectors_internals/rollout_flow", "collectors_internals/devices"},
         {"collectors_internals"},
-        "data_layout",
+        "data_layout/batch",
     ),
     "the cast for the environment comes after its sync": (
         "collectors/_single.py",
         CAST_FOR_THE_ENVIRONMENT,
         SYNC_BEFORE_CAST,
-        {"rollout_flow"},
+        {"collectors_internals/rollout_flow"},
         {"collectors_internals"},
-        "collector_parameters",
+        "collectors_basics/parameters",
     ),
     "cat_results: stacking and concatenating are exchanged": (
         "collectors/_multi_sync.py",
         "        cat_results = self.cat_results\n",
         "        cat_results = 0 if self.cat_results in (None, 'stack') else 'stack'\n",
-        {"batch_shapes", "slice_configurations"},
+        {"collectors_basics/batch_shapes", "collectors_replay/slice_configurations"},
         {"collectors_basics", "collectors_replay", "upstream_errata"},
-        "rollout_flow",
+        "collectors_internals/rollout_flow",
     ),
     "recurrent mode puts zeros where is_init is True": (
         RNN,
         "        if not self.recurrent_mode and hidden0 is not None:\n",
         "        if hidden0 is not None:\n",
-        {"recurrent_zeroing", "recurrent_slices", "recurrent_shapes"},
+        {
+            "recurrent_state_lifecycle/zeroing",
+            "recurrent_state_lifecycle/slices",
+            "recurrent_state_lifecycle/shapes",
+        },
         LIFECYCLE,
-        "recurrent_mode",
+        "recurrent_state_lifecycle/mode",
     ),
     "recurrent mode is on unless something says otherwise": (
         RNN,
         '"torchrl_recurrent_mode", default=None\n',
         '"torchrl_recurrent_mode", default=True\n',
-        {"recurrent_mode", "recurrent_trace"},
+        {"recurrent_state_lifecycle/mode", "recurrent_state_lifecycle/trace"},
         LIFECYCLE,
-        "slice_configurations",
+        "collectors_replay/slice_configurations",
     ),
     "a loss does not set the recurrent mode": (
         "objectives/common.py",
         "        rm = set_recurrent_mode(True)\n",
         "        rm = set_recurrent_mode(None)\n",
-        {"recurrent_mode", "recurrent_trace"},
+        {"recurrent_state_lifecycle/mode", "recurrent_state_lifecycle/trace"},
         LIFECYCLE,
-        "recurrent_shapes",
+        "recurrent_state_lifecycle/shapes",
     ),
     "a slice begins without is_init": (
         "data/replay_buffers/samplers/slice.py",
         "        init_marker[slice_starts] = True\n",
         "",
-        {"recurrent_slices"},
+        {"recurrent_state_lifecycle/slices"},
         LIFECYCLE,
-        "recurrent_shapes",
+        "recurrent_state_lifecycle/shapes",
     ),
     "the next values see no reset of their own": (
         "objectives/value/advantages.py",
         'data_next["is_init"] = data_next["is_init"] | data_root["is_init"]',
         'data_next["is_init"] = data_next["is_init"].clone()',
-        {"recurrent_advantages"},
+        {"recurrent_state_lifecycle/advantages"},
         LIFECYCLE,
-        "recurrent_slices",
+        "recurrent_state_lifecycle/slices",
     ),
     "burn-in hands on its first state in place of its last": (
         "envs/transforms/_env.py",
         'td_burn_in["next"][..., -1][out_key]',
         'td_burn_in["next"][..., 0][out_key]',
-        {"recurrent_burn_in"},
+        {"recurrent_state_lifecycle/burn_in"},
         LIFECYCLE,
-        "recurrent_slices",
+        "recurrent_state_lifecycle/slices",
     ),
 }
 
@@ -124,15 +128,15 @@ def original(tmp_path_factory):
 def failure(name):
     """What the build would say about a run, or None."""
     try:
-        execute(ROOT / "docs" / "runs" / f"{name}.py", LIMIT_S)
-    except RunError as error:
+        execute(ROOT / "docs" / "evidence" / f"{name}.py", LIMIT_S)
+    except EvidenceError as error:
         return str(error)
     return None
 
 
 def pages_that_show(names):
     """The pages whose build fails with these runs."""
-    shown = re.compile(rf"(?:run-\w+:: |:run:`)(?:{'|'.join(sorted(names))}):")
+    shown = re.compile(rf"(?:evidence-\w+:: |:evidence:`)(?:{'|'.join(sorted(names))}):")
     pages = (ROOT / "docs" / "reference").glob("*.rst")
     return {page.stem for page in pages if shown.search(page.read_text(encoding="utf-8"))}
 
@@ -149,6 +153,6 @@ def test_the_right_pages_fail(original, tmp_path, monkeypatch, change):
     for name in sorted(runs):
         said = failure(name)
         assert said is not None, f"{name}.py notices nothing"
-        assert re.match(rf"{name}\.py:\d+: ", said), said
+        assert re.match(rf"{name.rpartition('/')[2]}\.py:\d+: ", said), said
     assert pages_that_show(runs) == pages
     assert failure(unrelated) is None

@@ -36,7 +36,7 @@ def measured(tmp_path_factory):
     record = toy_record(library)
     record["versions"] |= library.pins()
     records.save(record, site.root / PLACE)
-    site.append("conf.py", '\nextensions.append("docs._ext.records")\n')
+    site.append("conf.py", '\nextensions.append("docs._ext.records.directives")\n')
     site.append("docs/other.rst", PAGE)
     status, output = site.build()
     assert status == 0, output

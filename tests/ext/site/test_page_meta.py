@@ -1,4 +1,4 @@
-"""Head, doors and address of a small site, built in a fresh process as the real one is."""
+"""Head, entry cards and address of a small site, built in a fresh process as the real one is."""
 
 import os
 import re
@@ -35,14 +35,14 @@ Home
 
 The first paragraph, with ``code`` and "quotes".
 
-.. container:: doors
+.. container:: entry-cards
 
-   .. door:: Open
+   .. entry-card:: Open
       :page: /sub/page
 
       There is a page.
 
-   .. door:: Closed
+   .. entry-card:: Closed
       :page: /sub/later
 
       There is none yet.
@@ -162,7 +162,7 @@ def test_404_is_absolute_and_not_indexed(source):
     assert relative == []
 
 
-def test_a_door_opens_with_its_page_and_closes_with_it(site):
+def test_a_card_shows_and_goes_with_its_page(site):
     home, later = site / "out" / "index.html", site / "src" / "sub" / "later.rst"
     assert "There is a page." in home.read_text()
     assert "There is none yet." not in home.read_text()
@@ -175,8 +175,10 @@ def test_a_door_opens_with_its_page_and_closes_with_it(site):
     assert "There is none yet." not in home.read_text()
 
 
-def test_a_door_needs_a_page(site):
-    (site / "src" / "index.rst").write_text(PAGES["index"] + "\n.. door:: Nowhere\n\n   Text.\n")
+def test_a_card_needs_a_page(site):
+    (site / "src" / "index.rst").write_text(
+        PAGES["index"] + "\n.. entry-card:: Nowhere\n\n   Text.\n"
+    )
     done = build(site)
     assert done.returncode != 0
     assert "needs a :page: option" in done.stderr

@@ -12,7 +12,7 @@ from benchmarks import turns
 from benchmarks.record import Library
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/advantages_and_losses.rst"
@@ -484,7 +484,7 @@ def test_td_lambda_is_gae():
 
 
 def test_verdicts_of_the_check():
-    check = load_run("performance_advantages_check")
+    check = load_evidence("advantages_and_losses/check")
     clock = iter(range(10_000))
     with mock.patch.object(check.time, "perf_counter", side_effect=clock):
         assert check.faster_gae(2, 5, 0.1, rounds=2) == (check.NEITHER, 1)

@@ -15,7 +15,7 @@ from benchmarks import turns
 from benchmarks.record import Library
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/checklist.rst"
@@ -298,7 +298,7 @@ def test_compact_changes_the_last_trajectory_alone(small):
 
 
 def test_the_imports_are_those_of_the_section():
-    run = load_run("performance_imports")
+    run = load_evidence("checklist/imports")
     pages = [path.stem for path in (ROOT / "docs" / "performance").glob("*.rst")]
     named = [page for _, _, page in run.IMPORTS]
     assert set(named) <= set(pages)
@@ -316,7 +316,7 @@ def test_the_imports_are_those_of_the_section():
     'The verdict is "no clear difference" where the quartiles lie on both sides of one.',
 )
 def test_verdicts_of_the_check():
-    check = load_run("performance_checklist_check")
+    check = load_evidence("checklist/check")
     for second, expected in (
         ((5, 5, 6, 5), (check.FASTER, 2)),
         ((20, 20, 19, 20), (check.SLOWER, 0.5)),

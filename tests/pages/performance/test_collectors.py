@@ -30,7 +30,7 @@ from benchmarks.counting import EPISODE, Counting, Dial, check_actions, check_fr
 from benchmarks.record import Library
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/collectors.rst"
@@ -415,7 +415,7 @@ def test_a_rollout_begins_anew():
 
 @guards(PAGE, "It prints four rates", "It changes nothing about the actions.")
 def test_the_run_computes_what_the_page_shows(capsys):
-    run = load_run("performance_collectors")
+    run = load_evidence("collectors/choice")
     verdict = run.advise(run.Steps, frames=4, cores=1)
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 5

@@ -33,7 +33,7 @@ from benchmarks import paired
 from benchmarks.record import Library
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/environments.rst"
@@ -321,7 +321,7 @@ def test_start_method():
 @guards(PAGE, "The answer says what dominates a step, and under ``try`` which way was the fastest.")
 @pytest.mark.parametrize(("bare", "dominates"), [(0.4, "TorchRL"), (0.6, "the environment")])
 def test_verdicts(bare, dominates):
-    run = load_run("performance_environments")
+    run = load_evidence("environments/vectorized")
     times = iter([1.0, 3.0, 2.0])  # one alone, SerialEnv, the wrapped vector
     with (
         mock.patch.object(run, "gymnasium_seconds", return_value=bare),

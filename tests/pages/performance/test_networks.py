@@ -20,7 +20,7 @@ from benchmarks import measure, paired
 from benchmarks.record import Library
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/networks.rst"
@@ -201,7 +201,7 @@ def test_a_collector_explores_at_random():
     "The updater collects the tensors anew in each call",
 )
 def test_an_update_has_a_cost_per_call_and_per_tensor():
-    entered = load_run("performance_networks").entered
+    entered = load_evidence("networks/calls").entered
 
     def functions(layers):
         _, updater = bench.make_update("soft", layers, 4, CPU)
@@ -247,7 +247,7 @@ def test_the_loss_leaves_the_batch_alone():
 
 def test_the_run_notices_another_package():
     """The table is refused if an actor's call were no longer mostly Python."""
-    run = load_run("performance_networks")
+    run = load_evidence("networks/calls")
     with (
         mock.patch.object(run, "make_calls", return_value=dict.fromkeys("abcde", list)),
         pytest.raises(AssertionError),

@@ -22,7 +22,7 @@ from benchmarks import bench_profiling as suite
 from benchmarks.record import SCHEMA, Library
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/profiling.rst"
@@ -415,7 +415,7 @@ def test_the_hook_of_a_single_process_comes_back(tmp_path):
     ("collecting", "updating", "half"), [(3, 1, "collection"), (1, 3, "update"), (1, 1, "both")]
 )
 def test_verdicts_of_the_check(collecting, updating, half):
-    check, now = load_run("performance_profiling_check"), [0.0]
+    check, now = load_evidence("profiling/check"), [0.0]
 
     def spend(seconds):
         now[0] += seconds

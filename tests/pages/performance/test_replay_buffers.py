@@ -42,7 +42,7 @@ from benchmarks import paired
 from benchmarks.record import Library, value
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/replay_buffers.rst"
@@ -52,7 +52,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # buffers on the disk
-    return load_run("performance_replay_buffers")
+    return load_evidence("replay_buffers/costs")
 
 
 class Benchmark:

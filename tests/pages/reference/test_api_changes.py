@@ -9,7 +9,7 @@ import pytest
 from tests.support import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "api_changes.rst").read_text(encoding="utf-8")
-SCRIPT = ROOT / "docs" / "runs" / "api_changes.py"
+SCRIPT = ROOT / "docs" / "evidence" / "api_changes" / "names.py"
 
 # What readers search for; each stands in some old or new cell.
 ASKED_FOR = """
@@ -37,7 +37,7 @@ def run():
 
 
 def shown():
-    return re.findall(r"run-table:: api_changes:(\w+)", PAGE)
+    return re.findall(r"evidence-table:: api_changes:(\w+)", PAGE)
 
 
 def test_the_page_shows_every_table_once():

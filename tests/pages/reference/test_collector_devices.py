@@ -1,4 +1,4 @@
-"""Sync points and cast flags: sentences that docs/runs/collector_devices.py does not show."""
+"""Sync points and cast flags: sentences that no evidence script shows."""
 
 import contextlib
 import inspect

@@ -1,4 +1,4 @@
-"""Hooks: sentences that docs/runs/collector_hooks.py does not show."""
+"""Hooks: sentences that docs/evidence/collectors_internals/hooks.py does not show."""
 
 import os
 

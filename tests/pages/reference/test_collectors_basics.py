@@ -15,7 +15,7 @@ from torchrl.envs.transforms import NextStateReconstructor
 from tests.support.claims import guards
 
 PAGE = "docs/reference/collectors_basics.rst"
-TABLE = "docs/runs/collector_parameters.py"
+TABLE = "docs/evidence/collectors_basics/parameters.py"
 IDS = ("collector", "traj_ids")
 
 

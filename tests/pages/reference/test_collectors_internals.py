@@ -27,7 +27,7 @@ from torchrl.envs.transforms import TensorDictPrimer
 from torchrl.envs.utils import exploration_type
 
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 PAGE = "docs/reference/collectors_internals.rst"
 says = functools.partial(guards, PAGE)
@@ -36,7 +36,7 @@ says = functools.partial(guards, PAGE)
 @pytest.fixture(scope="module")
 def flow():
     """The script behind the figure and the tables, as a module."""
-    return load_run("rollout_flow")
+    return load_evidence("collectors_internals/rollout_flow")
 
 
 def make_env(max_steps=None):

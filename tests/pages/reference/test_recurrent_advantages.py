@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
@@ -18,7 +18,7 @@ from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 from torchrl.modules.tensordict_module import rnn
 
 PAGE = "docs/reference/recurrent_state_lifecycle.rst"
-run = load_run("recurrent_advantages")
+run = load_evidence("recurrent_state_lifecycle/advantages")
 
 DEACTIVATED = {"deactivate_vmap": True}
 

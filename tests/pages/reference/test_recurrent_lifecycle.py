@@ -19,7 +19,7 @@ from torchrl.modules import GRUModule, LSTMModule, ValueOperator, set_recurrent_
 from torchrl.objectives.value import GAE
 
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 PAGE = "docs/reference/recurrent_state_lifecycle.rst"
 says = functools.partial(guards, PAGE)
@@ -29,7 +29,7 @@ kinds = pytest.mark.parametrize("kind", [LSTMModule, GRUModule])
 
 @pytest.fixture(scope="module")
 def shapes():
-    return load_run("recurrent_shapes")
+    return load_evidence("recurrent_state_lifecycle/shapes")
 
 
 @pytest.fixture(autouse=True)
@@ -234,7 +234,7 @@ def test_the_primer_copies_a_state_that_no_policy_wrote():
 
 def test_another_order_stops_the_trace(monkeypatch):
     """The run on the page compares what it sees with the order that the page states."""
-    trace = load_run("recurrent_trace")
+    trace = load_evidence("recurrent_state_lifecycle/trace")
     compose = trace.Compose
     monkeypatch.setattr(trace, "Compose", lambda tracker, primer: compose(primer, tracker))
     with pytest.raises(AssertionError, match="carrier is made elsewhere"):

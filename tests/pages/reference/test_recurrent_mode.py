@@ -14,13 +14,13 @@ from torchrl.modules import GRUModule, LSTMModule, recurrent_mode, set_recurrent
 from torchrl.modules.tensordict_module.rnn import recurrent_mode_state_manager
 
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 PAGE = "docs/reference/recurrent_state_lifecycle.rst"
 says = functools.partial(guards, PAGE)
 
 
-RUN = load_run("recurrent_mode")
+RUN = load_evidence("recurrent_state_lifecycle/mode")
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
@@ -21,7 +21,7 @@ from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 PAGE = "docs/reference/recurrent_state_lifecycle.rst"
 
 
-slices = load_run("recurrent_slices")
+slices = load_evidence("recurrent_state_lifecycle/slices")
 
 
 @pytest.fixture(scope="module", params=["LSTM, pad", "GRU, pad"])
@@ -184,7 +184,7 @@ def test_which_pieces_are_stale_after_an_update(name):
     "recurrent mode. The function above runs in your thread and is right there too;",
 )
 def test_burn_in_and_prefetch():
-    burn_in = load_run("recurrent_burn_in")
+    burn_in = load_evidence("recurrent_state_lifecycle/burn_in")
     core = burn_in.make_core()
     flat = burn_in.collect(core)
     with torch.no_grad():
@@ -224,7 +224,7 @@ def test_burn_in_and_prefetch():
     "itself,",
 )
 def test_what_stands_in_for_the_observation_at_the_ends():
-    compact = load_run("recurrent_compact")
+    compact = load_evidence("recurrent_state_lifecycle/compact")
     _, critic, batch = compact.collect(compact_obs=True)
     rebuilt = Compose(*compact.PREPARED["... and the hidden state"]())(batch.clone())
     lost = rebuilt["next", "observation"].isnan().any(-1)
@@ -241,7 +241,7 @@ def test_what_stands_in_for_the_observation_at_the_ends():
 
 
 def test_the_burn_in_run_notices_a_burn_in_that_does_nothing():
-    module = load_run("recurrent_burn_in")
+    module = load_evidence("recurrent_state_lifecycle/burn_in")
     core = module.make_core()
     flat = module.collect(core)
     batch = flat.reshape(module.EPISODES, module.STEPS)

@@ -16,13 +16,13 @@ from torchrl.modules import GRUModule, set_recurrent_mode
 from torchrl.modules.utils import get_primers_from_module
 
 from tests.support.claims import guards
-from tests.support.evidence_module import load_run
+from tests.support.evidence_module import load_evidence
 
 PAGE = "docs/reference/recurrent_state_lifecycle.rst"
 says = functools.partial(guards, PAGE)
 
 
-RUN = load_run("recurrent_wiring")
+RUN = load_evidence("recurrent_state_lifecycle/wiring")
 NO_PRIMER = {"transforms": (InitTracker,)}
 RIGHT = {
     "one environment": {},

@@ -55,7 +55,7 @@ def test_the_page_has_entries():
 @pytest.mark.parametrize("entry", OWN, ids=lambda entry: entry.splitlines()[0][19:60])
 def test_an_entry_is_whole(entry):
     """Words, a run, why it matters, and what the sentence could say."""
-    assert re.search(r">>> |\.\. run-table:: |\.\. literalinclude:: \.\./runs/", entry)
+    assert re.search(r">>> |\.\. evidence-table:: |\.\. literalinclude:: \.\./evidence/", entry)
     assert re.search(r"\b[Ii]t\s+matters", entry)
     assert ":instead: " in entry
     assert (":page: " in entry) != (":of: " in entry)

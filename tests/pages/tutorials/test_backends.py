@@ -21,7 +21,7 @@ from tests.support import ROOT
 from tests.support.claims import guards
 
 PAGE = ROOT / "tutorials" / "recurrent" / "backends.py"
-RUN = ROOT / "docs" / "runs" / "recurrent_refusals.py"
+RUN = ROOT / "docs" / "evidence" / "recurrent_backends" / "refusals.py"
 says = functools.partial(guards, "tutorials/recurrent/backends.py")
 
 # What both drivers do: find the assertion that fails while a mutation holds.
