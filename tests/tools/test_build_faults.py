@@ -35,6 +35,10 @@ CULPRITS = {
         "import time\ntry:\n    time.sleep(60)\nexcept Exception:\n    pass",
         ["tutorials/basics/late.py ran longer than its limit of 2 s"],
     ),
+    "asserting": (
+        "N = 2\n\n# %%\n# One more is one. It is not.\nassert N + 1 == 1",
+        ["asserting.py", "assert N + 1 == 1", "N + 1 = 3", "says there: One more is one. It is"],
+    ),
     "exiting": (
         "import sys\nsys.exit(0)",
         ["tutorials/basics/exiting.py called sys.exit(0)", "let the script run to its end"],

@@ -15,8 +15,9 @@ Settings in ``conf.py`` (names of tutorials are relative to the gallery's source
 The limit bounds a hang; what a tutorial may cost is the concern of ``cost``. A tutorial
 that exceeds its limit, emits a warning (see ``warnings``), calls ``sys.exit`` or leaves a
 child process behind fails, is named, and runs again in the next build. What hangs beyond the reach
-of a signal is left to ``tools/build_site.py``. The environment is restored after each tutorial, and
-where ``gallery_stack`` names torch, its defaults and its number of threads.
+of a signal is left to ``tools/build_site.py``. An assertion that fails says what it saw. The
+environment is restored after each tutorial, and where ``gallery_stack`` names torch, its defaults
+and its number of threads.
 
 Writes ``<name>.stamp.json`` beside the page of a tutorial that passed (see ``gallery_stack``).
 """
@@ -37,6 +38,7 @@ from docs._ext.gallery.cost import cpu_seconds
 from docs._ext.gallery.progress import tutorial_ended, tutorial_starts
 from docs._ext.gallery.stack import write_stamp
 from docs._ext.gallery.warnings import TutorialWarnings
+from docs._ext.support.assertions import explain
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +92,9 @@ class GuardedBlock(getattr(gen_rst, "_exec_once", object)):
         try:
             with _running.warnings:
                 super().__call__()
+        except AssertionError as error:
+            explain(error)
+            raise
         except SystemExit as stop:
             raise TutorialExitError(
                 f"{_running.shown} called sys.exit({stop.code!r}), which would end the build; "
