@@ -1,10 +1,14 @@
 """Take records, or list those that are to be taken again: ``python -m benchmarks --help``."""
 
 import argparse
+import copy
 import importlib.metadata
+import io
 import re
 import subprocess
 import sys
+import tarfile
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,12 +39,16 @@ def main():
     parser.add_argument("--again", action="store_true", help="a second record, to compare with")
     parser.add_argument("--fresh", action="store_true", help="forget what an interrupted run kept")
     parser.add_argument("--check", action="store_true", help="list outdated records, run nothing")
+    parser.add_argument("--restamp", metavar="COMMIT", help="after a rename; see README.md")
+    parser.add_argument("--renamed", nargs="+", metavar="OLD=NEW", default=[])
     parser.add_argument("--compare", nargs=2, metavar="RECORD", help="two files; run nothing")
     options = parser.parse_args()
     if options.check:
         return list_outdated()
     if options.compare:
         return compare(*options.compare)
+    if options.restamp:
+        return restamp(options.restamp, dict(pair.split("=") for pair in options.renamed))
     suites = options.suite or LIBRARY.suites()
     commit, dirty = state_of_tree(options.commit)
     failed = []
@@ -69,13 +77,39 @@ def compare(before, after):
 def list_outdated():
     """One line per record; the exit status is 1 if one is to be taken again."""
     status = 0
-    for suite, device in LIBRARY.taken():
+    for path in LIBRARY.files():
         try:
-            found = LIBRARY.outdated(record.load(LIBRARY.path(suite, device)))
+            found = record.reasons(LIBRARY.outdated(record.load(path)))
         except (record.RecordError, OSError) as error:
             found = [str(error)]
         status |= bool(found)
-        print(f"{suite}@{device}: {'; '.join(found) or 'valid'}")
+        print(f"{record.name_of(path)}: {'; '.join(found) or 'valid'}")
+    return status
+
+
+def restamp(commit, renamed):
+    """Give each record the hashes of the code at hand that is the code at *commit*, but *renamed*.
+
+    The exit status is 1 if a record is left with another hash than that of the code at hand.
+    """
+    status = 0
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(
+            ["git", "-C", str(ROOT), "archive", commit, "benchmarks"],
+            check=True,
+            capture_output=True,
+        ).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tree:
+            tree.extractall(folder, filter="data")
+        then = record.Library(Path(folder, "benchmarks"), LIBRARY.requirements)
+        for path in LIBRARY.files():
+            found = record.load(path)
+            before = copy.deepcopy(found["code"])
+            left = record.restamp(found, then, LIBRARY, renamed)
+            if found["code"] != before:
+                record.save(found, path)
+            status |= bool(left)
+            print(f"{record.name_of(path)}: {'; '.join(left) or 'the code is the same'}")
     return status
 
 
@@ -105,8 +139,8 @@ def take(suite, device, commit, dirty, *, path=None, fresh=False):
     path = path or LIBRARY.path(suite, device)
     folder = ROOT / "build" / "benchmarks"
     journal = Journal(folder / f"{path.parts[-3]}.{suite}-{device}.jsonl")
-    code_hash = LIBRARY.hash(suite)  # of the code as it is run, not as it is edited meanwhile
-    state = {"suite_hash": code_hash, "commit": commit, "dirty": dirty, "versions": versions(suite)}
+    code = LIBRARY.hashes(suite)  # of the code as it is run, not as it is edited meanwhile
+    state = {"code": code, "commit": commit, "dirty": dirty, "versions": versions(suite)}
     try:
         with journal.locked():
             if fresh or journal.state != state:
@@ -165,7 +199,7 @@ def assemble(suite, device, journal):
         "device": device,
         "title": said["title"],
         "description": said["description"],
-        "suite_hash": state["suite_hash"],
+        "code": measured_by(journal.finished, state["code"]),
         "taken": {
             "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "commit": state["commit"],
@@ -181,6 +215,14 @@ def assemble(suite, device, journal):
         "benchmarks": merge(journal.finished),
         **({"skipped": left_out} if left_out else {}),
     }
+
+
+def measured_by(entries, hashes):
+    """The function behind each of *entries* -> its hash, and the keys that it gave."""
+    keys = {}
+    for entry in entries:
+        keys.setdefault(entry["name"].partition("[")[0], set()).add(entry["extra_info"]["key"])
+    return {name: {"hash": hashes[name], "keys": sorted(found)} for name, found in keys.items()}
 
 
 def merge(entries):

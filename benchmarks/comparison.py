@@ -45,7 +45,7 @@ class Row(NamedTuple):
 def compare(before, after):
     """The rows of all values that have a spread in both records.
 
-    Raises :class:`IncomparableError` unless suite, suite hash, kind of device, threads and versions
+    Raises :class:`IncomparableError` unless suite, code, kind of device, threads and versions
     agree. Another processor of the same kind is allowed: ratios may hold there, times need not.
     """
     reasons = list(_differences(before, after))
@@ -70,7 +70,9 @@ def _differences(before, after):
 
     yield from said("suite", before["suite"], after["suite"])
     yield from said("device", before["device"], after["device"])
-    yield from said("suite hash", before["suite_hash"][:16], after["suite_hash"][:16])
+    for name in sorted(before["code"].keys() & after["code"].keys()):
+        one, other = (record["code"][name]["hash"][:16] for record in (before, after))
+        yield from said(f"code of {name}", one, other)
     yield from said("threads", before["taken"]["threads"], after["taken"]["threads"])
     for name in sorted(before["versions"].keys() | after["versions"].keys()):
         yield from said(name, before["versions"].get(name), after["versions"].get(name))

@@ -3,9 +3,7 @@
 Imports neither torch nor a suite: every build of the documentation reads records through here.
 """
 
-import ast
 import difflib
-import hashlib
 import json
 import os
 import re
@@ -14,9 +12,11 @@ from pathlib import Path
 
 import jsonschema
 
-FORMAT = 1
+from benchmarks import code_hash
+
+FORMAT = 2
 DEVICES = ("cpu", "cuda")
-UNITS = ("B", "s", "%", "1")
+UNITS = code_hash.UNITS
 STACK = ("torch", "torchrl", "tensordict")
 # What the suites measure. torch stands in the stamp: a GPU machine often has a build of its own.
 MEASURED = ("torchrl", "tensordict")
@@ -79,7 +79,14 @@ SCHEMA = {
             "device": {"enum": list(DEVICES)},
             "title": _TEXT,
             "description": _TEXT,
-            "suite_hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+            "code": _named(
+                _object(
+                    {
+                        "hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+                        "keys": {"type": "array", "items": _TEXT, "minItems": 1},
+                    }
+                )
+            ),
             "taken": _object(
                 {
                     "date": {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"},
@@ -175,7 +182,11 @@ def _expected(error):
 
 
 def _untrue(record):
-    """What a schema cannot say: metrics are declared, quartiles are ordered, bytes are whole."""
+    """What a schema cannot say: all has code, metrics are declared, quartiles are ordered."""
+    timed = {key for function in record["code"].values() for key in function["keys"]}
+    if timed != record["benchmarks"].keys():
+        odd = sorted(timed ^ record["benchmarks"].keys())
+        yield "$.code", f"expected the keys of the benchmarks, found a difference in {odd}"
     for key, benchmark in record["benchmarks"].items():
         for metric, values in benchmark["metrics"].items():
             place = f"$.benchmarks.{key}.metrics.{metric}"
@@ -327,9 +338,13 @@ class Library:
         self.folder = Path(folder)
         self.requirements = Path(requirements)
 
+    def _modules(self):
+        return [*self.folder.glob("*.py"), *self.folder.glob("suites/*.py")]
+
     def suites(self):
-        prefix = "bench_"
-        return sorted(path.stem[len(prefix) :] for path in self.folder.glob(f"{prefix}*.py"))
+        prefix = code_hash.PREFIX
+        stems = [path.stem for path in self._modules()]
+        return sorted(stem.removeprefix(prefix) for stem in stems if stem.startswith(prefix))
 
     def path(self, suite, device):
         return self.folder / "results" / suite / f"{device}.json"
@@ -363,33 +378,29 @@ class Library:
                 return if_absent
             raise
         declared, values = value(record, key, metric)
-        return AGAIN if self.outdated(record) else text(declared["unit"], values["median"])
+        again = key in self.outdated(record)
+        return AGAIN if again else text(declared["unit"], values["median"])
 
     def taken(self):
         """The ``(suite, device)`` of every record file."""
         paths = self.folder.glob("results/*/*.json")
         return sorted((path.parent.name, path.stem) for path in paths)
 
+    def files(self):
+        """The paths of all records, the second ones last."""
+        firsts = [self.path(*one) for one in self.taken()]
+        return firsts + [self.again(*one) for one in self.repeated()]
+
+    def _suite(self, suite, renamed=()):
+        return code_hash.Suite(f"{code_hash.PREFIX}{suite}", self._modules(), renamed)
+
     def code(self, suite):
-        """The suite's module and the modules of this folder that it imports, at any depth.
+        """The suite's module and the modules of this folder that it imports, at any depth."""
+        return self._suite(suite).paths
 
-        This module is left out: it has a format number of its own.
-        """
-        found, queue = set(), [self.folder / f"bench_{suite}.py"]
-        while queue:
-            path = queue.pop()
-            if path in found or not path.is_file() or path.name in ("__init__.py", "record.py"):
-                continue
-            found.add(path)
-            queue += [self.folder / f"{name}.py" for name in _imports(path)]
-        return sorted(found)
-
-    def hash(self, suite):
-        digest = hashlib.sha256()
-        for path in self.code(suite):
-            text = path.read_text("utf-8")  # in text mode every line end is a newline
-            digest.update(f"{path.name}\0{text}\0".encode())
-        return digest.hexdigest()
+    def hashes(self, suite, renamed=()):
+        """The name of each benchmark function of *suite* -> the hash of its code."""
+        return self._suite(suite, renamed).hashes()
 
     def pins(self):
         """The version of each stack package that the documentation is built with."""
@@ -402,15 +413,22 @@ class Library:
         return {name: found[name] for name in STACK}
 
     def outdated(self, record):
-        """Why *record* no longer stands for today's code and stack; empty if it does."""
-        reasons = []
-        if record["suite_hash"] != self.hash(record["suite"]):
-            reasons.append("the code of the suite has changed")
+        """Key -> why that benchmark no longer stands for today's code and stack.
+
+        Keys that still do are left out.
+        """
+        today, found = self.hashes(record["suite"]), {}
+        for name, function in record["code"].items():
+            if function["hash"] != today.get(name):
+                for key in function["keys"]:
+                    found.setdefault(key, []).append(f"the code of {name} has changed")
         for name in MEASURED:
             if self._differs(record, name):
                 taken = record["versions"][name]
-                reasons.append(f"taken with {name} {taken}, this site uses {self.pins()[name]}")
-        return reasons
+                reason = f"taken with {name} {taken}, this site uses {self.pins()[name]}"
+                for key in record["benchmarks"]:
+                    found.setdefault(key, []).append(reason)
+        return found
 
     def remark(self, record):
         """What a reader of a valid record is to know about its torch; empty if it is the pinned."""
@@ -420,6 +438,37 @@ class Library:
 
     def _differs(self, record, name):
         return (record["versions"][name] or "none").partition("+")[0] != self.pins()[name]
+
+
+def restamp(record, then, now, renamed):
+    """Give *record* the hashes of *now* where the code that it was taken with is the same.
+
+    *then* and *now* are libraries; *renamed* maps names of *then* to those of *now*. Return what
+    is left as it is, and why.
+    """
+    left = []
+    suite, old, new = record["suite"], then.hashes(record["suite"]), now.hashes(record["suite"])
+    same = then.hashes(suite, renamed)
+    for name, function in record["code"].items():
+        if function["hash"] == new.get(name):
+            continue
+        if function["hash"] != old.get(name):
+            left.append(f"{name} was taken with code that is in neither of the two")
+        elif same.get(name) != new.get(name):
+            left.append(f"the code of {name} differs in more than names")
+        else:
+            function["hash"] = new[name]
+    return left
+
+
+def name_of(path):
+    """How to say which record *path* is."""
+    return f"{path.parent.name}@{path.stem}{' again' * (path.parts[-3] != 'results')}"
+
+
+def reasons(outdated):
+    """Every reason in the result of :meth:`Library.outdated`, once."""
+    return list(dict.fromkeys(reason for found in outdated.values() for reason in found))
 
 
 def split(written):
@@ -446,24 +495,6 @@ def value(record, key, metric):
     benchmark = record["benchmarks"][choose(key, record["benchmarks"], "key", address)]
     choose(metric, benchmark["metrics"], "metric", f"{address}:{key}")
     return record["metrics"][metric], benchmark["metrics"][metric]
-
-
-def _imports(path):
-    """Names of the modules that *path* imports from the package ``benchmarks``."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                package, _, name = alias.name.partition(".")
-                if package == "benchmarks":
-                    yield name
-        elif isinstance(node, ast.ImportFrom):
-            package = node.module or ""
-            if node.level:
-                package = f"benchmarks.{package}".rstrip(".")
-            if package == "benchmarks":
-                yield from (alias.name for alias in node.names)
-            elif package.startswith("benchmarks."):
-                yield package.partition(".")[2]
 
 
 # -- As text -------------------------------------------------------------------

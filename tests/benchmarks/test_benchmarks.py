@@ -81,8 +81,8 @@ def change(good, *keys, value):
 
 VALUES = ("benchmarks", "compact-cartpole", "metrics", "bytes")
 MISTYPED = {
-    "old-format": (("format",), 0, "$.format: expected const 1, found 0"),
-    "format-text": (("format",), "1", '$.format: expected const 1, found "1"'),
+    "old-format": (("format",), 0, "$.format: expected const 2, found 0"),
+    "format-text": (("format",), "1", '$.format: expected const 2, found "1"'),
     "unit-number": (("metrics", "bytes", "unit"), 3, "$.metrics.bytes.unit: expected enum"),
     "unit-unknown": (
         ("metrics", "bytes", "unit"),
@@ -95,7 +95,16 @@ MISTYPED = {
         "$.benchmarks['compact-cartpole'].metrics.bytes.median: expected type number",
     ),
     "rounds-zero": ((*VALUES, "rounds"), 0, "rounds: 0 is less than the minimum of 1"),
-    "hash": (("suite_hash",), "abc", "$.suite_hash: 'abc' does not match"),
+    "hash": (
+        ("code", "bench_collect", "hash"),
+        "abc",
+        "$.code.bench_collect.hash: 'abc' does not match",
+    ),
+    "uncovered": (
+        ("code", "bench_restore", "keys"),
+        ["delta"],
+        "expected the keys of the benchmarks, found a difference in ['delta']",
+    ),
     "commit": (("taken", "commit"), "main", "$.taken.commit: 'main' does not match"),
     "extra": (("hostname",), "host", "'hostname' was unexpected"),
     "half-byte": ((*VALUES, "min"), 9999.5, "expected whole bytes"),
@@ -229,7 +238,7 @@ def suite():
     }
 
 
-def timed(key, name="bench_one", times=(0.3, 0.1, 0.2), **noted):
+def timed(key, name="bench_collect", times=(0.3, 0.1, 0.2), **noted):
     noted = {"timing": "time", "warmup_rounds": 3, "exact": {}, "sampled": {}} | noted
     extra = {"key": key, "title": key, "parameters": {"n": 1}, **noted}
     return {"passed": {"name": name, "extra_info": extra, "stats": {"data": list(times)}}}
@@ -248,7 +257,8 @@ def command(folder, monkeypatch):
 def test_passed_suite_writes_its_record(folder, command):
     assert command(Run(suite(), timed("a", exact={"size": 8}, sampled={"peak": [3, 1, 2]})))
     record = folder.find("memory_footprint", "cpu")
-    assert folder.outdated(record) == []
+    assert folder.outdated(record) == {}
+    assert record["code"]["bench_collect"]["keys"] == ["a"]
     found = record["benchmarks"]["a"]["metrics"]
     assert (found["time"]["median"], found["time"]["rounds"]) == (0.2, 3)
     assert found["time"]["warmup_rounds"] == 3
@@ -290,7 +300,7 @@ def test_interrupted_run_goes_on_after_what_it_finished(folder, command, capsys)
     assert stopped.value.code == 130
     assert path.read_bytes() == before
     assert "1 finished measurements are kept" in capsys.readouterr().out
-    assert command(Run(suite(), timed("b", name="bench_two")))
+    assert command(Run(suite(), timed("b", name="bench_sample")))
     assert "going on after 1 finished" in capsys.readouterr().out
     record = folder.find("memory_footprint", "cpu")
     assert sorted(record["benchmarks"]) == ["a", "b"]
@@ -312,7 +322,8 @@ def test_two_processes_do_not_measure_one_suite(folder, command, capsys):
 def test_kept_measurements_of_other_code_do_not_count(folder, command, change):
     assert not command(Run(suite(), timed("a"), code=1))
     if change == "code":
-        (folder.folder / "bench_memory_footprint.py").write_text("# edited\n", "utf-8")
+        with (folder.folder / "bench_memory_footprint.py").open("a") as file:
+            file.write("torch.manual_seed(0)\n")
     assert command(Run(suite(), timed("b")), fresh=change == "fresh")
     record = folder.find("memory_footprint", "cpu")
     assert list(record["benchmarks"]) == ["b"]
@@ -321,7 +332,7 @@ def test_kept_measurements_of_other_code_do_not_count(folder, command, change):
 
 def test_noisy_machine_is_named(folder, command, capsys):
     quiet, loud = [1, 1.01, 1.02, 1.03], [1, 1.5, 2, 2.5]
-    assert command(Run(suite(), timed("a", times=quiet), timed("b", "bench_two", times=loud)))
+    assert command(Run(suite(), timed("a", times=quiet), timed("b", "bench_sample", times=loud)))
     record = folder.find("memory_footprint", "cpu")
     assert record["noise"] == {"bound": records.NOISE_BOUND, "above": ["b:time"]}
     assert "1 of 2 values are noisy: b:time" in capsys.readouterr().out
@@ -408,7 +419,7 @@ def test_a_difference_is_told_from_noise(good):
     ("keys", "value", "said"),
     [
         (("suite",), "other", "suite memory_footprint against other"),
-        (("suite_hash",), "0" * 64, "suite hash "),
+        (("code", "bench_sample", "hash"), "0" * 64, "code of bench_sample "),
         (("device",), "cuda", "device cpu against cuda"),
         (("taken", "threads"), 8, "threads 1 against 8"),
         (("versions", "torchrl"), "0.13.0", "torchrl 0.14.1 against 0.13.0"),
@@ -443,20 +454,20 @@ def test_repetition_names_the_value_that_moved_most(good):
 
 
 def test_two_values_of_one_metric_are_refused(command):
-    with pytest.raises(SystemExit, match="bench_two: a has time already"):
-        command(Run(suite(), timed("a"), timed("a", name="bench_two")))
+    with pytest.raises(SystemExit, match="bench_sample: a has time already"):
+        command(Run(suite(), timed("a"), timed("a", name="bench_sample")))
 
 
 def test_code_edited_during_the_run_outdates_the_record(folder, command):
     class Edit(Run):
         def __call__(self, command, **options):
             path = folder.folder / "measure.py"
-            path.write_text(path.read_text("utf-8") + "# edited\n", "utf-8")
+            path.write_text(path.read_text("utf-8") + "torch.manual_seed(0)\n", "utf-8")
             return super().__call__(command, **options)
 
     assert command(Edit(suite(), timed("a")))
     record = folder.find("memory_footprint", "cpu")
-    assert folder.outdated(record) == ["the code of the suite has changed"]
+    assert folder.outdated(record) == {"a": ["the code of bench_collect has changed"]}
 
 
 def test_check_lists_outdated_records(folder, monkeypatch, capsys):
@@ -466,7 +477,8 @@ def test_check_lists_outdated_records(folder, monkeypatch, capsys):
     assert main.list_outdated() == 1
     lines = capsys.readouterr().out.splitlines()
     assert any("memory_footprint/cpu.json:1:2: expected JSON" in line for line in lines)
-    assert "memory_recurrent@cpu: the code of the suite has changed" in lines
+    assert "memory_recurrent@cpu: the code of bench_step has changed" in lines
+    assert "networks@cpu again: valid" in lines
 
 
 def test_tree_without_git_asks_for_the_commit(monkeypatch, tmp_path):
@@ -498,65 +510,22 @@ def test_records_make_no_tree_dirty(monkeypatch, tmp_path, changed, dirty):
 # -- Hash and validity ---------------------------------------------------------
 
 
-def test_hash_covers_suite_and_what_it_imports(folder):
-    names = [path.name for path in folder.code("memory_footprint")]
-    assert names == ["bench_memory_footprint.py", "measure.py"]
-    before = folder.hash("memory_footprint")
-    for name in names:
-        path = folder.folder / name
-        text = path.read_text("utf-8")
-        path.write_text(text + "# changed\n", "utf-8")
-        assert folder.hash("memory_footprint") != before
-        path.write_text(text, "utf-8")
-    assert folder.hash("memory_footprint") == before
-
-
-def test_hash_ignores_line_ends(folder):
-    before = folder.hash("memory_footprint")
-    path = folder.folder / "measure.py"
-    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert folder.hash("memory_footprint") == before
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("from benchmarks import extra", True),
-        ("from benchmarks.extra import name", True),
-        ("import benchmarks.extra", True),
-        ("from . import extra", True),
-        ("from .extra import name", True),
-        ("from elsewhere import extra", False),
-        ("from benchmarks import record", False),
-    ],
-)
-def test_hash_follows_imports(tmp_path, line, found):
-    (tmp_path / "bench_one.py").write_text(line + "\n")
-    (tmp_path / "extra.py").write_text("name = 1\n")
-    (tmp_path / "record.py").write_text("")
-    names = [path.name for path in Library(tmp_path, tmp_path / "none").code("one")]
-    assert names == (["bench_one.py", "extra.py"] if found else ["bench_one.py"])
-
-
 @pytest.mark.parametrize("name", records.MEASURED)
 def test_another_version_outdates(folder, good, name):
-    good["suite_hash"] = folder.hash("memory_footprint")
     good["versions"].update(folder.pins())
-    assert folder.outdated(good) == []
+    assert folder.outdated(good) == {}
     good["versions"]["torch"] += "+cpu"
-    assert folder.outdated(good) == []
+    assert folder.outdated(good) == {}
     good["versions"][name] = "0.0.1"
-    assert folder.outdated(good) == [
-        f"taken with {name} 0.0.1, this site uses {folder.pins()[name]}"
-    ]
+    reason = f"taken with {name} 0.0.1, this site uses {folder.pins()[name]}"
+    assert folder.outdated(good) == {key: [reason] for key in good["benchmarks"]}
 
 
 def test_another_torch_is_remarked_and_does_not_outdate(folder, good):
-    good["suite_hash"] = folder.hash("memory_footprint")
     good["versions"].update(folder.pins(), torch=f"{folder.pins()['torch']}+cu130")
     assert folder.remark(good) == ""
     good["versions"]["torch"] = "0.0.1"
-    assert folder.outdated(good) == []
+    assert folder.outdated(good) == {}
     assert folder.remark(good) == f"this site uses torch {folder.pins()['torch']}"
 
 
@@ -564,11 +533,6 @@ def test_missing_pin_is_named(folder):
     folder.requirements.write_text("torch==2.15.0\ntensordict==0.14.3\n")
     with pytest.raises(RecordError, match="expected a line torchrl==<version>"):
         folder.pins()
-
-
-def test_changed_code_outdates(folder, good):
-    good["suite_hash"] = "0" * 64
-    assert folder.outdated(good)[0] == "the code of the suite has changed"
 
 
 def test_unknown_names_suggest_the_nearest(good):
@@ -589,7 +553,6 @@ def test_absent_record_is_told_apart(folder):
 
 
 def test_plain_text_of_the_role(folder, good):
-    good["suite_hash"] = folder.hash("memory_footprint")
     good["versions"].update(folder.pins())
     records.save(good, folder.path("memory_footprint", "cpu"))
     address = "memory_footprint@cpu:compact-cartpole:bytes"

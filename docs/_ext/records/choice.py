@@ -115,7 +115,7 @@ class RecordChoice(RecordDirective):
 
 
 def cell(option):
-    return shown_with_spread(option.declared, option.values, outdated=[])
+    return shown_with_spread(option.declared, option.values)
 
 
 def said(value):

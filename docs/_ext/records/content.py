@@ -10,15 +10,15 @@ from docs._ext.support import table_nodes
 # -- Values ----------------------------------------------------------------------
 
 
-def shown(declared, values, outdated):
-    """A value as the text of a role."""
-    return AGAIN if outdated else records.text(declared["unit"], values["median"])
+def shown(declared, values, reasons):
+    """A value as the text of a role; *reasons* say why it no longer stands."""
+    return AGAIN if reasons else records.text(declared["unit"], values["median"])
 
 
-def shown_with_spread(declared, values, outdated):
+def shown_with_spread(declared, values, reasons=()):
     """A value as a cell of a table."""
-    if outdated or declared["exact"]:
-        return shown(declared, values, outdated)
+    if reasons or declared["exact"]:
+        return shown(declared, values, reasons)
     unit = declared["unit"]
     factor, name = records.scale(unit, values["median"])
     low, middle, high = (
@@ -38,9 +38,9 @@ def where_and_when(record):
     )
 
 
-def hover(record, declared, values, outdated):
-    if outdated:
-        return f"{declared['title']}: {'; '.join(outdated)}"
+def hover(record, declared, values, reasons):
+    if reasons:
+        return f"{declared['title']}: {'; '.join(reasons)}"
     if declared["exact"]:
         spread = "exact"
     else:
@@ -74,7 +74,8 @@ def values_table(record, chosen, metrics, outdated, title=None, keys=False):
         for metric in metrics:
             values = benchmark["metrics"].get(metric)
             declared = record["metrics"][metric]
-            row.append(shown_with_spread(declared, values, outdated) if values else "–")
+            reasons = outdated.get(key, [])
+            row.append(shown_with_spread(declared, values, reasons) if values else "–")
         rows.append([*row, code(key)] if keys else row)
     return table(header, rows, title)
 
@@ -91,7 +92,8 @@ def code(text):
 def stamp_line(env, record, outdated):
     """The paragraph below a table or a plot: where and when, with both links."""
     address = f"{record['suite']}@{record['device']}"
-    text = f"{AGAIN.capitalize()}: {'; '.join(outdated)}. " if outdated else "Measured on "
+    reasons = "; ".join(records.reasons(outdated))
+    text = f"{AGAIN.capitalize()}: {reasons}. " if reasons else "Measured on "
     remark = library(env).remark(record)
     text += f"{where_and_when(record)}{f' ({remark})' if remark else ''}. "
     if above := records.noisy(record):
@@ -130,9 +132,9 @@ def index_entry(env, record, outdated):
         for metric, declared in record["metrics"].items()
     ]
     section += table(["Metric", "Unit", "Meaning"], metrics)
-    if not outdated:
+    if len(outdated) < len(record["benchmarks"]):
         section += values_table(
-            record, record["benchmarks"], list(record["metrics"]), [], keys=True
+            record, record["benchmarks"], list(record["metrics"]), outdated, keys=True
         )
     paragraph = nodes.paragraph("", "Raw data: ")
     paragraph += link(env, "file", address, f"{address.replace('@', '-')}.json")
@@ -159,11 +161,13 @@ def unit_and_kind(record, metric):
 def full_stamp(record, outdated):
     """Every field of the stamp with its name."""
     taken, machine = record["taken"], record["machine"]
-    yield "Validity", f"{AGAIN}: {'; '.join(outdated)}" if outdated else "code and stack unchanged"
+    reasons = "; ".join(records.reasons(outdated))
+    yield "Validity", f"{AGAIN}: {reasons}" if reasons else "code and stack unchanged"
     yield "Date", taken["date"]
     yield "Commit", code(taken["commit"] + (" with uncommitted changes" if taken["dirty"] else ""))
     yield "Command", code(taken["command"])
-    yield "Suite code", code(f"sha256:{record['suite_hash'][:16]}…")
+    hashes = (f"{name} {one['hash'][:16]}…" for name, one in sorted(record["code"].items()))
+    yield "Code", code(", ".join(hashes))
     memory = machine.get("device_memory")
     size = f", {records.text('B', memory)}" if memory else ""
     yield "Device", machine["device_name"] + size

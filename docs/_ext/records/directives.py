@@ -27,9 +27,10 @@ An address is ``suite@device:key:metric``. ``:rows:`` takes shell patterns over 
 ``xy``. Text after ``|``, or the option ``:if-absent:``, stands where a record of an existing suite
 was not taken yet; without it such a record is a warning. It excuses nothing else: unknown names and
 malformed records are warnings (``records.unknown``, ``records.malformed``, ``records.absent``) that
-name the nearest valid name or the place in the file. Where the suite's code has changed since, or
-torchrl or tensordict has another version than the pinned one, "to be measured again" stands for
-every value. Another torch is named beside the stamp.
+name the nearest valid name or the place in the file. "To be measured again" stands for the values
+of a benchmark whose code has changed since (``benchmarks/code_hash.py`` says what that is), and for
+every value where torchrl or tensordict has another version than the pinned one. A figure or a
+choice in which such a value has a part is left out. Another torch is named beside the stamp.
 
 It writes links from each value to the record's stamp, which the page with ``record-index`` shows,
 and the records themselves as ``_downloads/records/<suite>-<device>.json``.
@@ -88,9 +89,10 @@ class Measured(SphinxRole):
                 raise
             return nodes.inline(if_absent, if_absent, classes=["not-measured"])
         declared, values = records.value(record, key, metric)
-        text = shown(declared, values, outdated)
-        note_outdated(f"{suite}@{device}", outdated, self.get_location())
-        title = hover(record, declared, values, outdated)
+        reasons = outdated.get(key, [])
+        text = shown(declared, values, reasons)
+        note_outdated(f"{suite}@{device}", reasons, self.get_location())
+        title = hover(record, declared, values, reasons)
         return link(self.env, "stamp", f"{suite}@{device}", text, title)
 
 
@@ -108,7 +110,8 @@ class RecordDirective(SphinxDirective):
         self.address = self.arguments[0]
         try:
             record, outdated = reach(self.env, *split_address(self.address))
-            note_outdated(self.address, outdated, self.get_location())
+            outdated = {key: outdated[key] for key in self.keys(record) if key in outdated}
+            note_outdated(self.address, records.reasons(outdated), self.get_location())
             return [*self.render(record, outdated), stamp_line(self.env, record, outdated)]
         except records.AbsentError as error:
             if text := self.options.get("if-absent"):

@@ -31,7 +31,10 @@ def split_address(address):
 
 
 def reach(env, suite, device):
-    """Return a record and why it is outdated; make the page depend on what decides both."""
+    """Return a record and why which of its benchmarks is outdated.
+
+    The page then depends on what decides both.
+    """
     found = library(env)
     domain = env.domains[RecordsDomain.name]
     path = found.path(suite, device)
@@ -62,9 +65,9 @@ def complain(env, error, location):
     logger.warning("%s", error, location=location, type="records", subtype=subtype)
 
 
-def note_outdated(address, outdated, location):
-    if outdated:
-        logger.info("%s is %s: %s", address, records.AGAIN, "; ".join(outdated), location=location)
+def note_outdated(address, reasons, location):
+    if reasons:
+        logger.info("%s is %s: %s", address, records.AGAIN, "; ".join(reasons), location=location)
 
 
 class RecordsDomain(PageDomain):

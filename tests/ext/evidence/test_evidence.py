@@ -242,7 +242,7 @@ def shown(tmp_path_factory):
     script(site.root / "docs" / "evidence", printing(**RESULTS))
     # record_plot, which draws the figures into the page, reads the scale of units from here.
     (site.root / "benchmarks").mkdir()
-    for name in ("__init__.py", "record.py"):
+    for name in ("__init__.py", "code_hash.py", "comparison.py", "record.py"):
         text = (ROOT / "benchmarks" / name).read_text()
         site.write(f"benchmarks/{name}", text)
     site.append("conf.py", '\nextensions.append("docs._ext.evidence")\n')

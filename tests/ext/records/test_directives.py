@@ -26,6 +26,15 @@ nitpicky = True
 exclude_patterns = ["build"]
 suppress_warnings = ["config.cache"]
 """
+TOY = """
+from benchmarks import shared
+
+def bench_small():
+    return shared.ROUNDS
+
+def bench_large():
+    return 2 * shared.ROUNDS  # rounds
+"""
 INDEX = "Home\n====\n\n.. toctree::\n\n   stamps\n\n"
 STAMPS = "Stamps\n======\n\n.. record-index::\n"
 
@@ -41,6 +50,16 @@ def entry(title, number, times, **parameters):
     }
 
 
+def code_of(library, keys):
+    """What a record says of the functions that gave *keys*."""
+    found = {}
+    for key in sorted(keys):
+        name = "bench_small" if key.startswith("small") else "bench_large"
+        entry = found.setdefault(name, {"hash": library.hashes("toy")[name], "keys": []})
+        entry["keys"].append(key)
+    return found
+
+
 def toy_record(library):
     declared = {
         "bytes": {"title": "Bytes", "description": "All of them.", "unit": "B", "exact": True},
@@ -53,7 +72,7 @@ def toy_record(library):
         "device": "cpu",
         "title": "A toy",
         "description": "Measures nothing.",
-        "suite_hash": library.hash("toy"),
+        "code": code_of(library, ["small-a", "large-a", "small-b", "large-b"]),
         "taken": {
             "date": "2026-01-02T03:04:05Z",
             "commit": "0123456789" * 4,
@@ -91,7 +110,7 @@ class Project:
         self.requirements = folder / "requirements.txt"
         self.benchmarks.mkdir()
         self.docs.mkdir()
-        (self.benchmarks / "bench_toy.py").write_text("from benchmarks import shared\n")
+        (self.benchmarks / "bench_toy.py").write_text(TOY)
         (self.benchmarks / "shared.py").write_text("ROUNDS = 5\n")
         self.pin()
         self.library = records.Library(self.benchmarks, self.requirements)
@@ -111,6 +130,10 @@ class Project:
     def edit(self, **values):
         record = json.loads(self.path.read_text())
         record.update(values)
+        self.save(record)
+
+    def save(self, record):
+        record["code"] = code_of(self.library, record["benchmarks"])
         records.save(record, self.path)
 
     @property
@@ -251,14 +274,14 @@ Takes :measured:`toy@cpu:small-b:bytes`.
 """
 
 
-def change_suite(project):
-    (project.benchmarks / "bench_toy.py").write_text("from benchmarks import shared  # new\n")
-    return "the code of the suite has changed"
+def change_suite(project, old="return", new="return 1 +"):
+    (project.benchmarks / "bench_toy.py").write_text(TOY.replace(old, new))
+    return "the code of bench_small has changed"
 
 
 def change_shared_code(project):
     (project.benchmarks / "shared.py").write_text("ROUNDS = 6\n")
-    return "the code of the suite has changed"
+    return "the code of bench_small has changed"
 
 
 def change_stack(project):
@@ -281,6 +304,51 @@ def test_outdated_record_shows_no_value(project, change):
     assert "13,200" not in project.html() + project.html("stamps")
     assert "<svg" not in project.html()
     assert f"toy@cpu is {AGAIN}: {reason}" in log
+
+
+PARTS = """
+Takes :measured:`toy@cpu:small-b:bytes` and :measured:`toy@cpu:large-b:bytes`.
+
+.. record-plot:: toy@cpu
+   :x: kind
+   :y: bytes
+   :rows: {}
+"""
+
+
+def test_values_of_unchanged_benchmarks_stand(project):
+    project.page(PARTS.format("small-*"))
+    change_suite(project, "2 *", "3 *")
+    log = clean(project)
+    assert f"Takes 13,200 B and {AGAIN}." in project.text()
+    assert "<svg" in project.html()
+    stamps = " ".join(project.text("stamps").split())
+    assert f"Validity {AGAIN}: the code of bench_large has changed Date" in stamps
+    assert "B, small 13,200 B 30 (20–40) ms, noisy small-b" in stamps
+    assert f"B, large {AGAIN} {AGAIN} large-b" in stamps
+    assert f"toy@cpu is {AGAIN}: the code of bench_large has changed" in log
+    project.page(PARTS.format("*"))
+    clean(project)
+    assert "<svg" not in project.html()
+    assert f"{AGAIN.capitalize()}: the code of bench_large has changed." in project.text()
+
+
+def test_an_edited_comment_leaves_every_value(project):
+    project.page(EVERYWHERE)
+    clean(project)
+    before = project.html()
+    change_suite(project, "# rounds", "# of them")
+    clean(project)
+    assert project.html() == before
+
+
+def test_a_hash_that_was_typed_is_no_hash_of_the_code(project):
+    project.page("Takes :measured:`toy@cpu:small-b:bytes`.")
+    record = json.loads(project.path.read_text())
+    record["code"]["bench_small"]["hash"] = "0" * 64
+    records.save(record, project.path)
+    clean(project)
+    assert f"Takes {AGAIN}." in project.text()
 
 
 def test_another_torch_is_named_beside_the_values(project):
@@ -456,7 +524,7 @@ def test_index_shows_the_whole_stamp(project):
         "Date|2026-01-02T03:04:05Z",
         f"Commit|{'0123456789' * 4}|",
         "Command|python -m benchmarks --device cpu --suite toy",
-        f"Suite code|sha256:{project.library.hash('toy')[:16]}…",
+        f"Code|bench_large {project.library.hashes('toy')['bench_large'][:16]}…, bench_small ",
         "Processor|Toy CPU, 2 cores",
         "Memory|8 GB",
         "System|Linux, Python 3.11.7",

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from benchmarks import record as records
-from tests.ext.records.test_directives import toy_record
+from tests.ext.records.test_directives import TOY, toy_record
 from tests.support.fixture_site import ROOT, Site, tree
 
 pytestmark = pytest.mark.slow
@@ -28,9 +28,10 @@ def measured(tmp_path_factory):
     site = Site(tmp_path_factory.mktemp("measured") / "site")
     folder = site.root / "benchmarks"
     folder.mkdir()
-    for name in ("__init__.py", "record.py"):
+    for name in ("__init__.py", "code_hash.py", "comparison.py", "record.py"):
         shutil.copy(ROOT / "benchmarks" / name, folder)
-    site.write("benchmarks/bench_toy.py", "ROUNDS = 5\n")
+    site.write("benchmarks/bench_toy.py", TOY)
+    site.write("benchmarks/shared.py", "ROUNDS = 5\n")
     shutil.copy(ROOT / "requirements-docs.txt", site.root)
     library = records.Library(folder, site.root / "requirements-docs.txt")
     record = toy_record(library)
@@ -86,7 +87,7 @@ def mistake(record):
         (lambda text: text[:500], "expected JSON"),
         (edited(mistype), '$.machine.cores: expected type integer, found "two"'),
         (edited(mistake), "$.benchmarks.small-b.metrics.bytes: expected min <= q1 <= median"),
-        (edited(lambda record: record.update(format=99)), "expected at most 1, found 99"),
+        (edited(lambda record: record.update(format=99)), "expected at most 2, found 99"),
     ],
     ids=["truncated", "mistyped", "edited", "future"],
 )
@@ -100,13 +101,13 @@ def test_damaged_record_is_named(site, damage, said):
 
 
 def test_record_of_other_code_is_not_shown(site):
-    site.append("benchmarks/bench_toy.py", "ROUNDS = 6\n")
+    site.write("benchmarks/shared.py", "ROUNDS = 6\n")
     status, output = site.build()
     assert status == 0, output
     page = (site.public / "other.html").read_text()
     assert SHOWN not in page
     assert page.count(records.AGAIN) >= 3
-    assert f"toy@cpu is {records.AGAIN}: the code of the suite has changed" in output
+    assert f"toy@cpu is {records.AGAIN}: the code of bench_small has changed" in output
 
 
 def test_vanished_record_is_named(site):

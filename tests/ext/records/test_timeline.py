@@ -49,7 +49,7 @@ def draw(project, edit=lambda benchmarks, metrics: None):
             },
         }
     edit(record["benchmarks"], record["metrics"])
-    records.save(record, project.path)
+    project.save(record)
 
 
 def picture(project):
@@ -148,10 +148,10 @@ def test_what_is_not_measured_yet_is_said(project):
 
 
 def test_outdated_record_draws_nothing(project):
-    (project.benchmarks / "bench_toy.py").write_text("from benchmarks import shared  # new\n")
+    (project.benchmarks / "shared.py").write_text("ROUNDS = 6\n")
     clean(project)
     assert "<svg" not in project.html()
-    assert "To be measured again: the code of the suite has changed" in project.text()
+    assert "To be measured again: the code of bench_large has changed" in project.text()
 
 
 def without(kind, name):
@@ -204,7 +204,7 @@ def test_a_suite_without_ranges_is_a_warning(project):
     record["benchmarks"] = {"small-a": record["benchmarks"]["small-a"]}
     for metric in ("start", "duration"):
         del record["metrics"][metric]
-    records.save(record, project.path)
+    project.save(record)
     project.page(PAGE.replace("range-*", "*"))
     warnings, _ = project.build()
     assert "toy@cpu has no metric 'start'; let the suite note it for every range" in warnings
