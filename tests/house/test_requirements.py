@@ -1,67 +1,75 @@
-"""The requirement index names pages, sections and tests that exist."""
+"""tests/requirements.toml names pages, sections and tests that exist."""
 
 import re
+import tomllib
 
 import pytest
-from docutils import nodes
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
 from tests.support import ROOT
-from tools import rst_reader
 
-INDEX = ROOT / "docs" / "reference" / "requirements.rst"
-
-
-def rows():
-    """The cells of each row as text, without the header."""
-    tree = rst_reader.parse(INDEX.read_text(encoding="utf-8"), INDEX)
-    for row in next(iter(tree.findall(nodes.tbody))).findall(nodes.row):
-        yield [entry.astext() for entry in row.findall(nodes.entry)]
+PROMISES = tomllib.loads((ROOT / "tests" / "requirements.toml").read_text(encoding="utf-8"))
+MEMORY = "/tutorials/memory/memory_efficient_rl"
 
 
-ROWS = list(rows())
+def with_key(key):
+    """Parameters of a test: the promises that have this key."""
+    return [pytest.param(promise, id=id_) for id_, promise in PROMISES.items() if key in promise]
 
 
-def test_ids_are_unique_and_sorted():
-    ids = [re.fullmatch(r"([A-Z])(\d+)", row[0]).groups() for row in ROWS]
+def test_ids_are_sorted():
+    ids = [re.fullmatch(r"([A-Z])(\d+)", id_).groups() for id_ in PROMISES]
     order = [("MCTRDGPQ".index(letter), int(number)) for letter, number in ids]
-    assert order == sorted(set(order))
+    assert order == sorted(order)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_named_tests_exist(row):
-    assert row[3].split(), "a promise needs a test"
-    for test in row[3].split():
+def test_a_promise_has_no_other_keys():
+    """A misspelled one would check nothing."""
+    found = {key for promise in PROMISES.values() for key in promise}
+    assert found == {"promise", "pages", "sections", "tests"}
+
+
+@pytest.mark.parametrize("promise", with_key("promise"))
+def test_named_tests_exist(promise):
+    assert promise["tests"], "a promise needs a test"
+    for test in promise["tests"]:
         file, function, case = re.fullmatch(r"([^:]+)(?:::(\w+)(?:\[(\w+)\])?)?", test).groups()
         source = (ROOT / file).read_text(encoding="utf-8")
         definition = rf"^def {function}\(" if function else r"^def test_"
-        assert re.search(definition, source, re.MULTILINE), test
-        assert not case or f'"{case}": ' in source, test
+        assert re.search(definition, source, re.MULTILINE), f"{test} is not there"
+        assert not case or f'"{case}": ' in source, f"{test}: the test has no such case"
 
 
-SECTIONS = [row for row in ROWS if ": " in row[2]]
-
-
-def test_the_tutorial_is_listed_section_by_section():
-    ids = {row[0] for row in SECTIONS if row[2].startswith("/tutorials/memory/")}
-    assert ids == {f"M{number}" for number in range(1, 14)} - {"M12"}
+def source_of(page):
+    """The script or RST file of a page, given by its address without the ending."""
+    script = ROOT / f"{page[1:]}.py"
+    if not page.startswith("/tutorials/"):
+        return ROOT / "docs" / f"{page[1:]}.rst"
+    return script.with_name("GALLERY_HEADER.rst") if script.stem == "index" else script
 
 
 def section_titles(page):
-    """The titles below that of a page, given by its address without the ending."""
-    script = ROOT / f"{page[1:]}.py"
-    if script.is_file():
-        blocks = split_code_and_text_blocks(str(script))[1]
+    """The titles below that of a page."""
+    source = source_of(page)
+    if source.suffix == ".py":
+        blocks = split_code_and_text_blocks(str(source))[1]
         text = "\n".join(block.content for block in blocks if block.type == "text")
     else:
-        text = (ROOT / "docs" / f"{page[1:]}.rst").read_text(encoding="utf-8")
+        text = source.read_text(encoding="utf-8")
     return re.findall(r"^(.+)\n-+$", text.replace("``", ""), re.MULTILINE)
 
 
-@pytest.mark.parametrize("row", SECTIONS, ids=lambda row: row[0])
-def test_named_sections_exist(row):
-    page, _, sections = row[2].partition(": ")
-    # a title may hold a comma itself
-    for title in sorted(section_titles(page), key=len, reverse=True):
-        sections = re.sub(rf"(^|, ){re.escape(title)}(?=, |$)", "", sections)
-    assert sections == ""
+@pytest.mark.parametrize("promise", with_key("pages"))
+def test_named_pages_exist(promise):
+    assert [page for page in promise["pages"] if not source_of(page).is_file()] == []
+
+
+@pytest.mark.parametrize("promise", with_key("sections"))
+def test_named_sections_exist(promise):
+    (page,) = promise["pages"]  # so that it is clear whose sections they are
+    assert set(promise["sections"]) <= set(section_titles(page)), f"sections of {page}"
+
+
+def test_the_tutorial_is_listed_section_by_section():
+    ids = {id_ for id_, promise in PROMISES.items() if promise.get("pages") == [MEMORY]}
+    assert ids == {f"M{number}" for number in range(1, 14)} - {"M12"}

@@ -12,7 +12,7 @@ points to a warning above, which often was never printed.
 :Fix: Install versions of torch and torchrl that belong together, or build torchrl from source.
    ``python -c "import torchrl._torchrl"`` names the missing piece.
 :Decided in: :source:`torchrl.data.PrioritizedSampler._init`
-:Behind it: :doc:`/reference/requirements`
+:Behind it: :ref:`performance-replay_buffers-priorities`
 :Threads: :thread:`3508`, :thread:`1926`, :thread:`3112`
 :Also called: C++ binaries, _torchrl, undefined symbol, ABI, PER, PrioritizedReplayBuffer, wheel
 """
