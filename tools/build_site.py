@@ -86,6 +86,7 @@ def parse_arguments():
     parser.add_argument(
         "--grace", type=float, default=15, help="seconds past a tutorial's limit before the kill"
     )
+    parser.add_argument("--jobs", default="auto", help="processes that read and write pages")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for the whole build")
     return parser.parse_args()
 
@@ -148,7 +149,7 @@ def run_sphinx(site, work, options, args):
     token = f"MANUAL_BUILD={uuid.uuid4().hex}"
     command = [sys.executable, "-m", "sphinx", "-c", ".", "-b", "html"]
     # CI=true switches colors on, and a color code before WARNING would hide it from log_problems.
-    command += ["--no-color", "-n", "-d", str(work / "doctrees"), *options]
+    command += ["--no-color", "-n", "-j", args.jobs, "-d", str(work / "doctrees"), *options]
     command += ["docs", str(html_dir := work / "html")]
     html_dir.mkdir(exist_ok=True)
     environment = dict(

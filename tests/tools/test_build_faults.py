@@ -460,10 +460,11 @@ def test_downloads_are_the_sources(whole):
     assert copies[0].read_bytes() == (whole.root / "tutorials/basics/sums.py").read_bytes()
 
 
-def test_two_builds_are_identical(whole, tmp_path):
-    """Another folder, another hash seed, another time: the same bytes in every file."""
+@pytest.mark.parametrize("jobs", ["1", "3"])
+def test_two_builds_are_identical(whole, tmp_path, jobs):
+    """Another folder, hash seed, time and number of processes: the same bytes in every file."""
     other = Site(tmp_path / "another folder" / "für")
-    status, output = other.build(PYTHONHASHSEED="4321")
+    status, output = other.build("--jobs", jobs, PYTHONHASHSEED="4321")
     assert status == 0, output
     first, second = tree(whole.public), tree(other.public)
     assert sorted(first) == sorted(second)
