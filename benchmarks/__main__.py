@@ -155,7 +155,7 @@ def measure(suite, device, journal):
     """Add what is missing to *journal*; return whether everything passed or was skipped."""
     name, kept = f"{suite}@{device}", len(journal.finished)
     print(f"{name}: going on after {kept} finished" if kept else f"{name}: running", flush=True)
-    command = [sys.executable, "-m", "pytest", f"benchmarks/bench_{suite}.py"]
+    command = [sys.executable, "-m", "pytest", LIBRARY.module(suite).as_posix()]
     command += ["-o", "python_files=bench_*.py", "-o", "python_functions=bench_*"]
     command += ["-p", "no:cacheprovider", "--device", device, f"--journal={journal.path}"]
     try:

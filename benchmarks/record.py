@@ -346,6 +346,10 @@ class Library:
         stems = [path.stem for path in self._modules()]
         return sorted(stem.removeprefix(prefix) for stem in stems if stem.startswith(prefix))
 
+    def module(self, suite):
+        """The file of *suite*."""
+        return self.folder / "suites" / f"{code_hash.PREFIX}{suite}.py"
+
     def path(self, suite, device):
         return self.folder / "results" / suite / f"{device}.json"
 

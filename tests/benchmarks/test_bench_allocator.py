@@ -8,8 +8,8 @@ from unittest import mock
 import pytest
 import torch
 
-from benchmarks import bench_allocator as suite
 from benchmarks.record import Library
+from benchmarks.suites import bench_allocator as suite
 from tests.support import ROOT
 from tests.support.claims import guards
 

@@ -5,9 +5,9 @@ from unittest import mock
 import pytest
 import torch
 
-from benchmarks import bench_collector_rollout as bench
 from benchmarks import measure
 from benchmarks.record import Library
+from benchmarks.suites import bench_collector_rollout as bench
 from tests.support import ROOT
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")

@@ -5,7 +5,7 @@ from unittest import mock
 import pytest
 import torch
 
-from benchmarks import bench_collector_sync as bench
+from benchmarks.suites import bench_collector_sync as bench
 
 CPU = torch.device("cpu")
 

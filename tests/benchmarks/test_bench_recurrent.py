@@ -13,10 +13,10 @@ import pytest
 import torch
 from torchrl.modules.tensordict_module import rnn
 
-from benchmarks import bench_recurrent_backends as backends
-from benchmarks import bench_recurrent_modes as modes
 from benchmarks import measure
 from benchmarks.record import SCHEMA, Library
+from benchmarks.suites import bench_recurrent_backends as backends
+from benchmarks.suites import bench_recurrent_modes as modes
 from tests.support import ROOT
 from tests.support.claims import guards
 

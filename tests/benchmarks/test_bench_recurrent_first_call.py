@@ -5,7 +5,7 @@ from unittest import mock
 import pytest
 import torch
 
-from benchmarks import bench_recurrent_first_call as bench
+from benchmarks.suites import bench_recurrent_first_call as bench
 
 CPU = torch.device("cpu")
 SMALL = {"batch": 2, "steps": 4, "hidden": 3, "resets": 1}

@@ -322,7 +322,7 @@ def test_two_processes_do_not_measure_one_suite(folder, command, capsys):
 def test_kept_measurements_of_other_code_do_not_count(folder, command, change):
     assert not command(Run(suite(), timed("a"), code=1))
     if change == "code":
-        with (folder.folder / "bench_memory_footprint.py").open("a") as file:
+        with folder.module("memory_footprint").open("a") as file:
             file.write("torch.manual_seed(0)\n")
     assert command(Run(suite(), timed("b")), fresh=change == "fresh")
     record = folder.find("memory_footprint", "cpu")
@@ -373,7 +373,7 @@ def bench_one(benchmark, device, key):
 def test_a_real_run_that_is_interrupted_loses_nothing(folder):
     """The plugin in conftest.py and the command together, in processes of their own."""
     root = folder.folder.parent
-    (folder.folder / "bench_toy.py").write_text(SUITE)
+    folder.module("toy").write_text(SUITE)
     shutil.copy(ROOT / "pyproject.toml", root)
     command = [sys.executable, "-m", "benchmarks", "--suite", "toy", "--commit", "0" * 40]
     for interrupt, code in (("1", 130), ("", 0)):
@@ -472,7 +472,7 @@ def test_code_edited_during_the_run_outdates_the_record(folder, command):
 
 def test_check_lists_outdated_records(folder, monkeypatch, capsys):
     monkeypatch.setattr(main, "LIBRARY", folder)
-    (folder.folder / "bench_memory_recurrent.py").write_text("")
+    folder.module("memory_recurrent").write_text("")
     folder.path("memory_footprint", "cpu").write_text("{")
     assert main.list_outdated() == 1
     lines = capsys.readouterr().out.splitlines()
@@ -491,7 +491,7 @@ def test_tree_without_git_asks_for_the_commit(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "dirty"),
-    [("results/a/cpu.json", False), ("repeats/a/cpu.json", False), ("bench_a.py", True)],
+    [("results/a/cpu.json", False), ("repeats/a/cpu.json", False), ("suites/bench_a.py", True)],
 )
 def test_records_make_no_tree_dirty(monkeypatch, tmp_path, changed, dirty):
     def git(*arguments):

@@ -3,7 +3,7 @@
 import os
 
 # Sets it at its top, for itself and its children.
-from benchmarks import bench_advantages  # noqa: F401
+from benchmarks.suites import bench_advantages  # noqa: F401
 from tests.support.evidence_module import load_evidence
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torchrl.objectives.value import GAE
 
-from benchmarks import bench_advantages as suite
-from benchmarks import bench_loss_breakdown as breakdown
 from benchmarks import turns
 from benchmarks.record import Library
+from benchmarks.suites import bench_advantages as suite
+from benchmarks.suites import bench_loss_breakdown as breakdown
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torchrl.envs import check_env_specs
 
-from benchmarks import bench_checklist as suite
 from benchmarks import turns
 from benchmarks.record import Library
+from benchmarks.suites import bench_checklist as suite
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence

@@ -23,11 +23,11 @@ from torchrl.collectors import (
 )
 from torchrl.envs import StepCounter, TransformedEnv, common
 
-from benchmarks import bench_collector_knobs as knobs
-from benchmarks import bench_collectors as suite
 from benchmarks import paired
 from benchmarks.counting import EPISODE, Counting, Dial, check_actions, check_frames, make_policy
 from benchmarks.record import Library
+from benchmarks.suites import bench_collector_knobs as knobs
+from benchmarks.suites import bench_collectors as suite
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence

@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 import torch
 
-from benchmarks import bench_compile as bench
 from benchmarks.record import Library
+from benchmarks.suites import bench_compile as bench
 from tests.support import ROOT
 from tests.support.claims import guards
 

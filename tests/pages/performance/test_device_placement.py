@@ -11,9 +11,9 @@ from tensordict import TensorDict
 from torchrl.collectors import Collector
 from torchrl.envs import GymEnv
 
-from benchmarks import bench_device_placement as suite
 from benchmarks import measure, simulated_cuda
 from benchmarks.record import SCHEMA, Library
+from benchmarks.suites import bench_device_placement as suite
 from tests.support import ROOT
 from tests.support.claims import guards
 

@@ -27,10 +27,10 @@ from torchrl.envs import (
 )
 from torchrl.envs.libs import isaac_lab
 
-from benchmarks import bench_environments as suite
-from benchmarks import bench_environments_mujoco as mujoco_suite
 from benchmarks import paired
 from benchmarks.record import Library
+from benchmarks.suites import bench_environments as suite
+from benchmarks.suites import bench_environments_mujoco as mujoco_suite
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence

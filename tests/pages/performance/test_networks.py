@@ -15,9 +15,9 @@ import torchrl
 from torchrl.collectors import Collector
 from torchrl.objectives import ClipPPOLoss, SoftUpdate
 
-from benchmarks import bench_networks as bench
 from benchmarks import measure, paired
 from benchmarks.record import Library
+from benchmarks.suites import bench_networks as bench
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence

@@ -18,8 +18,8 @@ from torchrl.collectors._base import _ProfilerHook
 from torchrl.data.utils import CloudpickleWrapper
 from torchrl.envs import EnvBase, GymEnv, TransformedEnv
 
-from benchmarks import bench_profiling as suite
 from benchmarks.record import SCHEMA, Library
+from benchmarks.suites import bench_profiling as suite
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence

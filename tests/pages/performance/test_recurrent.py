@@ -12,8 +12,8 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv
 from torchrl.modules import LSTMModule, set_recurrent_mode
 
-from benchmarks import bench_recurrent_primer as suite
 from benchmarks.record import SCHEMA, Library, load
+from benchmarks.suites import bench_recurrent_primer as suite
 from tests.benchmarks.test_bench_allocator import BOUND
 from tests.support import ROOT
 from tests.support.claims import guards
@@ -272,7 +272,7 @@ LARGEST = """\
 import json, sys
 import torch
 from torch.profiler import ProfilerActivity, profile
-from benchmarks import bench_recurrent_backends as suite
+from benchmarks.suites import bench_recurrent_backends as suite
 
 case, device = suite.Case("lstm", **suite.BASE), torch.device("cpu")
 slices = suite.make_slices(case, device)

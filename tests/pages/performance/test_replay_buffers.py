@@ -36,10 +36,10 @@ from torchrl.data import (
 from torchrl.data.replay_buffers.samplers import prioritized_slice as prioritized_slice_module
 from torchrl.data.replay_buffers.samplers import slice as slice_module
 
-from benchmarks import bench_replay_buffers as storages
-from benchmarks import bench_replay_buffers_samplers as samplers
 from benchmarks import paired
 from benchmarks.record import Library, value
+from benchmarks.suites import bench_replay_buffers as storages
+from benchmarks.suites import bench_replay_buffers_samplers as samplers
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence

@@ -16,11 +16,11 @@ from torchrl.weight_update import (
     WeightSyncScheme,
 )
 
-from benchmarks import bench_weight_sync as suite
-from benchmarks import bench_weight_sync_ray as on_ray
-from benchmarks import bench_weight_sync_server as server_suite
 from benchmarks import paired
 from benchmarks.record import Library
+from benchmarks.suites import bench_weight_sync as suite
+from benchmarks.suites import bench_weight_sync_ray as on_ray
+from benchmarks.suites import bench_weight_sync_server as server_suite
 from tests.support import ROOT
 from tests.support.claims import guards
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_recurrent_backends, measure
+from benchmarks import measure
+from benchmarks.suites import bench_recurrent_backends
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SIZES = {"batch": 16, "steps": 128, "hidden": 128, "resets": 4}
 LIMIT_S = 500
 NAMES = ("pad", "scan", "scan-compiled", "triton")
@@ -57,7 +58,8 @@ CHILD = """\
 import json, sys, time
 from pathlib import Path
 import torch
-from benchmarks import bench_recurrent_backends as suite, measure
+from benchmarks import measure
+from benchmarks.suites import bench_recurrent_backends as suite
 
 torch.set_num_threads(measure.THREADS)
 torch.set_float32_matmul_precision("highest")

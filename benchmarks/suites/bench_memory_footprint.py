@@ -22,7 +22,7 @@ from torchrl.envs.transforms import NextObservationDelta, NextStateReconstructor
 
 from benchmarks import measure
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FRAMES = 200
 SLICE_STEPS = 10
 SAMPLE_FRAMES = 100
@@ -235,7 +235,7 @@ def resident(configuration, environment, device):
 
 @functools.cache
 def resident_peaks(configuration, environment):
-    module = f"benchmarks.{Path(__file__).stem}"
+    module = f"benchmarks.suites.{Path(__file__).stem}"
     command = [sys.executable, "-m", module, configuration, environment]
     found = []
     for _ in range(measure.MEMORY_ROUNDS):

@@ -466,7 +466,7 @@ def stepping(way, actions):
 def workers():
     """Workers start from a server that has imported what they need, once for all of them."""
     before = multiprocessing.get_start_method(allow_none=True)
-    multiprocessing.set_forkserver_preload(["benchmarks.bench_environments"])
+    multiprocessing.set_forkserver_preload(["benchmarks.suites.bench_environments"])
     multiprocessing.set_start_method("forkserver", force=True)
     multiprocessing.forkserver.ensure_running()
     yield

@@ -42,7 +42,7 @@ from torchrl.objectives.value import GAE
 
 from benchmarks import measure
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LIMIT_S = 550
 OBSERVATION, ACTIONS, LAYERS = 8, 4, [64, 64]
 SEED = 0
@@ -395,7 +395,8 @@ def measure_case(case, device, first_calls_alone=False):
 CHILD = """\
 import json, sys
 import torch
-from benchmarks import bench_compile as suite, measure
+from benchmarks import measure
+from benchmarks.suites import bench_compile as suite
 
 torch.set_num_threads(measure.THREADS)
 case, device, first_calls_alone = json.loads(sys.argv[1])

@@ -16,10 +16,10 @@ import torch
 from tensordict import TensorDict
 from torchrl.collectors import Collector, MultiSyncCollector
 
-from benchmarks import bench_weight_sync as local
 from benchmarks import measure
+from benchmarks.suites import bench_weight_sync as local
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WORKERS = 2
 FRAMES = 400  # of all workers together
 ROUNDS = 20
