@@ -36,7 +36,7 @@ class UnknownError(RecordError):
 
 
 class AbsentError(RecordError):
-    """A record of a suite that exists, not taken yet."""
+    """A record of a suite that exists, or a result in it, not taken yet."""
 
 
 # -- Format --------------------------------------------------------------------
@@ -104,6 +104,7 @@ SCHEMA = {
                 "items": _object({"name": _TEXT, "reason": _TEXT}),
                 "minItems": 1,
             },
+            "unmeasured": {"type": "array", "items": _TEXT, "minItems": 1},
             "noise": _object(
                 {
                     "bound": {"type": "number", "exclusiveMinimum": 0},
@@ -150,7 +151,7 @@ SCHEMA = {
                 )
             ),
         },
-        optional=("skipped", "noise"),
+        optional=("skipped", "unmeasured", "noise"),
     ),
 }
 _VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -377,11 +378,11 @@ class Library:
         suite, device, key, metric, if_absent = split(written)
         try:
             record = self.find(suite, device)
+            declared, values = value(record, key, metric)
         except AbsentError:
             if if_absent:
                 return if_absent
             raise
-        declared, values = value(record, key, metric)
         again = key in self.outdated(record)
         return AGAIN if again else text(declared["unit"], values["median"])
 
@@ -496,9 +497,21 @@ def choose(name, names, kind, where):
 def value(record, key, metric):
     """Return the declaration and the values of one *metric* of one benchmark."""
     address = f"{record['suite']}@{record['device']}"
-    benchmark = record["benchmarks"][choose(key, record["benchmarks"], "key", address)]
-    choose(metric, benchmark["metrics"], "metric", f"{address}:{key}")
+    benchmark = record["benchmarks"][find(record, key, record["benchmarks"], "key", address)]
+    find(record, metric, benchmark["metrics"], "metric", f"{address}:{key}")
     return record["metrics"][metric], benchmark["metrics"][metric]
+
+
+def has_gaps(record):
+    """Whether a name that *record* lacks may be one that was skipped or is not measured yet."""
+    return "skipped" in record or "unmeasured" in record
+
+
+def find(record, name, names, kind, where):
+    """As :func:`choose`, but what a record with gaps lacks is absent."""
+    if name not in names and has_gaps(record):
+        raise AbsentError(f"{where} has no {kind} {name!r}: it was skipped, or is not measured yet")
+    return choose(name, names, kind, where)
 
 
 # -- As text -------------------------------------------------------------------

@@ -17,7 +17,8 @@ Switch on: ``"docs._ext.records"`` in ``extensions``, beside ``records``. Markup
 What it writes: a row per situation with the first choice, its value, the next option, its value and
 the factor between the two. Options whose quartiles overlap those of the first are named together,
 and a row in which none is clearly worse says so. Below the table stands the stamp. Unknown names,
-a situation with a single option and two benchmarks of one option in one situation are warnings.
+a situation with a single option and two benchmarks of one option in one situation are warnings; a
+record with gaps shows the situations that have two options.
 """
 
 from itertools import groupby
@@ -89,6 +90,10 @@ class RecordChoice(RecordDirective):
                     "choose the benchmarks with :rows:"
                 )
             options[name] = Option(name, *records.value(record, key, self.options["metric"]))
+        if records.has_gaps(record):
+            found = {situation: options for situation, options in found.items() if len(options) > 1}
+            if not found:
+                raise records.AbsentError(f"{self.address}: no situation has two options yet")
         return found
 
     def row(self, situation, options):

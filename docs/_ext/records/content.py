@@ -96,6 +96,8 @@ def stamp_line(env, record, outdated):
     text = f"{AGAIN.capitalize()}: {reasons}. " if reasons else "Measured on "
     remark = library(env).remark(record)
     text += f"{where_and_when(record)}{f' ({remark})' if remark else ''}. "
+    if waiting := record.get("unmeasured"):
+        text += f"{len(waiting)} more benchmarks of this suite are not measured yet. "
     if above := records.noisy(record):
         text += f"{len(above)} of {records.spread(record)} values are noisy. "
     paragraph = nodes.paragraph("", text, classes=["record-stamp"])
@@ -178,6 +180,9 @@ def full_stamp(record, outdated):
     if taken.get("sittings", 1) > 1:
         yield "Sittings", f"{taken['sittings']}: the run was interrupted and went on"
     yield "Noise", noise(record) or "no measured value spreads above the bound"
+    if waiting := record.get("unmeasured"):
+        names = [part for name in waiting for part in (nodes.Text(", "), code(name))]
+        yield "Not measured yet", names[1:]
     for one in record.get("skipped", []):
         yield "Not measured", [code(one["name"]), nodes.Text(f": {one['reason']}")]
     variables = (f"{name}={value}" for name, value in sorted(taken["environment"].items()))

@@ -25,12 +25,13 @@ Markup::
 An address is ``suite@device:key:metric``. ``:rows:`` takes shell patterns over keys. ``:x:`` and
 ``:series:`` name parameters of the benchmarks, ``:y:`` a metric; ``:log:`` is ``x``, ``y`` or
 ``xy``. Text after ``|``, or the option ``:if-absent:``, stands where a record of an existing suite
-was not taken yet; without it such a record is a warning. It excuses nothing else: unknown names and
-malformed records are warnings (``records.unknown``, ``records.malformed``, ``records.absent``) that
-name the nearest valid name or the place in the file. "To be measured again" stands for the values
-of a benchmark whose code has changed since (``benchmarks/code_hash.py`` says what that is), and for
-every value where torchrl or tensordict has another version than the pinned one. A figure or a
-choice in which such a value has a part is left out. Another torch is named beside the stamp.
+was not taken yet, or where its record lacks what was skipped or is not measured yet; without it
+that is a warning. It excuses nothing else: unknown names and malformed records are warnings
+(``records.unknown``, ``records.malformed``, ``records.absent``) that name the nearest valid name or
+the place in the file. "To be measured again" stands for the values of a benchmark whose code has
+changed since (``benchmarks/code_hash.py`` says what that is), and for every value where torchrl or
+tensordict has another version than the pinned one. A figure or a choice in which such a value has a
+part is left out. Another torch is named beside the stamp.
 
 It writes links from each value to the record's stamp, which the page with ``record-index`` shows,
 and the records themselves as ``_downloads/records/<suite>-<device>.json``.
@@ -84,11 +85,11 @@ class Measured(SphinxRole):
         suite, device, key, metric, if_absent = records.split(self.text)
         try:
             record, outdated = reach(self.env, suite, device)
+            declared, values = records.value(record, key, metric)
         except records.AbsentError:
             if not if_absent:
                 raise
             return nodes.inline(if_absent, if_absent, classes=["not-measured"])
-        declared, values = records.value(record, key, metric)
         reasons = outdated.get(key, [])
         text = shown(declared, values, reasons)
         note_outdated(f"{suite}@{device}", reasons, self.get_location())
@@ -132,9 +133,11 @@ class RecordDirective(SphinxDirective):
         chosen = []
         for pattern in patterns:
             found = [key for key in record["benchmarks"] if fnmatchcase(key, pattern)]
-            if not found:
+            if not found and not records.has_gaps(record):
                 records.choose(pattern, record["benchmarks"], "key", self.address)
             chosen += [key for key in found if key not in chosen]
+        if not chosen:
+            records.find(record, " ".join(patterns), record["benchmarks"], "key", self.address)
         return chosen
 
 

@@ -65,6 +65,19 @@ def test_overlapping_quartiles_have_no_winner(taken):
     assert "1 no clear winner: B or C 12 (11–13) ms – – –" in rows(taken)
 
 
+def test_a_record_with_gaps_decides_what_has_two_options(taken):
+    taken.page(CHOICE + "   :rows: small-* large-a\n   :if-absent: nothing to choose yet\n")
+    assert "has one option, 'A'" in taken.build()[0]
+    taken.edit(unmeasured=["bench_one[large-b]"])
+    clean(taken)
+    assert rows(taken).startswith("Size First choice")
+    assert "between 1 no clear winner: B or C" in rows(taken)
+    assert " 4 A" not in rows(taken)
+    taken.page(CHOICE + "   :rows: large-a\n   :if-absent: nothing to choose yet\n")
+    clean(taken)
+    assert "nothing to choose yet" in taken.text()
+
+
 def test_a_record_taken_anew_changes_the_choice(taken):
     taken.page(CHOICE + "   :rows: large-*\n")
     clean(taken)

@@ -241,6 +241,38 @@ def test_record_taken_later_replaces_the_text(project):
     assert "No record has been taken yet" not in project.text("stamps")
 
 
+GAPS = [
+    {"unmeasured": ["bench_one[later]"]},
+    {"skipped": [{"name": "bench_one[later]", "reason": "there is none"}]},
+]
+
+
+@pytest.mark.parametrize("gaps", GAPS, ids=lambda gaps: next(iter(gaps)))
+def test_a_gap_of_a_record_shows_the_text_that_replaces_it(project, gaps):
+    project.page(
+        "Later :measured:`toy@cpu:later:time|not measured yet`, now "
+        ":measured:`toy@cpu:small-a:bytes`.\n\n"
+        ".. record-table:: toy@cpu\n   :metrics: bytes\n   :rows: later-* small-a\n"
+        "\n.. record-table:: toy@cpu\n   :rows: later-*\n   :if-absent: no table yet\n"
+    )
+    assert "has no key 'later'" in project.build()[0]
+    project.edit(**gaps)
+    clean(project)
+    text = " ".join(project.text().split())
+    assert "Later not measured yet, now 1,000 B." in text
+    assert "A, small" in text
+    assert "no table yet" in text
+
+
+def test_a_partial_record_says_so(project):
+    project.page(".. record-table:: toy@cpu\n")
+    project.edit(unmeasured=["bench_one[later]", "bench_one[last]"])
+    clean(project)
+    assert "2 more benchmarks of this suite are not measured yet." in project.text()
+    stamp = " ".join(project.text("stamps").split())
+    assert "Not measured yet bench_one[later], bench_one[last]" in stamp
+
+
 def test_malformed_record_is_a_warning_with_its_place(project):
     project.page("Takes :measured:`toy@cpu:small-b:bytes|unmeasured`.")
     text = project.path.read_text()
