@@ -38,6 +38,10 @@ def pytest_configure(config):
     config.addinivalue_line(
         "filterwarnings", "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
     )
+    # The profiler of torch 2.11 raises it at its end.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:Warning. Profiler clears events at the end:UserWarning"
+    )
     # A benchmark that is skipped or interrupted has timed nothing; one that forgets to fails below.
     config.addinivalue_line("filterwarnings", "ignore:Benchmark fixture was not used at all")
     if config.getoption("--device") == "cuda" and not torch.cuda.is_available():
@@ -61,7 +65,20 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def device(request):
-    return torch.device(request.config.getoption("--device"))
+    # With its index, as a tensor on it says: a collector copies a policy from "cuda:0" to "cuda".
+    name = request.config.getoption("--device")
+    return torch.device(name, 0) if name == "cuda" else torch.device(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Skip what needs torchrl's C++ extension where it does not load beside this torch."""
+    try:
+        return (yield)
+    except RuntimeError as error:
+        if "is not available. See warning above" not in str(error):
+            raise
+        pytest.skip(f"torchrl's C++ extension does not load beside torch {torch.__version__}")
 
 
 class Keeper:
