@@ -18,7 +18,7 @@ COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group 
 .DEFAULT_GOAL := help
 # `make -j test` too builds the site before it tests it.
 .NOTPARALLEL:
-.PHONY: help html html-fast html-pattern test lint unit site-tests bench serve linkcheck \
+.PHONY: help html html-fast html-pattern test lint unit site-tests bench cuda-kit serve linkcheck \
 	notebook-test lock clean venv
 
 help:  ## list the targets
@@ -55,6 +55,9 @@ site-tests: venv  ## links, weight and browser checks of build/html
 bench: venv  ## take the benchmark records; SUITE=name for one, DEVICE=cuda for a GPU
 	@$(PYTHON) tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt --torch-backend "$(TORCH_BACKEND)"
 	.venv-bench/bin/python -m benchmarks --device $(DEVICE) $(addprefix --suite ,$(SUITE)) $(ARGS)
+
+cuda-kit: venv  ## prepare CUDA records on a lent machine: wheels, sizes, the commands
+	@$(RUN) -m benchmarks.kit prepare $(ARGS)
 
 serve: venv  ## serve build/html compressed on http://localhost:PORT
 	@$(RUN) tools/serve.py --port $(PORT)
