@@ -48,35 +48,26 @@ def faults(size, variables):
     return [int(line) for line in child.stdout.split()][20:]
 
 
-@guards(
-    PAGE,
-    "The C library of most Linux systems, glibc, keeps what a small tensor leaves and gives it to "
-    "the next one.",
-    "the tensor's memory comes from the kernel and returns to it when the tensor dies.",
-)
+@guards("glibc-keeps-small-tensors", "large-tensors-mapped-anew")
 def test_a_tensor_above_the_bound_is_mapped_anew():
     pages = BOUND // os.sysconf("SC_PAGE_SIZE")
     assert min(faults(BOUND, {})) >= pages
     assert max(faults(BOUND // 2, {})) < pages / 100
 
 
-@guards(PAGE, "set before the process starts, make it keep everything:")
+@guards("glibc-variables-keep-memory")
 def test_the_variables_end_it():
     printed = " ".join(f"{name}={value}" for name, value in suite.KEPT.items())
     assert f"   $ {printed} python train.py\n" in (ROOT / PAGE).read_text()
     assert max(faults(2 * BOUND, suite.KEPT)) < 100
 
 
-@guards(PAGE, "A large minibatch of pixels as floats is above it")
+@guards("pixel-minibatch-above-bound")
 def test_a_large_minibatch_of_pixels_is_above_the_bound():
     assert suite.scale(1).nbytes * suite.FRAMES > BOUND
 
 
-@guards(
-    PAGE,
-    "**Above the bound most of the time was the kernel's.** Below it little changes, once a few "
-    "tensors of a size have come and gone.",
-)
+@guards("large-tensors-kernel-time", "small-tensors-unchanged")
 def test_above_the_bound_most_of_the_time_is_spared():
     for work in ("fill-64", "scale"):
         assert recorded(f"{work}-kept", "time_vs_default", "q3") < 0.5
@@ -86,12 +77,7 @@ def test_above_the_bound_most_of_the_time_is_spared():
     assert 0.75 < recorded("fill-8-kept", "time_vs_default") < 1.25
 
 
-@guards(
-    PAGE,
-    "What is freed stays with the process, and the first tensors of a size do not yet fit into "
-    "what those before them left: it ends up holding several times the largest one (the last "
-    "column)",
-)
+@guards("kept-memory-exceeds-largest")
 def test_kept_memory_is_held():
     kept, default = (recorded(f"fill-64-{way}", "held") for way in ("kept", "default"))
     assert kept - default > 2 * suite.fill(64).nbytes

@@ -21,7 +21,6 @@ from tests.support import ROOT
 from tests.support.claims import guards
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/reference/recurrent_backends.rst"
 SUITES = {"recurrent_backends": backends, "recurrent_modes": modes}
 
 # Dynamo reads the gradient of every tensor that it traces in scan.
@@ -262,14 +261,14 @@ def test_collected_features_that_no_replay_gives_are_found(small, cell):
     assert modes.replay_error(leaky, module, CPU) > 10 * modes.TOLERANCE
 
 
-@guards(PAGE, "it carries states that nothing reads.")
+@guards("primed-states-unread")
 def test_environment_of_the_primed_policy_carries_states_that_nothing_reads(small):
     ff, primed = (modes.make_policy(name, 5, CPU)[0] for name in ("ff", "ff-primed"))
     assert ff.in_keys == primed.in_keys == ["observation"]
     assert modes.expected_state_bytes("ff-primed", 5) == modes.expected_state_bytes("lstm", 5)
 
 
-@guards(PAGE, "The feed-forward policy has two hidden layers and about the parameters of the LSTM.")
+@guards("feed-forward-same-size")
 @pytest.mark.parametrize("hidden", modes.HIDDEN_SIZES)
 def test_feed_forward_policy_is_about_the_size_of_the_lstm(hidden):
     counts = [
@@ -292,13 +291,7 @@ def test_rounds_are_paired():
 # -- What the page says about the operators --------------------------------------
 
 
-@guards(
-    PAGE,
-    "autograd of the scan operator traces the joint graph of one step anew at each call that needs "
-    "gradients, even when nothing has changed. Without gradients it does not.",
-    "``GRUModule`` brings a backward pass of its own and traces nothing.",
-    "it is a plain Python loop, and nothing traces its backward pass.",
-)
+@guards("scan-retraces-backward", "no-grad-no-retrace", "gru-own-backward", "recompute-lstm-faster")
 def test_each_eager_lstm_scan_traces_its_backward_pass():
     from torch._higher_order_ops import partitioner
 
@@ -319,12 +312,7 @@ def test_each_eager_lstm_scan_traces_its_backward_pass():
     assert traced("lstm", grad=True, name="scan-recompute") == 0
 
 
-@guards(
-    PAGE,
-    "One reset in one slice of the batch is enough.",
-    'With a reset, ``"pad"`` cuts the slices, packs the pieces and runs them step by step:',
-    "the backward pass of each such read fills a gradient of the size of the whole tensor.",
-)
+@guards("one-reset-enough", "pad-packs-pieces", "packed-backward-quadratic")
 def test_pad_with_a_reset_runs_step_by_step():
     steps = 24
 
@@ -352,7 +340,7 @@ def test_pad_with_a_reset_runs_step_by_step():
     assert sum(e.count for e in filled if e.input_shapes[0] == [rows, gates]) >= steps - 1
 
 
-@guards(PAGE, "because every piece is padded to the longest.")
+@guards("pad-memory-longest-piece")
 @pytest.mark.parametrize("cell", backends.CELLS)
 def test_pad_gives_the_layer_pieces_of_the_longest(cell):
     slices = backends.make_slices(CASES[cell]._replace(resets=0), CPU)
@@ -365,11 +353,7 @@ def test_pad_gives_the_layer_pieces_of_the_longest(cell):
     assert lengths.tolist() == [1, 3, 3, 7, 7]
 
 
-@guards(
-    PAGE,
-    "Compare with the module first: one entry per step, then ``[layers, hidden]``, as "
-    ":meth:`~torchrl.modules.LSTMModule.make_tensordict_primer` makes them.",
-)
+@guards("primer-shape")
 @pytest.mark.parametrize("cell", backends.CELLS)
 def test_primer_has_the_shape_of_a_stored_state(cell):
     module = {"lstm": rnn.LSTMModule, "gru": rnn.GRUModule}[cell](
@@ -379,10 +363,7 @@ def test_primer_has_the_shape_of_a_stored_state(cell):
     assert [tuple(spec.shape) for spec in primers] == [(2, 5)] * len(module.in_keys[1:-1])
 
 
-@guards(
-    PAGE,
-    'Only the constructor of a ``"scan"`` module makes the check that the scan asks for',
-)
+@guards("scan-constructor-checks")
 @pytest.mark.parametrize("backend", ["pad", "auto", "scan"])
 def test_constructor_of_scan_alone_makes_the_check(backend):
     with mock.patch.object(rnn, "_get_hoptorch_scan", wraps=rnn._get_hoptorch_scan) as getting:
@@ -390,7 +371,7 @@ def test_constructor_of_scan_alone_makes_the_check(backend):
     assert getting.called == (backend == "scan")
 
 
-@guards(PAGE, '``"auto"`` measures nothing: it takes pad, and scan under ``torch.compile``.')
+@guards("auto-picks-pad-or-scan")
 @pytest.mark.parametrize("cell", backends.CELLS)
 @pytest.mark.parametrize("compiling", [False, True])
 def test_auto_takes_pad_and_scan_under_compile(cell, compiling):
@@ -408,10 +389,7 @@ def test_auto_takes_pad_and_scan_under_compile(cell, compiling):
         ours.step(backends.make_slices(case, CPU))
 
 
-@guards(
-    PAGE,
-    "Triton's autotuner compiles several variants of a kernel and times them before it settles:",
-)
+@guards("triton-autotunes")
 def test_kernels_are_autotuned():
     """Read, not run: without Triton the module defines no kernel."""
     tree = ast.parse(Path(rnn.__file__).with_name("_rnn_triton.py").read_text("utf-8"))
@@ -430,11 +408,7 @@ def test_kernels_are_autotuned():
     assert {"_gru_fwd_kernel", "_lstm_fwd_kernel"} <= set(tuned)
 
 
-@guards(
-    PAGE,
-    'and TF32 is off for every other backend. By default cuDNN\'s networks, and so ``"pad"``, may '
-    "use TF32 on a GPU that has it.",
-)
+@guards("triton-means-ieee", "cudnn-tf32-default")
 def test_tf32_is_off_in_the_suites_and_on_by_default():
     assert not torch.backends.cudnn.allow_tf32  # benchmarks.measure has switched it off
     default = "import torch; print(torch.backends.cudnn.allow_tf32)"
@@ -495,12 +469,7 @@ def test_record_is_complete(suite, device):
     assert missing <= may_be_refused[device]
 
 
-@guards(
-    PAGE,
-    "An eager LSTM scan loses in every case measured here.",
-    'Without resets it takes tens of times as long as ``"pad"``.',
-    'Training an LSTM with ``"scan"`` is slow, and a smaller batch hardly helps',
-)
+@guards("eager-lstm-scan-loses", "eager-lstm-scan-tens", "symptom-scan-training-slow")
 def test_eager_lstm_scan_loses():
     assert min(everywhere("time_vs_pad", "scan", cell="lstm")) > 1
     assert of("scan", "time_vs_pad", resets=0) > 20
@@ -508,12 +477,7 @@ def test_eager_lstm_scan_loses():
     assert small > 0.5 * large
 
 
-@guards(
-    PAGE,
-    "Pad jumps at the first reset.",
-    "A GRU has no such operator and jumps less.",
-    "Further resets change less than the first",
-)
+@guards("pad-jumps-first-reset", "gru-jumps-less", "later-resets-matter-less")
 def test_pad_jumps_at_the_first_reset():
     for cell in backends.CELLS:
         none, *some = (of("pad", "step_time", cell, resets=resets) for resets in (0, 1, 4, 16))
@@ -526,12 +490,7 @@ def test_pad_jumps_at_the_first_reset():
     assert lstm > 2 * gru
 
 
-@guards(
-    PAGE,
-    "Resets are data to it: its time is the same for none and for sixteen.",
-    "a scan that loses without resets can win with some. In these two figures that is the GRU's "
-    "scan, and for the LSTM the compiled one alone.",
-)
+@guards("scan-ignores-resets", "scan-crosses-pad", "crossing-scans")
 def test_scan_does_not_care_about_resets():
     for cell, name in (("gru", "scan"), ("lstm", "scan"), ("lstm", "scan-compiled")):
         none, many = (of(name, "step_time", cell, resets=resets) for resets in (0, 16))
@@ -544,11 +503,7 @@ def test_scan_does_not_care_about_resets():
         assert min(of(name, "time_vs_pad", resets=resets) for resets in (0, 1, 4, 16)) > 1
 
 
-@guards(
-    PAGE,
-    "With resets, pad grows faster than the length.",
-    "From 128 to 512 steps, four times the work, an LSTM's pad takes more than four times as long.",
-)
+@guards("pad-superlinear-length", "lstm-pad-four-times")
 def test_pad_grows_faster_than_the_length():
     times = {steps: of("pad", "step_time", steps=steps) for steps in (128, 512)}
     assert times[512] > 4.4 * times[128]
@@ -556,10 +511,7 @@ def test_pad_grows_faster_than_the_length():
     assert gru[512] > 4.4 * gru[128]
 
 
-@guards(
-    PAGE,
-    "the larger the batch, the better for scan. A GRU shows the same by hidden size.",
-)
+@guards("scan-gains-by-batch", "gru-gains-by-hidden")
 def test_scan_gains_from_a_larger_batch():
     for cell in backends.CELLS:
         small, large = (of("scan", "time_vs_pad", cell, batch=batch) for batch in (4, 64))
@@ -568,12 +520,7 @@ def test_scan_gains_from_a_larger_batch():
     assert large < small
 
 
-@guards(
-    PAGE,
-    "**An LSTM's scan needs more memory than pad in every case measured here**, eager or compiled",
-    "From one reset to sixteen pad's need rises",
-    "A GRU's scan needs more than pad without resets, and less with sixteen.",
-)
+@guards("lstm-scan-more-memory", "pad-memory-longest-piece", "gru-scan-memory")
 def test_lstm_scan_needs_more_memory():
     assert min(everywhere("peak_vs_pad", "scan", "scan-compiled", cell="lstm")) > 1
     for cell in backends.CELLS:
@@ -583,12 +530,7 @@ def test_lstm_scan_needs_more_memory():
     assert of("scan", "peak_vs_pad", "gru", resets=16) < 1
 
 
-@guards(
-    PAGE,
-    'It needs less than ``"pad"`` in every case measured here:',
-    "For a GRU it costs time.",
-    "For an LSTM it is faster than the eager scan without it",
-)
+@guards("recompute-less-memory", "recompute-gru-time", "recompute-lstm-faster")
 def test_recompute_needs_less_memory():
     assert max(everywhere("peak_vs_pad", "scan-recompute")) < 1
     for resets in (0, 1, 4, 16):
@@ -602,13 +544,7 @@ def first_call(name, metric):
     return recorded("recurrent_first_call", f"lstm-{name}", metric)
 
 
-@guards(
-    PAGE,
-    "For the LSTM of the base case, the first step takes as long as more than a hundred steps of "
-    '``"pad"``.',
-    "The first update takes as long as hundreds of later ones",
-    "An eager scan has a first time too, in which Dynamo reads the loop.",
-)
+@guards("first-compiled-step", "symptom-first-update-long", "eager-scan-first-time")
 def test_compilation_costs_many_steps():
     first = first_call("scan-compiled", "first_step_time")
     assert first > 100 * of("pad", "step_time")
@@ -617,19 +553,19 @@ def test_compilation_costs_many_steps():
 
 
 @guards(
-    PAGE,
-    "Which backend to try first, on a CPU. Each row is a test against the record.",
-    "* - Slices without resets inside",
-    "* - LSTM with resets, small batches and short slices, not compiled",
-    "* - LSTM with resets, large batches or long slices, not compiled",
-    "* - Many updates of one shape, with resets",
-    "* - GRU with resets, large batches or long slices",
-    "* - GRU with resets, small batches or short slices",
-    "* - Memory is short",
-    "At 512 steps a GRU's scan wins, and of an LSTM's the one with recompute",
-    "a figure is of the base case, 16 slices of 128 steps with hidden size 128. Four resets stand "
-    'in a slice "with resets".',
-    "A compiled LSTM was measured in the base case alone, with its numbers of resets.",
+    "backend-to-try-first",
+    "backend-row-tested",
+    "rule-no-resets",
+    "rule-lstm-small",
+    "rule-lstm-large",
+    "rule-many-updates",
+    "rule-gru-large",
+    "rule-gru-small",
+    "rule-memory-short",
+    "long-slices-scan-wins",
+    "base-case-sizes",
+    "with-resets-means-four",
+    "compiled-lstm-base-only",
 )
 def test_rules_of_the_table():
     def against_pad(name, cell, **sizes):
@@ -666,12 +602,7 @@ def mode(key, metric):
     return recorded("recurrent_modes", key, metric)
 
 
-@guards(
-    PAGE,
-    "Without resets one call is faster than a call per step at every length. With a reset it still "
-    "is in the forward pass; in training the advantage is smaller, and from 128 to 512 steps it "
-    "shrinks",
-)
+@guards("one-call-beats-steps", "one-call-with-reset")
 def test_one_call_is_faster_than_a_call_per_step():
     for cell in modes.CELLS:
         for steps in modes.STEPS:
@@ -686,12 +617,7 @@ def test_one_call_is_faster_than_a_call_per_step():
         assert one[1] < 0.5 * none[1]
 
 
-@guards(
-    PAGE,
-    "**A recurrent policy collects more slowly than a feed-forward one of its size** at every "
-    "hidden size measured.",
-    "A part of that is the two transforms and the state that goes through every step",
-)
+@guards("recurrent-collects-slower", "primed-pays-too")
 def test_recurrent_policies_collect_more_slowly():
     for hidden in modes.HIDDEN_SIZES:
         ratio = {n: mode(f"collect-{n}-h{hidden}", "time_vs_ff") for n in modes.POLICIES}
@@ -699,11 +625,10 @@ def test_recurrent_policies_collect_more_slowly():
 
 
 @guards(
-    PAGE,
-    "An LSTM writes two states of ``hidden`` numbers, and each stands twice in a frame",
-    "The features that the head reads are stored as well.",
-    "**The states outweigh the observation.**",
-    "A frame of four numbers fills kilobytes",
+    "lstm-state-bytes",
+    "features-stored-too",
+    "states-outweigh-observation",
+    "symptom-frame-kilobytes",
 )
 def test_bytes_of_states():
     plain = mode("collect-ff-h32", "bytes_per_frame")

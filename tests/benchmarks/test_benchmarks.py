@@ -682,11 +682,7 @@ def test_ratios_repeat_on_the_same_machine(suite):
     assert found.typical < records.NOISE_BOUND / 2
 
 
-@guards(
-    "docs/reference/records.rst",
-    "the middle one hardly, a few by more than the bound above which a value is called noisy.",
-    "Least certain are the suites that compare what several processes do on two cores.",
-)
+@guards("ratios-moved-little", "least-certain-suites")
 def test_all_but_a_few_ratios_repeat():
     found = [repeated(suite)[2] for suite in REPEATED]
     by_certainty = sorted(REPEATED, key=lambda suite: repeated(suite)[2].typical)
@@ -701,10 +697,7 @@ def test_all_but_a_few_ratios_repeat():
     assert 0.95 * values < sum(one.within for one in found) < values
 
 
-@guards(
-    "docs/reference/records.rst",
-    "The suites whose pages quote ratios of times ran a second time on the same machine.",
-)
+@guards("second-records-taken")
 def test_every_second_record_is_shown():
     assert COMMITTED.repeated() == [(suite, "cpu") for suite in sorted(REPEATED)]
     for suite in COMMITTED.suites():

@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +19,7 @@ import numpy
 import pytest
 import torch
 import torchrl_doctor
+from docutils import nodes
 from tensordict import TensorDict
 from torchrl.collectors import Collector
 from torchrl.data import (
@@ -57,6 +57,7 @@ from tests.support.claims import guards
 from tests.support.healthy_pipelines import PIPELINES, cartpole, q_policy
 from tests.support.object_state import fingerprint
 from tests.support.symptom_pages import shared_files
+from tools import rst_reader
 
 DOCTOR = ROOT / "doctor" / "torchrl_doctor.py"
 PAGE = "docs/reference/doctor.rst"
@@ -143,12 +144,7 @@ def collect_from(env, policy, **options):
 # -- Healthy pipelines ---------------------------------------------------------
 
 
-@guards(
-    PAGE,
-    "The generators of Python, NumPy and torch go on as if nothing had been drawn.",
-    "**It leaves nothing behind**: no process, no thread, no file.",
-    "**It takes no training step**, computes no gradient of yours and calls no target update.",
-)
+@guards("doctor-generators-restored", "doctor-leaves-nothing", "doctor-no-training")
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_healthy_pipeline_is_told_nothing_and_stays_as_it_is(name, folder):
     torch.manual_seed(0)
@@ -206,10 +202,7 @@ if __name__ == "__main__":
 """
 
 
-@guards(
-    PAGE,
-    "**What cannot be copied is a sentence**: a collector with worker processes,",
-)
+@guards("doctor-cannot-copy")
 @pytest.mark.slow
 def test_a_healthy_multi_process_pipeline_is_told_nothing(tmp_path):
     Path(tmp_path, "pipeline.py").write_text(MULTI_PROCESS, encoding="utf-8")
@@ -226,10 +219,7 @@ def test_a_healthy_multi_process_pipeline_is_told_nothing(tmp_path):
 # -- Data ----------------------------------------------------------------------
 
 
-@guards(
-    PAGE,
-    "About ``frames`` are collected, and no more than your collector has in a batch.",
-)
+@guards("doctor-frames-bounded")
 def test_a_batch_comes_from_a_copy_of_the_collector(given_to_checks, folder):
     collector = collect_from(cartpole(), q_policy(cartpole()), frames_per_batch=65536)
     with unchanged(collector=collector):
@@ -239,10 +229,7 @@ def test_a_batch_comes_from_a_copy_of_the_collector(given_to_checks, folder):
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "About ``frames`` are collected, and no more than your collector has in a batch.",
-)
+@guards("doctor-frames-bounded")
 def test_a_batch_of_a_small_collector_is_as_small(given_to_checks):
     collector = collect_from(cartpole(), q_policy(cartpole()), frames_per_batch=3)
     diagnose(collector=collector)
@@ -258,10 +245,7 @@ def test_a_batch_of_whole_trajectories_ends_where_one_ends(given_to_checks):
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "The copy of a collector has no replay buffer, calls no hooks, and takes no random frames.",
-)
+@guards("doctor-copy-stripped")
 def test_random_frames_do_not_stand_in_for_those_of_the_policy(given_to_checks):
     collector = collect_from(cartpole(), q_policy(cartpole()), init_random_frames=1000)
     diagnose(collector=collector)
@@ -269,11 +253,7 @@ def test_random_frames_do_not_stand_in_for_those_of_the_policy(given_to_checks):
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "The copy of a collector has no replay buffer, calls no hooks, and takes no random frames.",
-    "From it come ``env``, ``policy`` and ``replay_buffer``, where you do not give them.",
-)
+@guards("doctor-copy-stripped", "doctor-parts-from-collector")
 def test_the_copy_neither_writes_to_the_buffer_nor_calls_hooks(given_to_checks):
     buffer = ReplayBuffer(storage=LazyTensorStorage(100))
     called = []
@@ -287,11 +267,7 @@ def test_the_copy_neither_writes_to_the_buffer_nor_calls_hooks(given_to_checks):
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "Without one, the doctor collects some frames from a copy of the collector, or of "
-    "``env`` and ``policy``.",
-)
+@guards("doctor-collects-from-copy")
 def test_a_batch_comes_from_copies_of_environment_and_policy(given_to_checks, folder):
     env = TransformedEnv(cartpole(), StepCounter())
     policy = q_policy(env)
@@ -306,10 +282,7 @@ def test_a_batch_comes_from_environments_that_were_never_started(given_to_checks
     assert given_to_checks["batch"].shape == (2, 128)
 
 
-@guards(
-    PAGE,
-    "Environments of a :class:`~torchrl.envs.ParallelEnv` are stepped in the process that asks.",
-)
+@guards("doctor-parallel-in-process")
 def test_environments_in_other_processes_are_stepped_in_this_one(given_to_checks, folder):
     env = TransformedEnv(ParallelEnv(2, cartpole), StepCounter())
     policy = q_policy(cartpole())
@@ -398,11 +371,7 @@ BUFFERS = [
 ]
 
 
-@guards(
-    PAGE,
-    "Storage is read and never written to; your sampler, transforms, prefetched samples and "
-    "generator stay where they are.",
-)
+@guards("doctor-storage-untouched")
 @pytest.mark.parametrize(("sampler", "storage"), BUFFERS)
 def test_a_sample_comes_from_a_twin_of_the_buffer(
     given_to_checks, folder, frames, sampler, storage
@@ -426,7 +395,7 @@ def test_a_sample_comes_from_a_twin_of_the_buffer(
             buffer._prefetch_executor.shutdown()
 
 
-@guards(PAGE, "Storage is read and never written to")
+@guards("doctor-storage-untouched")
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_what_is_written_to_a_sample_does_not_reach_rows_that_a_storage_hands_out(
     given_to_checks, frames, sampler
@@ -577,10 +546,7 @@ def test_what_follows_in_the_buffer_is_what_would_have_followed(frames):
     assert drawn(examined=True) == drawn(examined=False)
 
 
-@guards(
-    PAGE,
-    "A batch of your own, or a list of batches in the order they came.",
-)
+@guards("doctor-batch-argument")
 def test_a_list_of_batches_serves_a_check_that_is_made_for_one(no_checks):
     @check("one", "One")
     def _(batch):
@@ -636,11 +602,7 @@ def never_return(tensordict):
             time.sleep(60)
 
 
-@guards(
-    PAGE,
-    "An exception that your policy or environment raises while a batch is collected is given "
-    "to the checks as ``error``.",
-)
+@guards("doctor-policy-exception")
 def test_a_policy_that_raises_is_a_sentence_and_its_error_is_looked_at(given_to_checks):
     report = diagnose(env=cartpole(), policy=raise_an_error)
     assert report.notes == ["no batch could be collected: RuntimeError: no such policy"]
@@ -663,10 +625,7 @@ def alarm():
     signal.signal(signal.SIGALRM, handler)
 
 
-@guards(
-    PAGE,
-    "What hangs is interrupted, which needs the main thread of a POSIX system;",
-)
+@guards("doctor-interrupts-hangs")
 def test_what_hangs_is_interrupted_and_the_reader_keeps_the_alarm(given_to_checks, alarm):
     report = diagnose(env=cartpole(), policy=never_return, seconds=0.6)
     cure = "Give it more seconds=, or a batch=."
@@ -676,11 +635,7 @@ def test_what_hangs_is_interrupted_and_the_reader_keeps_the_alarm(given_to_check
     assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] < 1000
 
 
-@guards(
-    PAGE,
-    "The whole examination is bounded by ``seconds``; one step or check gets a third of it "
-    "at most.",
-)
+@guards("doctor-time-bounded")
 def test_checks_that_hang_take_no_more_than_the_time_there_is(no_checks):
     for number in range(5):
         check(f"hangs_{number}", "Hangs")(lambda policy: never_return(policy))
@@ -691,10 +646,7 @@ def test_checks_that_hang_take_no_more_than_the_time_there_is(no_checks):
     assert said[-1] == "no time was left"
 
 
-@guards(
-    PAGE,
-    "elsewhere the report says that nothing is stopped.",
-)
+@guards("doctor-interrupts-hangs")
 def test_outside_the_main_thread_the_report_says_that_nothing_is_interrupted():
     reports = []
     thread = threading.Thread(target=lambda: reports.append(diagnose(policy=act)))
@@ -717,11 +669,7 @@ def test_a_batch_without_keys_raises_nothing():
     given["collector"].shutdown()
 
 
-@guards(
-    PAGE,
-    "**What is not what it should be is left out**, with a sentence: a collector that is a "
-    "word, an environment that is a function,",
-)
+@guards("doctor-wrong-objects")
 def test_what_is_not_what_it_should_be_is_left_out(given_to_checks):
     wrong = dict.fromkeys(torchrl_doctor.ARGUMENTS, "a word")
     report = diagnose(**wrong)
@@ -786,19 +734,13 @@ def test_a_buffer_that_cannot_be_sampled_is_a_sentence(frames):
     assert "nothing could be drawn from replay_buffer: " in report.notes[0]
 
 
-@guards(
-    PAGE,
-    "An environment that steps a thousand instances takes few steps;",
-)
+@guards("doctor-many-instances")
 def test_a_thousand_environments_take_few_steps(given_to_checks):
     diagnose(env=Crowd(1000), policy=act)
     assert given_to_checks["batch"].shape == (1000, torchrl_doctor.FEWEST_STEPS)
 
 
-@guards(
-    PAGE,
-    "one with more than a copy should hold is a sentence.",
-)
+@guards("doctor-many-instances")
 def test_more_environments_than_can_be_copied_are_a_sentence():
     report = diagnose(env=Crowd(5000), policy=act)
     assert "it steps 5000 environments at once. Pass a batch of your own" in report.notes[0]
@@ -823,10 +765,7 @@ def test_a_warning_while_collecting_is_told_and_does_not_escape():
 # -- Checks --------------------------------------------------------------------
 
 
-@guards(
-    PAGE,
-    "An error in the check itself. Please report it with the line it names.",
-)
+@guards("doctor-check-failed", "doctor-report-it")
 def test_an_error_in_a_check_is_shown_as_one(no_checks):
     @check("own", "Its own")
     def _(batch):
@@ -884,11 +823,7 @@ def report(no_checks):
     return diagnose(batch=TensorDict(batch_size=[2]), replay_buffer=3, site="https://manual/")
 
 
-@guards(
-    PAGE,
-    "A check that your objects do not concern gives no verdict. One that lacks an argument "
-    "is counted as not looked at.",
-)
+@guards("doctor-no-verdict", "doctor-not-looked-at")
 def test_the_table_has_what_applies_first_and_counts_what_is_clear(report):
     assert (
         str(report)
@@ -933,20 +868,18 @@ def test_the_document_has_every_verdict(report):
     assert document["unconcerned"] == ["n"]
 
 
-def terms_of(section):
-    """The terms of the definition list in a section of the page."""
-    text = Path(ROOT, PAGE).read_text(encoding="utf-8")
-    body = re.split(r"^.+\n[-^]+$", text.partition(f"\n{section}\n")[2], flags=re.MULTILINE)[0]
-    heads = [line for line in body.splitlines() if line.startswith("``")]
-    return [name for line in heads for name in TERM.findall(line)]
-
-
-TERM = re.compile("``(.+?)``")
-
-
 def test_the_page_names_each_argument_and_each_verdict():
-    assert sorted(terms_of("What to give it")) == sorted(torchrl_doctor.ARGUMENTS)
-    assert sorted(terms_of("Verdicts")) == sorted(torchrl_doctor.STATES)
+    page = rst_reader.parse((ROOT / PAGE).read_text("utf-8"))
+    lists = [
+        [
+            name.astext()
+            for term in found.findall(nodes.term)
+            for name in term.findall(nodes.literal)
+        ]
+        for found in page.findall(nodes.definition_list)
+    ]
+    for names in (torchrl_doctor.ARGUMENTS, torchrl_doctor.STATES):
+        assert sorted(names) in map(sorted, lists)
 
 
 # -- The file and the command line ---------------------------------------------
@@ -975,10 +908,7 @@ def imported_packages(source):
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
 
 
-@guards(
-    PAGE,
-    "It is one file and needs TorchRL alone.",
-)
+@guards("doctor-one-file")
 def test_the_file_needs_torchrl_alone():
     """And what torchrl itself requires."""
     packages = imported_packages(DOCTOR.read_text(encoding="utf-8"))
@@ -1043,12 +973,7 @@ def pipeline(folder):
     return folder
 
 
-@guards(
-    PAGE,
-    "Put :download:`torchrl_doctor.py <../../doctor/torchrl_doctor.py>` beside your scripts, "
-    "or anywhere on ``PYTHONPATH``.",
-    "What your file prints goes to the error stream.",
-)
+@guards("doctor-beside-scripts", "doctor-output-to-stderr")
 def test_the_file_works_alone_in_an_empty_folder(pipeline):
     done = run_python("-m", "torchrl_doctor", "pipeline.py:forgets", folder=pipeline)
     assert done.returncode == 1, done.stderr
@@ -1073,11 +998,7 @@ def clean_imports(monkeypatch):
     monkeypatch.setattr(sys, "modules", {**sys.modules})
 
 
-@guards(
-    PAGE,
-    "Bad input: a file that cannot be imported, a function that is not there, an argument "
-    "that is not what it should be. The message names the file, the line and the cure.",
-)
+@guards("doctor-bad-input", "doctor-message-place")
 @pytest.mark.parametrize(
     ("target", "said"),
     [
@@ -1123,10 +1044,7 @@ def test_the_command_prints_a_document(pipeline, clean_imports, capsys):
     assert "https://manual/tutorials/debugging/lstm_forgets_every_step.html" in pages
 
 
-@guards(
-    PAGE,
-    "If ``make`` raises, the checks get its exception as ``error``.",
-)
+@guards("doctor-make-raises")
 def test_what_make_raises_is_given_to_the_checks(pipeline, clean_imports, capsys, no_checks):
     @check("today", "Not today")
     def _(error):
@@ -1139,10 +1057,7 @@ def test_what_make_raises_is_given_to_the_checks(pipeline, clean_imports, capsys
     assert f"pipeline.py:{line}: it raises RuntimeError: not today" in err
 
 
-@guards(
-    PAGE,
-    "What ``make`` has started is shut down at the end.",
-)
+@guards("doctor-shuts-down")
 def test_the_command_ends_what_make_started(pipeline, clean_imports, capsys, no_checks):
     seen = []
     check("sees", "Sees")(lambda collector: seen.append(collector))

@@ -1,45 +1,39 @@
-"""Tie a test to the sentence that it guards.
+"""Tie a test to the sentences that it guards.
 
 ::
 
-    @guards("docs/reference/collectors_internals.rst", "The carrier is bound anew at each step.")
+    @guards("carrier-bound-anew")
     def test_the_carrier_is_bound_anew(): ...
 
-The sentence has to stand on the page word for word, line breaks apart. When the test fails, its
-report ends with the page, the line and the sentence.
+guards the sentence that ends with ``:claim:`carrier-bound-anew``` (docs/_ext/site/claims.py). When
+the test fails, its report ends with the page, the line and the sentence as it reads now.
 """
 
 import functools
-import re
 
+from docs._ext.site.claims import scan
 from tests.support import ROOT
 
 
-def line_of(page, sentence):
-    """The line of *page*, a path below the repository, where *sentence* begins."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    pattern = r"\s+".join(map(re.escape, sentence.split()))
-    found = re.search(pattern, text)
-    if found is None:
-        raise AssertionError(
-            f"{page} does not say {sentence!r}; correct the sentence in the test, or delete the "
-            "test with the sentence it guarded"
-        )
-    return text.count("\n", 0, found.start()) + 1
+@functools.cache
+def claims():
+    """Every claim of the pages, by id."""
+    return {claim.id: claim for claim in scan(ROOT)}
 
 
-def guards(page, *sentences):
-    """Decorator for a test: it fails when a sentence is gone, and names it when it fails."""
+def guards(*ids):
+    """Decorator for a test: it fails when a claim is gone, and names it when it fails."""
 
     def decorate(test):
         @functools.wraps(test)
         def guarded(*args, **kwargs):
-            places = [f"{page}:{line_of(page, said)}: {said}" for said in sentences]
+            gone = [name for name in ids if name not in claims()]
+            assert not gone, f"no page claims {', '.join(gone)}; delete the test with its sentence"
             try:
                 return test(*args, **kwargs)
             except BaseException as error:  # what pytest.raises raises is no Exception
-                for place in places:
-                    error.add_note(f"This test guards {place}")
+                for name in ids:
+                    error.add_note(f"This test guards {claims()[name]}")
                 raise
 
         return guarded

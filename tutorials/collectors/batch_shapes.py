@@ -448,7 +448,7 @@ if __name__ == "__main__":
 # **Mark the seams.** With ``set_truncated=True`` each worker marks its last row as truncated.
 # GAE then bootstraps there from the next observation of that row, which is right, and stops.
 # The price: the flag no longer says that the environment cut the trajectory, and the
-# next batch goes on with what this one calls finished.
+# next batch goes on with what this one calls finished. :claim:`flag-price`
 
 if __name__ == "__main__":
     marked = collect(MultiSyncCollector, make_env, cat_results=0, set_truncated=True)

@@ -30,6 +30,7 @@ needed.
 #
 # All sizes stand here. A small network picks the actions, seeded and without sampling. It needs no
 # transform of the environment, and the collector is told so: it would warn otherwise.
+# :claim:`collector-told-no-transform`
 
 import logging
 import string

@@ -358,6 +358,7 @@ print(f"from the next state that the first half left: off by less than {TOLERANC
 #
 # **Claim.** ``"auto"`` asks one question: is this call being compiled? Then it takes ``"scan"``. It
 # does not look at the device, at the sizes or at the resets, and it never takes ``"triton"``.
+# :claim:`auto-asks-compile-only`
 #
 # The graphs show it. The compiler's backend below notes what it is given and runs that unchanged.
 # It is given several graphs, because the compiler does not look into PyTorch's recurrent layers
@@ -518,6 +519,7 @@ else:
 # %%
 # **Reading.** The kernels compute the same, resets and gradients included. Their hidden size is a
 # power of two, and the wrapper pads to it: the size here is none.
+# :claim:`triton-hidden-size-padded`
 #
 # **On CUDA.** The same comparison with the compiled kernels. With ``"ieee"`` products they are held
 # to the same tolerance. With ``"tf32"`` they are further off, and ``"tf32x3"`` stands between.
@@ -589,7 +591,7 @@ for backend in ("pad", "auto"):
 #   GPU has them, from Ampere on, and to ``"ieee"`` elsewhere. ``"auto"`` is the default and follows
 #   ``torch.get_float32_matmul_precision``, unless
 #   :func:`~torchrl.modules.set_recurrent_matmul_precision` or the variable
-#   ``TORCHRL_RNN_PRECISION`` says otherwise.
+#   ``TORCHRL_RNN_PRECISION`` says otherwise. :claim:`auto-precision-default`
 
 predicted = {  # without TF32, with TF32
     "ieee": ("ieee", "ieee"),
@@ -629,9 +631,9 @@ for mode, expected in predicted.items():
 print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 
 # %%
-# **Reading.** PyTorch starts at ``"highest"``. So the kernels multiply in plain float32 unless
-# somebody asks for less, also on a GPU with TF32. cuDNN, and with it ``"pad"``, starts with TF32
-# allowed.
+# **Reading.** PyTorch starts at ``"highest"``. :claim:`pytorch-starts-highest` So the kernels
+# multiply in plain float32 unless somebody asks for less, also on a GPU with TF32. cuDNN, and with
+# it ``"pad"``, starts with TF32 allowed. :claim:`kernels-precise-unless-asked`
 
 # %%
 # ``recurrent_compute_dtype``

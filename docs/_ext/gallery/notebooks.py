@@ -7,6 +7,7 @@ Sphinx:
 
 * ``:class:`~torch.nn.LSTM``` becomes ```` `LSTM` ````, ``:term:`text <entry>``` becomes *text*;
 * a field list becomes a bullet list, ``:thread:`` the name of the repository with the number;
+* the marks of claims are left out;
 * a note or another admonition becomes a quote that starts with its title, a list table a table;
 * a record directive becomes a sentence that points at the page, which shows the measurement.
 
@@ -28,6 +29,7 @@ from sphinx_gallery.notebook import jupyter_notebook
 
 from docs._ext.gallery.cache import gallery_folders
 from docs._ext.gallery.stack import installed_version
+from docs._ext.site.claims import unmarked
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +131,7 @@ def plain_definitions(match):
 
 def readable(text, page):
     """reST of a tutorial, without what only Sphinx understands."""
-    text = DIRECTIVE.sub(lambda match: plain_directive(match, page), f"{text}\n")
+    text = DIRECTIVE.sub(lambda match: plain_directive(match, page), f"{unmarked(text)}\n")
     text = FIELD.sub(lambda match: f"* **{match['name']}:** {match['text']}", text)
     text = DEFINITIONS.sub(plain_definitions, text)
     text = ANONYMOUS_LINK.sub(r"\1", text)  # sphinx-gallery would leave the second underscore

@@ -5,6 +5,7 @@ switched on alone.
 """
 
 MODULES = (
+    "claims",
     "entry_cards",
     "fingerprint",
     "html_fixes",

@@ -229,7 +229,7 @@ def field(title, content):
 
 
 def plain(content):
-    return "".join(node.astext() for node in content)
+    return "".join(node.astext() for node in content).strip()
 
 
 class KnobRole(SphinxRole):

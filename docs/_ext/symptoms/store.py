@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from textwrap import dedent
 
+from docs._ext.site.claims import unmarked
+
 TOPIC = "debugging"
 SUBSYSTEMS = (
     "collectors",
@@ -110,7 +112,7 @@ def read(script):
         tree = ast.parse(source, script.name)
     except SyntaxError as error:
         raise SymptomError(script, error.lineno, f"not Python: {error.msg}") from None
-    text = ast.get_docstring(tree) or ""
+    text = unmarked(ast.get_docstring(tree) or "")
     title, _, rest = text.partition("\n")
     seen = rest.partition("\n")[2].strip().partition("\n\n")[0].replace("\n", " ")
     fields = {m["name"]: re.sub(r"\n +", " ", m["text"]) for m in FIELD.finditer(text)}

@@ -19,21 +19,39 @@ PARAMETERS = {
     "num_collectors": "Number of :term:`workers <worker>`; giving it starts processes.",
     "sync": "``True``: wait for all workers and join their parts. ``None`` means ``False``.",
     "cat_results": "How the parts are joined: :ref:`collector-cat-results`.",
-    "init_random_frames": "Frames of random actions at the start, in whole batches.",
-    "max_frames_per_traj": "Truncates each trajectory there, with a step counter that it adds.",
-    "reset_at_each_iter": "Resets before each batch, which leaves no ``done``.",
-    "set_truncated": "Marks the last frame of each batch as :term:`truncated`.",
+    "init_random_frames": (
+        "Frames of random actions at the start, in whole batches. :claim:`random-frames-argument`"
+    ),
+    "max_frames_per_traj": (
+        "Truncates each trajectory there, with a step counter that it adds. "
+        ":claim:`max-frames-argument`"
+    ),
+    "reset_at_each_iter": (
+        "Resets before each batch, which leaves no ``done``. :claim:`reset-argument`"
+    ),
+    "set_truncated": (
+        "Marks the last frame of each batch as :term:`truncated`. :claim:`truncated-argument`"
+    ),
     "trajs_per_batch": "Whole trajectories in place of a number of frames.",
     "traj_format": '``"padded"`` or ``"cat"``: their layout.',
-    "split_trajs": "One row per trajectory piece, with :term:`padding` and a mask.",
+    "split_trajs": (
+        "One row per trajectory piece, with :term:`padding` and a mask. :claim:`split-argument`"
+    ),
     "track_traj_ids": "Writes the :term:`trajectory id` of each frame: :ref:`collector-ids`.",
     "compact_obs": "Leaves out the next observations: :term:`compact observations`.",
-    "postproc": "Called on each batch before it is yielded or stored.",
+    "postproc": "Called on each batch before it is yielded or stored. :claim:`postproc-argument`",
     "replay_buffer": "Fills this buffer and yields ``None``.",
-    "extend_buffer": "``True`` writes whole batches, ``False`` (deprecated) single steps.",
+    "extend_buffer": (
+        "``True`` writes whole batches, ``False`` (deprecated) single steps. "
+        ":claim:`extend-buffer-argument`"
+    ),
     "exploration_type": "How a stochastic policy chooses: :term:`exploration type`.",
-    "use_buffers": "Stacks the steps into memory that is allocated once.",
-    "return_same_td": "Yields that memory itself: the next batch overwrites this one.",
+    "use_buffers": (
+        "Stacks the steps into memory that is allocated once. :claim:`use-buffers-argument`"
+    ),
+    "return_same_td": (
+        "Yields that memory itself: the next batch overwrites this one. :claim:`same-td-argument`"
+    ),
     "device": "Stands in for the three below: :ref:`collector-device-arguments`.",
     "policy_device": "Where the policy computes.",
     "env_device": "Where the environment steps.",
@@ -41,7 +59,9 @@ PARAMETERS = {
     "pre_collect_hook": "Called before each batch: :ref:`collector-hook-arguments`.",
     "post_collect_hook": "Called with each batch: :ref:`collector-hook-arguments`.",
     "preemptive_threshold": "Share of workers to wait for; the others stop early.",
-    "update_at_each_batch": "Sends the weights to the workers at each batch.",
+    "update_at_each_batch": (
+        "Sends the weights to the workers at each batch. :claim:`update-argument`"
+    ),
 }
 DIRECT_ONLY = {"track_traj_ids", "return_same_td"}
 WORKERS_ONLY = {"cat_results", "preemptive_threshold", "update_at_each_batch"}

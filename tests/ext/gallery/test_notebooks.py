@@ -64,6 +64,7 @@ print(math.pi)
         (":ref:`its title <label>`", "its title"),
         (":math:`x^2`", ":math:`x^2`"),
         ("``:class:`kept```", "``:class:`kept```"),
+        ("it. :claim:`an-id`", "it."),
     ],
 )
 def test_role(markup, expected):

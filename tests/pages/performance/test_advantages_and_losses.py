@@ -15,7 +15,6 @@ from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/advantages_and_losses.rst"
 CPU = torch.device("cpu")
 
 
@@ -202,14 +201,11 @@ def against_loop(name="gae", kind="scalar", batch=16, steps=128, dones=0, metric
 
 
 @guards(
-    PAGE,
-    "With one environment in the process, on-policy algorithms with small networks wait for the "
-    "collector.",
-    "**Look at the share first.**",
-    "**For A2C and IMPALA little on this page matters before the collector is faster.**",
-    "PPO goes over the same frames several times, so learning is a larger part of it than of A2C.",
-    "SAC makes one update a frame: collection is a small part, and the forward pass of the loss "
-    "the largest.",
+    "on-policy-waits-for-collector",
+    "check-learning-share-first",
+    "a2c-impala-collector-first",
+    "ppo-learns-more-than-a2c",
+    "sac-forward-pass-largest",
 )
 def test_where_an_iteration_goes():
     def learning(name):
@@ -228,11 +224,7 @@ def test_where_an_iteration_goes():
     assert shares["collect"] < 15
 
 
-@guards(
-    PAGE,
-    "the suite fails if the parts do not add up to nearly all of an iteration, in the trace and by "
-    "the clock.",
-)
+@guards("breakdown-parts-add-up")
 def test_parts_add_up_in_the_record():
     for name, parts in breakdown.PARTS.items():
         for metric in ("share", "traced_share"):
@@ -242,10 +234,7 @@ def test_parts_add_up_in_the_record():
             assert total == pytest.approx(100, abs=3)  # medians do not quite add up
 
 
-@guards(
-    PAGE,
-    "A forward pass of a PPO loss calls each network once. Its other operators are small:",
-)
+@guards("ppo-forward-calls-networks-once", "minibatch-operators-small")
 def test_forward_pass_of_the_loss():
     per_call = part("ppo", "forward", "operators") / part("ppo", "forward", "calls")
     assert per_call > 100
@@ -262,14 +251,12 @@ def test_forward_pass_of_the_loss():
 
 
 @guards(
-    PAGE,
-    "**Short rows.** Cutting, padding and the filter are a fixed number of operators; the loop "
-    "has few at eight steps of a row.",
-    "**Many rows.** The filter has a term for every step until the discount falls below a "
-    "threshold, and each step of each row pays for all of them; the loop pays for one, and its "
-    "time grows far less than the batch:",
-    "**Ends inside the batch.**",
-    "Fewer operators against padding and a long filter.",
+    "gae-short-rows",
+    "filter-fixed-operators",
+    "gae-many-rows",
+    "filter-length-until-threshold",
+    "gae-ends-inside-batch",
+    "vectorized-pads-and-filters",
 )
 def test_where_the_vectorized_form_loses():
     for dones in suite.DONES:
@@ -286,14 +273,7 @@ def test_where_the_vectorized_form_loses():
         assert against_loop(steps=steps, dones=2) > against_loop(steps=steps, dones=0)
 
 
-@guards(
-    PAGE,
-    "With a number as discount, TD(λ) is faster vectorized in every case measured, least so for "
-    "many rows with ends.",
-    "GAE has a cheaper loop, and loses it by:",
-    "**TD(λ): leave its default,** which is the vectorized form, unless each step has a discount "
-    "of its own:",
-)
+@guards("td-vectorized-always-faster", "gae-vectorized-loses", "td-default-unless-discount-tensor")
 def test_td_lambda_is_better_vectorized():
     keys = COMMITTED.find("advantages", "cpu")["benchmarks"]
     keys = [key for key in keys if key.startswith("tdlambda-scalar") and not key.endswith("-loop")]
@@ -306,11 +286,7 @@ def test_td_lambda_is_better_vectorized():
         assert recorded(loop.replace("tdlambda", "gae"), "time") < recorded(loop, "time")
 
 
-@guards(
-    PAGE,
-    "The loop wins at length 512, for both functions. TD(λ) is faster vectorized up to length 128, "
-    "and pays for it in memory.",
-)
+@guards("loop-wins-discount-tensor", "td-discount-tensor-short-rows")
 def test_td_lambda_with_a_discount_per_step():
     for dones in suite.DONES:
         for name in suite.FUNCTIONS:
@@ -322,11 +298,7 @@ def test_td_lambda_with_a_discount_per_step():
             assert recorded(key, "peak_vs_loop") > 2
 
 
-@guards(
-    PAGE,
-    "**A large critic: call it once,** with ``shifted=True``:",
-    "The options of the loss change what it computes, not how long that takes:",
-)
+@guards("large-critic-called-once", "loss-options-not-speed")
 def test_options_of_the_critic_and_of_the_loss():
     assert recorded("knob-shifted", "time_vs_default", point="q3") < 0.95
     for key in ("knob-separate-losses", "knob-reduction-none"):
@@ -334,11 +306,10 @@ def test_options_of_the_critic_and_of_the_loss():
 
 
 @guards(
-    PAGE,
-    "leave it for short rows and for large batches with ends.",
-    "**GAE on long rows: set** ``vectorized=True``. It runs the loop unless you say so.",
-    "Set it to True for GAE over long rows with few ends;",
-    "The padding shows in memory as well:",
+    "when-to-vectorize-gae",
+    "long-rows-vectorized-gae",
+    "gae-loops-by-default",
+    "padding-shows-in-memory",
 )
 def test_advice_about_vectorized():
     assert against_loop(steps=512) < 0.5
@@ -350,7 +321,7 @@ def test_advice_about_vectorized():
     assert padded > 3 * plain
 
 
-@guards(PAGE, "Then the form matters less:")
+@guards("slow-critic-hides-form")
 def test_a_critic_hides_the_form():
     for steps in suite.STEPS:
         for dones in suite.DONES:
@@ -359,13 +330,7 @@ def test_a_critic_hides_the_form():
             assert abs(with_critic - 1) < max(abs(alone - 1), 0.1)
 
 
-@guards(
-    PAGE,
-    "**A discount per step makes the vectorized form quadratic.**",
-    "with a tensor it becomes a table of discounts from every step to every later one, for every "
-    "row:",
-    "with a discount per step and rows of hundreds of steps set ``vectorized=False``.",
-)
+@guards("discount-per-step-quadratic", "discount-tensor-makes-table", "pass-discount-as-number")
 def test_a_discount_per_step():
     for name in suite.FUNCTIONS:
         for dones in suite.DONES:
@@ -380,11 +345,7 @@ def test_a_discount_per_step():
 # -- Sentences about the package -------------------------------------------------
 
 
-@guards(
-    PAGE,
-    "So the two classes have opposite defaults: TD(λ) is vectorized unless you say otherwise.",
-    "Under ``torch.compile`` both take the loop.",
-)
+@guards("estimator-defaults-differ", "compile-takes-the-loop")
 def test_under_compile_both_take_the_loop():
     from torchrl.objectives.value import TDLambdaEstimator, advantages
 
@@ -397,11 +358,7 @@ def test_under_compile_both_take_the_loop():
         assert ours.vectorized
 
 
-@guards(
-    PAGE,
-    "The last row is the one that nobody chooses: ``steps_to_next_obs``, which "
-    ":class:`~torchrl.envs.transforms.MultiStepTransform` writes into a batch",
-)
+@guards("multi-step-discount-tensor")
 def test_multi_step_writes_the_key():
     from torchrl.envs.transforms import MultiStepTransform
 
@@ -411,7 +368,7 @@ def test_multi_step_writes_the_key():
     assert "steps_to_next_obs" in found.keys()  # noqa: SIM118 - no dict
 
 
-@guards(PAGE, "Spreads shared rewards and ends by expanding them, without a copy.")
+@guards("shared-signals-expanded")
 def test_shared_signals_are_expanded():
     from torchrl.objectives.value import MultiAgentGAE
 
@@ -421,12 +378,7 @@ def test_shared_signals_are_expanded():
     assert spread.data_ptr() == reward.data_ptr()
 
 
-@guards(
-    PAGE,
-    "A loss without a call of ``make_value_estimator`` makes one of its own on first use.",
-    "An estimator that the loss has made is differentiable by default",
-    "Its critic's parameters are held out all the same: see the table.",
-)
+@guards("loss-makes-own-estimator", "loss-estimator-differentiable", "critic-parameters-held-out")
 def test_estimator_of_a_loss():
     loss = suite.ClipPPOLoss(suite.make_actor(CPU), suite.make_critic(CPU))
     assert loss._value_estimator is None
@@ -437,11 +389,7 @@ def test_estimator_of_a_loss():
     assert not loss.value_estimator(batch)["advantage"].requires_grad
 
 
-@guards(
-    PAGE,
-    "With a trunk that actor and critic share, the critic's loss no longer trains it.",
-    "Keeps the gradient of the critic's loss out of the parameters that both share.",
-)
+@guards("shared-trunk-not-trained", "separate-losses-holds-trunk")
 @pytest.mark.parametrize("separate", [False, True])
 def test_separate_losses(separate):
     from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -464,11 +412,7 @@ def test_separate_losses(separate):
     assert (trained is None or not trained.any()) is separate
 
 
-@guards(
-    PAGE,
-    "TD(λ) and GAE give the same advantage, so its error is rounding.",
-    "calls the actor as well.",
-)
+@guards("td-gae-differ-by-rounding", "vtrace-calls-actor")
 def test_td_lambda_is_gae():
     ours, default = suite.KNOBS["tdlambda"].make(CPU)
     assert suite.difference(ours(), default()) < 1e-4

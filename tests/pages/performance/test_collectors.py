@@ -33,7 +33,6 @@ from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/collectors.rst"
 CPU = torch.device("cpu")
 
 
@@ -196,12 +195,7 @@ def test_workers(tmp_path):
         multiprocessing.set_start_method(before, force=True)
 
 
-@guards(
-    PAGE,
-    "are reduced by the number of workers when the collector is built",
-    "after ``shutdown()`` they are raised by the number of workers, at most to what PyTorch had "
-    "when TorchRL was imported.",
-)
+@guards("collector-threads-reduced")
 def check_threads(tmp_path):
     with mock.patch.object(torchrl, "_THREAD_POOL_INIT", 8):
         torch.set_num_threads(5)
@@ -263,11 +257,7 @@ def test_every_knob_of_the_suite_is_an_argument():
 
 
 @guards(
-    PAGE,
-    "look at the region ``Collector.rollout``. What stands in it and is neither "
-    "``Collector.policy`` nor ``EnvBase.step_and_maybe_reset``",
-    "**The main process waits in** ``queue_out.get``",
-    "**The workers wait in** ``pipe_child.poll``",
+    "read-collector-region", "collector-own-work", "main-waits-in-queue", "workers-wait-in-pipe"
 )
 def test_names_that_a_profile_shows():
     assert '_maybe_record_function_decorator("Collector.rollout")' in source_of(_single)
@@ -282,20 +272,14 @@ def source_of(module):
     return Path(module.__file__).read_text("utf-8")
 
 
-@guards(PAGE, "each worker of a ``MultiSyncCollector`` runs the whole loop")
+@guards("workers-gain-everywhere")
 def test_a_worker_runs_a_collector():
     source = inspect.getsource(_runner._main_async_collector_impl)
     assert "collector_class = Collector\n" in source
     assert "next_data = next(dc_iter)" in source
 
 
-@guards(
-    PAGE,
-    "``busy`` burns processor time and holds the interpreter's lock",
-    "``sleep`` waits, as one behind a socket does",
-    "Every collector has ``frames_per_batch`` of 64 and the same small policy, and every frame "
-    "was checked.",
-)
+@guards("busy-and-sleep-steps", "collector-suite-common-settings")
 def test_what_a_step_costs(tmp_path, monkeypatch):
     monkeypatch.undo()
     dial = Dial(tmp_path / "cost")
@@ -308,11 +292,7 @@ def test_what_a_step_costs(tmp_path, monkeypatch):
     assert source.count("check_frames(") == 3
 
 
-@guards(
-    PAGE,
-    '``"auto"`` needs ``env_backend="multiprocessing"`` and a ``policy_factory``. With less it '
-    "serves the policy from a thread of the main process",
-)
+@guards("auto-transport-requirements", "direct-fallback-logged")
 def test_auto_falls_back():
     processes = {"env_backend": "multiprocessing", "transport": "auto", "frames_per_batch": 4}
     factory = {"policy_factory": make_policy}
@@ -325,44 +305,38 @@ def test_auto_falls_back():
         assert AsyncBatchedCollector(one, **options).server_backend == backend
 
 
-@guards(PAGE, "``num_sub_threads`` is the same for each worker.")
+@guards("sub-threads-per-worker")
 def test_threads_of_workers():
     given = inspect.getsource(_multi_base.MultiCollector._run_processes)
     assert "num_threads=self.num_sub_threads" in given
     assert "torch.set_num_threads(self.num_threads)" in inspect.getsource(torchrl._utils)
 
 
-@guards(PAGE, "Without it you get the asynchronous one.")
+@guards("sync-default-asynchronous")
 def test_without_sync():
     source = inspect.getsource(_single._CollectorMeta.__call__)
     assert "if sync is None:\n            sync = False" in source
 
 
-@guards(PAGE, "The calling process warns, workers do not")
+@guards("workers-do-not-warn")
 def test_workers_do_not_warn():
     source = inspect.getsource(torchrl._utils._ProcessNoWarn)
     assert 'warnings.simplefilter("ignore")' in source
 
 
-@guards(PAGE, "An environment that counts its steps already refuses a second counter.")
+@guards("second-counter-refused")
 def test_no_second_counter():
     counted = TransformedEnv(Counting(0), StepCounter())
     with pytest.raises(ValueError, match="'step_count' key is already present"):
         Collector(counted, None, frames_per_batch=4, max_frames_per_traj=2)
 
 
-@guards(PAGE, "The queue of a ``MultiAsyncCollector`` holds one batch.")
+@guards("async-queue-one-batch")
 def test_the_queue_holds_one_batch():
     assert MultiAsyncCollector._queue_len.fget(None) == 1
 
 
-@guards(
-    PAGE,
-    "each batch of a worker also waits a moment for a message of the main process before it is "
-    "sent",
-    "A worker whose batch finds no room in time collects a new one in its place",
-    "Workers that fill a buffer (`Into a buffer`_) write first and queue afterwards",
-)
+@guards("small-batches-lose", "async-batch-replaced", "buffer-workers-lose-nothing")
 def test_what_a_worker_does_with_a_batch():
     source = inspect.getsource(_runner._main_async_collector_impl)
     assert "if pipe_child.poll(_MIN_TIMEOUT):" in source
@@ -375,16 +349,13 @@ def test_what_a_worker_does_with_a_batch():
     assert 'if msg not in ("continue", "continue_random"):' in source
 
 
-@guards(
-    PAGE,
-    "Without it and ``backend`` a ``FutureWarning`` says that the default changes.",
-)
+@guards("env-backend-default-changes")
 def test_the_default_of_env_backend_changes():
     with pytest.warns(FutureWarning, match="env_backend='multiprocessing'"):
         AsyncBatchedCollector([Counting], policy=make_policy(), frames_per_batch=4)
 
 
-@guards(PAGE, "Takes the policy as it is, without wrapping it")
+@guards("trusted-policy-not-wrapped")
 def test_a_policy_that_reads_a_tensordict_is_not_wrapped_anyway():
     policy = make_policy()
     for trusted in (False, True):
@@ -399,21 +370,21 @@ def test_a_policy_that_reads_a_tensordict_is_not_wrapped_anyway():
         collector.shutdown()
 
 
-@guards(PAGE, "the output is copied after each call.")
+@guards("compiled-output-copied")
 def test_the_output_of_a_compiled_policy_is_copied():
     source = inspect.getsource(Collector.rollout)
     begin = source.index("if self.compiled_policy or self.cudagraphed_policy:")
     assert ").clone()" in source[begin : begin + 250]
 
 
-@guards(PAGE, "It numbers no trajectories and keeps nothing: each call begins with a reset.")
+@guards("plain-rollout-keeps-nothing")
 def test_a_rollout_begins_anew():
     env = Counting(0)
     starts = [env.rollout(3)["observation"][0, 1:].tolist() for _ in range(2)]
     assert starts == [[0, 0], [1, 0]]
 
 
-@guards(PAGE, "It prints four rates", "It changes nothing about the actions.")
+@guards("collector-script-prints-rates", "collector-cast-same-actions")
 def test_the_run_computes_what_the_page_shows(capsys):
     run = load_evidence("collectors/choice")
     verdict = run.advise(run.Steps, frames=4, cores=1)
@@ -476,12 +447,10 @@ def beats(key, other, metric="frames_per_second", of="collectors"):
 
 
 @guards(
-    PAGE,
-    "The records come from a machine with two cores",
-    "The short answer for a CPU: ``MultiSyncCollector``, with a worker for each core that the "
-    "update leaves free.",
-    "**Workers gain in every situation measured here**, also where a step costs nothing",
-    "The asynchronous one is never clearly slower than the synchronous one.",
+    "collector-records-two-cores",
+    "multi-sync-short-answer",
+    "workers-gain-everywhere",
+    "async-never-clearly-slower",
 )
 def test_workers_gain():
     assert COMMITTED.find("collectors", "cpu")["machine"]["cores"] == 2
@@ -493,11 +462,7 @@ def test_workers_gain():
             assert not beats(*keys), keys
 
 
-@guards(
-    PAGE,
-    "**A batched environment in one process gains nothing where a step costs time.**",
-    "Where a step is free that shows, with four environments more than with two",
-)
+@guards("serial-batching-no-gain", "free-steps-batching-gains")
 def test_serial():
     for workers in (2, 4):
         for wait, step_ms in situations(workers):
@@ -506,12 +471,7 @@ def test_serial():
     assert 1 < gain("serial", 2, "none", 0) < gain("serial", 4, "none", 0)
 
 
-@guards(
-    PAGE,
-    "Two environments that wait gain nearly as much as in workers of their own.",
-    "Two that compute, on two cores, gain nothing",
-    "Where a step is free, it loses against ``Collector`` with one environment",
-)
+@guards("threads-help-waiting-steps", "threads-not-computing-steps", "threads-lose-free-steps")
 def test_parallel():
     for step_ms in (1, 10):
         assert gain("parallel", 2, "sleep", step_ms) > 0.8 * gain("multi-sync", 2, "sleep", step_ms)
@@ -520,12 +480,7 @@ def test_parallel():
     assert gain("parallel", 2, "none", 0) < 0.95
 
 
-@guards(
-    PAGE,
-    "With one worker there is nothing to share, and the frames per second are about those of "
-    "``Collector``",
-    "**A loop over env.rollout is faster than Collector** where a step is free.",
-)
+@guards("one-worker-nothing-shared", "plain-rollout-faster-free")
 def test_one_environment():
     for name in ("multi-sync", "multi-async"):
         assert 0.85 < gain(name, 1, "none", 0) < 1.2
@@ -533,10 +488,7 @@ def test_one_environment():
 
 
 @guards(
-    PAGE,
-    "A step that waits takes more workers than that.",
-    "four workers on two cores are much faster than two.",
-    "four workers of a ``MultiSyncCollector`` are slower than two",
+    "waiting-steps-more-workers", "waiting-four-workers-faster", "computing-four-workers-slower"
 )
 def test_number_of_workers():
     for name in ("multi-sync", "multi-async"):
@@ -545,12 +497,7 @@ def test_number_of_workers():
         assert rate("multi-sync", 4, *situation) < rate("multi-sync", 2, *situation)
 
 
-@guards(
-    PAGE,
-    "on a CPU, a ``MultiSyncCollector`` with as many workers is faster in every situation measured "
-    "here.",
-    '``"multiprocessing"`` where a step burns processor time; threads where it waits.',
-)
+@guards("async-batched-slower-here", "backend-by-step-cost")
 def test_async_batched():
     for workers in (2, 4):
         for wait, step_ms in situations(workers):
@@ -565,12 +512,7 @@ def test_async_batched():
         assert threads > processes
 
 
-@guards(
-    PAGE,
-    '``transport="auto"`` is faster than the way through the main process; a message for each '
-    "transition is much slower than chunks, and a queue in place of shared memory slower still.",
-    "which costs nothing where all are equally fast.",
-)
+@guards("auto-transport-fastest", "min-batch-size-waits")
 def test_messages_of_async_batched():
     assert quartile("batched-slots", "q3") < 0.9
     assert quartile("batched-slots-chunk", "q1") > 2
@@ -578,12 +520,7 @@ def test_messages_of_async_batched():
     assert knob("batched-threads-min-batch") < 1
 
 
-@guards(
-    PAGE,
-    "Without a discarded batch the rate is too high: one batch was ready. With one or more that "
-    "is over",
-    "Why a first timing of a ``MultiAsyncCollector`` promises too much.",
-)
+@guards("no-discard-rate-high", "discard-leaves-scatter", "async-first-timing-misleads")
 def test_trap():
     def ratio(discarded):
         return recorded(f"trap-{discarded}", "vs_steady")
@@ -594,23 +531,14 @@ def test_trap():
     assert max(later) < 1.15
 
 
-@guards(
-    PAGE,
-    "Discard two batches more than there are workers, after every pause, then time whole rounds of "
-    "all workers",
-    "The suites of this site do so.",
-)
+@guards("discard-and-whole-rounds", "suites-discard-batches")
 def test_the_suite_times_whole_rounds():
     running = suite.Running.__new__(suite.Running)
     running.name, running.workers = "multi-async", 3
     assert (running.ready, running.cycle) == (5, 3)
 
 
-@guards(
-    PAGE,
-    "With ``spawn``, which ``import torchrl`` sets, every worker imports TorchRL anew.",
-    "A fork server imports it once, and every later worker is a copy of it",
-)
+@guards("spawned-workers-import-anew", "fork-server-imports-once")
 def test_start():
     def start(method):
         return recorded(f"start-{method}", "start_time")
@@ -621,13 +549,10 @@ def test_start():
 
 
 @guards(
-    PAGE,
-    "Both lose with small batches, workers more",
-    "In one process the time per frame no longer falls beyond the middle of the figure, with "
-    "workers it still does.",
-    "Without them every batch of a worker is sent as new tensors.",
-    "``cat_results`` makes no clear difference in time, and ``split_trajs`` a small one at this "
-    "size, beside the memory of the zeros.",
+    "small-batches-lose",
+    "batch-size-levels-off",
+    "no-buffers-new-tensors",
+    "cat-results-no-difference",
 )
 def test_batches():
     assert quartile("frames-8", "q1") > 1.05
@@ -641,11 +566,7 @@ def test_batches():
     assert knob("split-trajs", "bytes_per_frame") > knob("split-trajs", "bytes_per_frame_off")
 
 
-@guards(
-    PAGE,
-    "Where one of two workers is much slower than the other, a frame that is kept takes far less "
-    "time. Even workers neither gain nor lose.",
-)
+@guards("preemption-uneven-workers", "preemption-even-workers")
 def test_preemption():
     assert 0.5 < knob("preempt-uneven", "time_per_kept_frame") < 0.65
     assert 0.95 < knob("preempt-even", "time_per_kept_frame") < 1.05
@@ -653,12 +574,11 @@ def test_preemption():
 
 
 @guards(
-    PAGE,
-    "each of these differences is small beside it.",
-    "**What saves time**: no trajectory ids, and a compiled policy.",
-    "**What costs most**: ``max_frames_per_traj`` and, without CUDA, ``cudagraph_policy``.",
-    "``compact_obs`` costs a little time and halves the bytes of large frames. ``trust_policy`` "
-    "changes nothing.",
+    "slow-step-dwarfs-knobs",
+    "knobs-that-save-time",
+    "knobs-that-cost-most",
+    "compact-obs-halves-bytes",
+    "trust-policy-no-gain",
 )
 def test_steps():
     compiled = [f"compile-h{units}" for units in knobs.COMPILED_UNITS]
@@ -684,11 +604,7 @@ def test_steps():
     assert halved == pytest.approx(0.5, rel=0.01)
 
 
-@guards(
-    PAGE,
-    "The policy with 64 units was compiled first.",
-    "the second policy found the compiler loaded. Both save time at each frame.",
-)
+@guards("first-policy-compiled-first", "compiler-already-loaded", "compiled-policies-save-time")
 def test_compilation():
     assert knobs.COMPILED_UNITS == (64, 1024)
     first, second = (knob(f"compile-h{units}", "first_batch_time") for units in (64, 1024))
@@ -698,23 +614,13 @@ def test_compilation():
         assert knob(f"compile-h{units}", "break_even_frames") > 1000
 
 
-@guards(
-    PAGE,
-    "**Direct write loses here.**",
-    "With small frames in one process the stacked batch is cheaper.",
-    "it can be sampled at once, and costs more.",
-)
+@guards("direct-write-loses-time", "stacked-batch-cheaper", "extend-step-by-step")
 def test_direct_write():
     assert quartile("buffer-direct", "q1") > 1.1
     assert quartile("buffer-row-by-row", "q1") > quartile("buffer-direct", "q3")
 
 
-@guards(
-    PAGE,
-    "**It takes threads away, and does not put back what it found.**",
-    "threads that had one when TorchRL was imported",
-    "an update on fewer threads than there are cores leaves cores idle.",
-)
+@guards("collector-takes-threads-away", "threads-at-import-kept", "idle-cores-during-update")
 def test_recorded_threads():
     record = COMMITTED.find("collector_knobs", "cpu")
     assert knob("threads-given", "threads_during") == knobs.THREADS_BEFORE == 2
@@ -724,7 +630,7 @@ def test_recorded_threads():
     assert 0.9 < knob("threads-given") < 1.1
 
 
-@guards(PAGE, "a random frame takes", "no knob for speed")
+@guards("random-frame-time", "trust-policy-no-speed-knob")
 def test_small_ones():
     assert knob("random-frames") < 1
     assert 0.9 < knob("trust-policy") < 1.1

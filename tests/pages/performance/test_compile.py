@@ -16,7 +16,6 @@ from tests.support import ROOT
 from tests.support.claims import guards
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/compile.rst"
 CPU = torch.device("cpu")
 
 # tensordict asks for a setting that torch has deprecated.
@@ -149,13 +148,7 @@ def graphs():
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
-@guards(
-    PAGE,
-    "So a loss that draws nothing from the random number generator draws when it is compiled.",
-    "For a distribution with an analytic entropy, the eager "
-    ":class:`~torchrl.objectives.ClipPPOLoss` computes that.",
-    "The result is the same; the stream of random numbers behind it is not.",
-)
+@guards("compiled-loss-draws", "eager-entropy-analytic", "compiled-random-stream")
 def test_a_compiled_ppo_loss_samples(eager_backend):
     loss, data = bench.clip_ppo(3)
     before = torch.get_rng_state()
@@ -167,11 +160,7 @@ def test_a_compiled_ppo_loss_samples(eager_backend):
         torch.testing.assert_close(found[key], expected[key])
 
 
-@guards(
-    PAGE,
-    "A function keeps at most ``recompile_limit`` graphs. What does not fit any of them then runs "
-    "eagerly, and Dynamo warns once:",
-)
+@guards("recompile-limit-graphs", "over-limit-runs-eagerly")
 def test_beyond_the_limit_it_runs_eagerly(eager_backend, caplog):
     limit = torch._dynamo.config.recompile_limit
     module = bench.TensorDictModule(torch.nn.Linear(3, 2), ["observation"], ["action"])
@@ -186,10 +175,7 @@ def test_beyond_the_limit_it_runs_eagerly(eager_backend, caplog):
     assert len(said) == 1
 
 
-@guards(
-    PAGE,
-    "Keep the model for the optimizer, and the function for the calls. They share the parameters.",
-)
+@guards("keep-model-and-function", "compiled-shares-parameters")
 def test_the_function_of_warmup_calls_the_model():
     from torchrl import compile_with_warmup
 
@@ -199,7 +185,7 @@ def test_the_function_of_warmup_calls_the_model():
     assert model.weight.grad is not None
 
 
-@guards(PAGE, "The collector's :knob:`compile_policy` goes through it.")
+@guards("compile-policy-warms-up")
 def test_the_collector_compiles_with_warmup():
     from torchrl.collectors import Collector, _single
 
@@ -211,17 +197,13 @@ def test_the_collector_compiles_with_warmup():
     warmed.assert_called_once_with("policy", warmup=5)
 
 
-@guards(PAGE, "What TorchInductor optimizes for. Exclusive with ``options``.")
+@guards("compile-mode-meaning", "mode-excludes-options")
 def test_mode_excludes_options():
     with pytest.raises(RuntimeError, match=r"mode.*options"):
         torch.compile(abs, mode="reduce-overhead", options={"trace.enabled": True})
 
 
-@guards(
-    PAGE,
-    "TorchInductor keeps what it has compiled in ``TORCHINDUCTOR_CACHE_DIR``, by default a folder "
-    "for temporary files.",
-)
+@guards("inductor-cache-folder")
 def test_the_cache_is_a_temporary_folder(monkeypatch, tmp_path):
     from torch._inductor.runtime import cache_dir_utils
 
@@ -230,7 +212,7 @@ def test_the_cache_is_a_temporary_folder(monkeypatch, tmp_path):
     assert cache_dir_utils.cache_dir() == str(tmp_path)
 
 
-@guards(PAGE, "Select the keys of the loss before the call:")
+@guards("select-keys-before-loss")
 def test_the_keys_of_the_loss_are_enough():
     loss, data = bench.clip_ppo(3)
     data["unread"] = torch.zeros(3)
@@ -252,14 +234,7 @@ def of(record):
     return lambda key, metric: record[key]["metrics"][metric]["median"]
 
 
-@guards(
-    PAGE,
-    "**Every case is faster compiled, and none pays within a thousand steps.**",
-    "The two losses that take longest eagerly break even first, the forward pass of a small value "
-    "network last.",
-    "The same :class:`~torchrl.objectives.DQNLoss` on a batch of 4096 gains less in proportion "
-    "than on 256, and pays sooner.",
-)
+@guards("compiled-faster-pays-late", "break-even-order", "larger-batch-pays-sooner")
 def test_break_even_by_length_of_a_step(record, of):
     assert max(of(key, "time_vs_eager") for key in record) < 1
     assert min(of(key, "break_even_steps") for key in record) > 1000
@@ -271,11 +246,7 @@ def test_break_even_by_length_of_a_step(record, of):
     assert of("dqn-b4096", "break_even_steps") < of("dqn-b256", "break_even_steps")
 
 
-@guards(
-    PAGE,
-    "**A broken graph gives back about half of it.** The same PPO loss with one-hot actions gains "
-    "less and compiles longer",
-)
+@guards("graph-break-halves-gain", "one-hot-ppo-compiles-longer")
 def test_a_broken_graph_costs(of):
     whole, broken = "clip-ppo-b256", "clip-ppo-one-hot-b256"
     assert (of(whole, "graph_breaks"), of(broken, "graph_breaks")) == (0, 2)
@@ -284,23 +255,17 @@ def test_a_broken_graph_costs(of):
     assert of(broken, "compile_time") > of(whole, "compile_time")
 
 
-@guards(
-    PAGE,
-    "It is done far sooner:",
-    "Keep that folder between jobs, and only the first one of a sweep pays for all of it.",
-)
+@guards("warm-cache-compiles-sooner", "keep-cache-between-jobs")
 def test_a_filled_cache_helps(of):
     assert of("dqn-b256", "warm_compile_time") < 0.5 * of("dqn-b256", "compile_time")
 
 
-@guards(
-    PAGE, "Each compilation is timed once. Take the steps to break even as an order of magnitude."
-)
+@guards("compilation-timed-once", "break-even-is-rough")
 def test_a_compilation_is_timed_once(record):
     assert {record[key]["metrics"]["compile_time"]["rounds"] for key in record} == {1}
 
 
-@guards(PAGE, "Outputs and gradients of both are compared in the same process.")
+@guards("compiled-results-compared")
 def test_every_case_is_compared(record, of):
     for key in record:
         assert of(key, "output_error") < bench.TOLERANCE

@@ -18,7 +18,6 @@ from tests.support import ROOT
 from tests.support.claims import guards
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/device_placement.rst"
 CPU = torch.device("cpu")
 STEPS = 6
 
@@ -194,15 +193,7 @@ def test_the_record_has_the_counts_of_this_release(name):
 # -- Sentences ----------------------------------------------------------------------
 
 
-def says(*sentences):
-    return guards(PAGE, *sentences)
-
-
-@says(
-    "**A cast moves the whole carrier, not what the policy reads.**",
-    "Each entry at its root crosses: the observation, the end flags, the trajectory ids and the "
-    "action of the step before.",
-)
+@guards("cast-moves-whole-carrier", "every-root-entry-crosses")
 def test_the_cast_for_the_policy_takes_the_whole_carrier():
     collector = suite.make_collector("gym-policy", "cpu:0")
     plain, casts = TensorDict.to, []
@@ -221,18 +212,14 @@ def test_the_cast_for_the_policy_takes_the_whole_carrier():
     assert len(policy) == STEPS
 
 
-@says("**The action crosses twice.**", "copies it, and the cast for the batch copies it again.")
+@guards("action-crosses-twice", "action-copied-again")
 def test_the_action_crosses_twice():
     found = counted("gym-policy")
     action = 2 * torch.int64.itemsize
     assert (found["copies_to_host"], found["bytes_to_host"]) == (2, 2 * action)
 
 
-@says(
-    "**What is not named is not copied for its own sake.**",
-    "that copy blocks, so nothing is read early. It has fewer bytes and fewer waits than the "
-    "placement that names all.",
-)
+@guards("unnamed-not-copied", "policy-alone-action-once", "policy-alone-fewer-waits")
 def test_the_policy_alone_copies_less():
     alone, named = counted("gym-policy-alone"), counted("gym-policy")
     assert alone["copies_to_host"] == alone["blocking_copies"] == alone["waits"] == 1
@@ -243,11 +230,7 @@ def test_the_policy_alone_copies_less():
     assert alone["batch_on_host"] > 0
 
 
-@says(
-    ":trade-off: Naming it adds a wait at each step; without it an action may be read too early.",
-    "In the row ``policy-env-unnamed`` the lower count is no gain: the wait that is missing is "
-    "the one for the action.",
-)
+@guards("env-device-adds-wait", "missing-wait-is-no-gain")
 def test_naming_the_environment_adds_a_wait():
     named, unnamed = counted("gym-policy"), counted("gym-policy-env-unnamed")
     assert named["syncs"] == unnamed["syncs"] + 1
@@ -255,7 +238,7 @@ def test_naming_the_environment_adds_a_wait():
     assert (named["early_reads"], unnamed["early_reads"]) == (0, 1)
 
 
-@says("without one the best placement is to name no device at all")
+@guards("host-only-names-nothing")
 def test_naming_the_cpu_takes_time_in_the_record():
     benchmarks = COMMITTED.find("collector_rollout", "cpu")["benchmarks"]
     times = [
@@ -265,7 +248,7 @@ def test_naming_the_cpu_takes_time_in_the_record():
     assert times[0] < times[1]
 
 
-@says("more copies per step than any other placement of CartPole with the policy on the GPU.")
+@guards("storing-gpu-step-copies")
 def test_a_batch_on_the_gpu_takes_the_most_copies():
     def copies(name):
         return recorded(name, "copies_to_gpu") + recorded(name, "copies_to_host")
@@ -279,29 +262,21 @@ def test_a_batch_on_the_gpu_takes_the_most_copies():
     assert len(others) > 2
 
 
-@says(
-    ":class:`~torchrl.envs.GymEnv` moves each observation, reward and flag to the GPU and the "
-    "action back, step by step."
-)
+@guards("gym-device-moves-each-step")
 def test_gym_on_the_gpu_moves_each_step():
     found = counted("gym-gpu")
     assert found["copies_to_host"] == 1  # the action
     assert found["copies_to_gpu"] >= 5  # observation, reward, terminated, truncated, done
 
 
-@says("so one tensor crosses at each step: see the row without policy and batch device.")
+@guards("gpu-env-ids-on-host")
 def test_ids_stay_on_the_host():
     found = counted("tensor-gpu-unnamed")
     assert found["copies_to_gpu"] == 1
     assert found["bytes_to_gpu"] == found["batch_on_host"] == 2 * torch.int64.itemsize
 
 
-@says(
-    "**Everything on the processor waits too, if you say so.**",
-    "``torch.cuda.synchronize`` at each step as soon as something in the process has used CUDA, "
-    "and the environment waits for an event.",
-    "With no device named it does not: that is the row to aim at when nothing is on the GPU.",
-)
+@guards("host-waits-when-named", "named-cpu-synchronizes", "no-device-no-wait")
 def test_a_collector_on_the_host_waits():
     named, unnamed = counted("gym-host"), counted("gym-nothing")
     assert named["syncs"] == 1
@@ -333,17 +308,14 @@ def read_sites(**options):
     return {name for name, count in sites.items() if count == STEPS}
 
 
-@says(
-    "**An environment on the GPU costs three reads per step.**",
-    "``track_traj_ids=False`` leaves out the third (:doc:`collectors`).",
-)
+@guards("gpu-env-three-reads", "flags-still-read")
 def test_an_environment_on_the_gpu_is_read_three_times():
     loop = {"any_done", "maybe_reset"}
     assert read_sites() == {*loop, "_update_traj_ids"}
     assert read_sites(track_traj_ids=False) == loop
 
 
-@says("No device argument and no :term:`no_cuda_sync` removes them")
+@guards("flags-still-read")
 def test_the_reads_stay():
     for name, no_cuda_sync in suite.CASES:
         if name.startswith("tensor-") and suite.PLACEMENTS[name][0] == suite.GPU:
@@ -353,16 +325,13 @@ def test_the_reads_stay():
 SAME = ("gym-gpu", "tensor-gpu", "tensor-gpu-unnamed")
 
 
-@says(
-    "* **Everything on the GPU: the flag does nothing.** No sync point waits there; all counts "
-    "are the same."
-)
+@guards("all-gpu-flag-idle", "all-gpu-same-counts")
 @pytest.mark.parametrize("name", SAME)
 def test_the_flag_does_nothing_on_the_gpu(name):
     assert counted(name) == counted(name, True)
 
 
-@says("exchanges one device-wide wait for a blocking copy of each entry.")
+@guards("isaac-flag-blocking-copies")
 def test_the_flag_blocks_each_copy():
     found, flagged = (counted("tensor-gpu-batch-host-alone", flag) for flag in (False, True))
     assert (found["syncs"], flagged["syncs"]) == (1, 0)
@@ -371,10 +340,7 @@ def test_the_flag_blocks_each_copy():
     assert flagged["waits"] > found["waits"]
 
 
-@says(
-    "* **Policy on the GPU, environment on the host, named**: the same number of waits, of "
-    "another kind."
-)
+@guards("gpu-policy-flag-same-waits")
 def test_the_flag_exchanges_waits():
     found, flagged = (counted("gym-policy", flag) for flag in (False, True))
     assert found["waits"] == flagged["waits"]
@@ -382,12 +348,7 @@ def test_the_flag_exchanges_waits():
     assert found["blocking_copies"] == flagged["syncs"] == 0
 
 
-@says(
-    "* **Environment's device not named**: the default reads each action before anything has "
-    "waited for it.",
-    "nothing is read early, and so it is if you name ``env_device``.",
-    "* **With the flag nothing was read early in any placement measured.**",
-)
+@guards("unnamed-env-early-action", "flag-reads-nothing-early", "flag-safe-where-measured")
 def test_early_reads():
     assert counted("gym-policy-env-unnamed")["early_reads"] == 1
     assert counted("gym-policy")["early_reads"] == 0
@@ -396,7 +357,7 @@ def test_early_reads():
             assert counted(name, True)["early_reads"] == 0, name
 
 
-@says("the flag takes away no wait for the data, it takes other waits.")
+@guards("flag-trades-waits")
 def test_the_flag_never_lowers_the_number_of_waits():
     for name, no_cuda_sync in suite.CASES:
         if no_cuda_sync:
@@ -411,30 +372,27 @@ def peak(name, steps):
         return max(suite.counted(CPU, name, False)[1])
 
 
-@says("So on the GPU a rollout needs more than its batch, and the peak grows with the steps.")
+@guards("gpu-rows-peak-grows")
 def test_rows_come_on_top_of_the_batch():
     assert peak("tensor-gpu", 12) > 1.5 * peak("tensor-gpu", 6) > 0
 
 
-@says("rows leave the GPU one by one, and the peak does not grow with the steps of the batch.")
+@guards("storing-cpu-peak-flat")
 def test_rows_leave_the_gpu():
     assert peak("tensor-gpu-batch-host", 12) == peak("tensor-gpu-batch-host", 6) > 0
 
 
-@says("``torch.cuda.synchronize`` waits for all streams of the device,")
+@guards("synchronize-waits-all-streams")
 def test_synchronize_waits_for_all_streams():
     assert "all streams" in torch.cuda.synchronize.__doc__
 
 
-@says(
-    "Casting is no small thing for a small environment",
-    "times as long as with none named, before a byte crosses.",
-)
+@guards("cast-dear-on-cartpole")
 def test_casting_takes_time_in_the_record():
     assert recorded("gym-policy", "time_vs_host") > 1.5
 
 
-@says("without ``init_random_frames``, whose frames call no policy.")
+@guards("placement-script-collector")
 @pytest.mark.parametrize("random_frames", [None, 2 * STEPS])
 def test_random_frames_call_no_policy(random_frames):
     env, calls = GymEnv("CartPole-v1"), []
@@ -453,7 +411,7 @@ def test_random_frames_call_no_policy(random_frames):
     assert len(calls) == (0 if random_frames else STEPS)
 
 
-@says("More environments in a step share the same number of casts.")
+@guards("casts-shared-per-step")
 def test_casts_are_of_a_step():
     few = counted("tensor-gpu-batch-host")["casts"]
     suite.counted.cache_clear()
@@ -461,7 +419,7 @@ def test_casts_are_of_a_step():
         assert counted("tensor-gpu-batch-host")["casts"] == few > 1
 
 
-@says("each entry of each step crosses by itself, and each step waits for its row.")
+@guards("storing-cpu-step-waits")
 def test_each_row_is_waited_for():
     found, kept = counted("tensor-gpu-batch-host"), counted("tensor-gpu")
     assert found["syncs"] == kept["syncs"] + 1 == 1

@@ -36,7 +36,6 @@ from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/environments.rst"
 CPU = torch.device("cpu")
 ALONE = ("loop", "sync", "serial", "wrapped-sync")  # the ways that start no process
 WORKERS = ("async", "parallel", "parallel-no-buffers", "num-envs", "wrapped-async")
@@ -160,10 +159,7 @@ def test_variants_end_where_the_plain_environment_does(variant):
     assert noted_metrics(benchmark) == {"round_time", "time_vs_plain", "frames_per_second"}
 
 
-@guards(
-    PAGE,
-    "In float64 a frame takes twice the bytes, in the buffer as well.",
-)
+@guards("float64-doubles-frame")
 @pytest.mark.parametrize("pitfall", suite.PITFALLS)
 def test_pitfalls_compute_what_the_repaired_environment_does(pitfall):
     benchmark = Benchmark()
@@ -215,11 +211,7 @@ def waiting_env(**attributes):
     return SimpleNamespace(BATCHED_PIPE_TIMEOUT=60, _worker_indices=[0, 1], **attributes)
 
 
-@guards(
-    PAGE,
-    "asks for the flags of its workers in a Python loop without a pause.",
-    "With ``use_buffers=False`` it blocks on the pipes, and pays for each message instead.",
-)
+@guards("parent-polls-flags", "no-buffers-blocks-pipes")
 def test_parent_polls_flags_and_blocks_on_pipes():
     forbidden = mock.Mock(side_effect=AssertionError("waits"))
     flags = Flags(reads=1000)
@@ -240,11 +232,7 @@ def test_parent_polls_flags_and_blocks_on_pipes():
     assert blocked.call_args.kwargs["timeout"] > 0
 
 
-@guards(
-    PAGE,
-    "builds an ``AsyncVectorEnv`` in the mode that ``GymWrapper`` refuses, and nothing checks it.",
-    "Builds that many environments in gymnasium's ``AsyncVectorEnv``, a process each.",
-)
+@guards("num-envs-unchecked-autoreset", "num-envs-async-vector")
 @pytest.mark.usefixtures("forkserver")
 def test_num_envs_takes_the_refused_mode():
     env = GymEnv("CartPole-v1", num_envs=2)
@@ -254,13 +242,7 @@ def test_num_envs_takes_the_refused_mode():
     env.close()
 
 
-@guards(
-    PAGE,
-    "With more than one, ``GymEnv(...)`` returns a ``ParallelEnv`` of that many "
-    "``GymEnv``, without "
-    "buffers.",
-    "No buffers: the metadata comes from the workers, which excludes them.",
-)
+@guards("num-workers-makes-parallel", "gym-workers-no-buffers")
 def test_num_workers_is_a_parallel_env():
     with mock.patch("torchrl.envs.ParallelEnv") as parallel:
         made = GymEnv("CartPole-v1", num_workers=3)
@@ -271,13 +253,7 @@ def test_num_workers_is_a_parallel_env():
         ParallelEnv(2, make, metadata_from_workers=True, use_buffers=True)
 
 
-@guards(
-    PAGE,
-    "Without it ``ParallelEnv`` takes the number of workers away from the threads that "
-    "it finds, and "
-    "leaves one at least.",
-    "It sets the threads of the calling process, and so of the policy.",
-)
+@guards("parallel-takes-threads", "num-threads-of-caller")
 @pytest.mark.usefixtures("forkserver", "threads")
 @pytest.mark.parametrize(
     ("found", "options", "left"), [(5, {}, 3), (2, {}, 1), (5, {"num_threads": 4}, 4)]
@@ -290,11 +266,7 @@ def test_parallel_env_sets_threads_of_its_parent(found, options, left):
     env.close()
 
 
-@guards(
-    PAGE,
-    "It calls a hopper fallen whose joint ``rootz`` is below its threshold",
-    "In TorchRL's file ``rootz`` starts at zero.",
-)
+@guards("hopper-fallen-threshold", "hopper-rootz-zero")
 def test_hopper_starts_below_its_threshold():
     asset = Path(torchrl.__file__).parent / "envs/custom/mujoco/assets/hopper.xml"
     joints = ET.parse(asset).getroot().findall(".//joint")
@@ -310,7 +282,7 @@ def test_hopper_starts_below_its_threshold():
     assert HopperEnv._is_healthy(healthy, at)
 
 
-@guards(PAGE, 'TorchRL takes ``"spawn"`` unless the program has set another method.')
+@guards("default-start-method")
 def test_start_method():
     with mock.patch("torchrl._utils.mp.get_start_method", return_value=None):
         assert torchrl._utils._get_default_mp_start_method() == "spawn"
@@ -318,7 +290,7 @@ def test_start_method():
         assert torchrl._utils._get_default_mp_start_method() == "fork"
 
 
-@guards(PAGE, "The answer says what dominates a step, and under ``try`` which way was the fastest.")
+@guards("env-script-verdicts")
 @pytest.mark.parametrize(("bare", "dominates"), [(0.4, "TorchRL"), (0.6, "the environment")])
 def test_verdicts(bare, dominates):
     run = load_evidence("environments/vectorized")
@@ -332,12 +304,7 @@ def test_verdicts(bare, dominates):
     assert answer["try"] == "SyncVectorEnv, wrapped"
 
 
-@guards(
-    PAGE,
-    "Closing adds the number of workers again, up to the threads that the process had when it "
-    "imported TorchRL, whether or not so many were taken",
-    'Its documentation says "the number of workers + 1".',
-)
+@guards("closing-returns-threads", "num-threads-documented")
 @pytest.mark.usefixtures("forkserver", "threads")
 def test_closing_adds_threads():
     torch.set_num_threads(1)
@@ -351,7 +318,7 @@ def test_closing_adds_threads():
     assert "Defaults to the number of workers + 1. This parameter has no effect" in said
 
 
-@guards(PAGE, "None stands for True, unless a spec is dynamic.")
+@guards("use-buffers-none-true")
 def test_buffers_are_the_default_without_dynamic_specs():
     env = SerialEnv(2, functools.partial(GymEnv, "CartPole-v1"))
     assert env._use_buffers is True
@@ -367,13 +334,7 @@ def test_buffers_are_the_default_without_dynamic_specs():
     assert SerialEnv(2, dynamic)._use_buffers is False
 
 
-@guards(
-    PAGE,
-    "Raises ``TypeError`` in the step that returns a reward or a flag of another dtype "
-    "than the spec "
-    "says.",
-    "An environment of your own does not, and what it returns goes into the batch.",
-)
+@guards("strict-dtype-raises", "own-env-not-cast")
 def test_types_of_an_own_environment():
     env = suite.Swing(2)
     env.reward_spec = suite.Unbounded((2, 1), dtype=torch.float64)
@@ -390,17 +351,14 @@ def test_types_of_an_own_environment():
         env.step(carrier.copy())
 
 
-@guards(PAGE, "``GymEnv`` casts an observation to the type of its spec.")
+@guards("gym-casts-to-spec")
 def test_gym_env_casts():
     env = suite.wide(np.float64, None, CPU)
     assert env._env.unwrapped.observation().dtype == np.float64
     assert env.rollout(1)["next", "observation"].dtype is torch.float32
 
 
-@guards(
-    PAGE,
-    "``ToTensorImage`` makes a float of each byte, so a frame of it takes four times the memory.",
-)
+@guards("float-pixels-quadruple")
 def test_floats_of_pixels():
     pixels = torch.zeros(84, 84, 1, dtype=torch.uint8)
     image = suite.ToTensorImage(in_keys=["pixels"])(suite.TensorDict(pixels=pixels))["pixels"]
@@ -409,12 +367,7 @@ def test_floats_of_pixels():
     assert image.nbytes == 4 * pixels.nbytes
 
 
-@guards(
-    PAGE,
-    "With ``num_envs`` above one they become a ``ParallelEnv``, or with ``parallel=False`` a "
-    "``SerialEnv``.",
-    '``"mujoco-torch"`` needs a package of that name.',
-)
+@guards("mujoco-num-envs-splits", "mjx-compiles-first")
 def test_mujoco_environments_dispatch():
     for parallel, kind in ((None, "ParallelEnv"), (False, "SerialEnv")):
         with mock.patch(f"torchrl.envs.batched_envs.{kind}") as batched:
@@ -426,13 +379,7 @@ def test_mujoco_environments_dispatch():
         HopperEnv(num_envs=3)
 
 
-@guards(
-    PAGE,
-    "is a ``GymWrapper`` around an environment that is a batch already.",
-    "Unlike ``GymWrapper`` it leaves actions as tensors, and without a ``device`` it "
-    "takes ``cuda:0``.",
-    "without it a mask that names some of the rows resets nothing.",
-)
+@guards("isaaclab-is-gym-wrapper", "isaaclab-leaves-actions", "native-autoreset-rows")
 def test_isaac_lab_wrapper_as_read():
     wrapper = isaac_lab.IsaacLabWrapper
     assert issubclass(wrapper, GymWrapper)
@@ -487,7 +434,7 @@ def ways_of(environment, count):
     }
 
 
-@guards(PAGE, "In no row does one of TorchRL's ways clearly beat gymnasium's.")
+@guards("gymnasium-not-beaten")
 def test_torchrl_does_not_beat_gymnasium():
     for environment in THREE:
         for count in suite.ENVIRONMENTS[environment].counts:
@@ -496,15 +443,12 @@ def test_torchrl_does_not_beat_gymnasium():
 
 
 @guards(
-    PAGE,
-    "With more than one environment, ``GymWrapper`` around a vector environment of "
-    "gymnasium is first "
-    "in every row.",
-    "**What removes it.** Fewer calls with more frames each.",
-    "``GymWrapper`` of a vector environment takes longer than ``GymEnv``",
-    "The short answer for a CPU and environments of gymnasium: a vector environment of theirs in "
-    "``GymWrapper``",
-    "wrap the vector environment yourself, as above: for CartPole that is faster as well.",
+    "gym-vector-first-everywhere",
+    "step-price-remedies",
+    "batch-more-frames",
+    "vector-one-env-longer",
+    "gym-vector-short-answer",
+    "wrap-vector-for-speed",
 )
 def test_wrapped_vector_environments_are_first():
     for environment in THREE:
@@ -518,12 +462,7 @@ def test_wrapped_vector_environments_are_first():
     assert way("cartpole", "wrapped-sync", 1) > way("cartpole", "gymenv", 1)
 
 
-@guards(
-    PAGE,
-    "``ParallelEnv`` is slower than ``SerialEnv`` for all three environments, with two workers and "
-    "with eight: these records come from two cores",
-    "A round trip between processes costs more than the step",
-)
+@guards("parallel-slower-than-serial", "round-trip-exceeds-step")
 def test_parallel_env_loses_to_serial_env():
     assert record_of("environments")["machine"]["cores"] == 2
     for environment in THREE:
@@ -531,18 +470,13 @@ def test_parallel_env_loses_to_serial_env():
             assert way(environment, "parallel", count) > way(environment, "serial", count)
 
 
-@guards(PAGE, "That is a fixed price per call, not per second of simulation")
+@guards("overhead-per-call")
 def test_overhead_is_per_call():
     assert way("cartpole", "gymenv", 1) > 5
     assert way("pong", "serial", 2) < way("cartpole", "serial", 2) / 5
 
 
-@guards(
-    PAGE,
-    "No part dominates, so no single option removes the price. The largest two are the "
-    "completion of "
-    "shapes and flags and the way of the action to NumPy.",
-)
+@guards("no-dominant-part", "two-largest-parts")
 def test_shares_of_a_step():
     shares = {part: recorded(f"part-{part}", "part_share") for part in suite.PARTS}
     del shares["simulator"]  # what the price is added to
@@ -551,16 +485,14 @@ def test_shares_of_a_step():
 
 
 @guards(
-    PAGE,
-    "It holds a core for as long as the slowest worker takes. With ``use_buffers=False`` "
-    "it blocks on "
-    "the pipes",
-    "Asleep, the workers do not need that core, and ``ParallelEnv`` is faster than ``SerialEnv``.",
-    "three processes share two cores, and ``ParallelEnv`` gains nothing",
-    "It is slower than with buffers in each of these cases but the one with busy workers of 5 ms",
-    "``use_buffers=False`` frees the core and pays milliseconds for each exchange.",
-    "at milliseconds an exchange.",
-    "wrap ``AsyncVectorEnv``: its parent blocks.",
+    "parent-holds-core",
+    "no-buffers-blocks-pipes",
+    "sleeping-workers-parallel-wins",
+    "computing-workers-no-gain",
+    "no-buffers-slower-mostly",
+    "no-buffers-frees-core",
+    "pipe-cost-per-exchange",
+    "computing-wrap-async-vector",
 )
 def test_busy_waiting():
     waiting = [f"{kind}-{cost}ms" for kind in ("sleep", "busy") for cost in (1, 5)]
@@ -581,12 +513,7 @@ def test_busy_waiting():
     assert exchange > 2e-3
 
 
-@guards(
-    PAGE,
-    "C is faster at every batch size here, and MJX compiles for seconds before its first step.",
-    "A larger batch brings MJX closer",
-    '``"mjx"`` compiles before its first step',
-)
+@guards("no-mjx-crossover", "batch-brings-mjx-closer", "mjx-compiles-first")
 def test_no_crossover():
     name, batches = "environments_mujoco", mujoco_suite.BATCHES
     ratios = [recorded(f"mjx-b{batch}", "time_vs_c", name) for batch in batches]
@@ -595,7 +522,7 @@ def test_no_crossover():
     assert min(recorded(f"mjx-b{batch}", "first_call_time", name) for batch in batches) > 2
 
 
-@guards(PAGE, "``HopperEnv`` of this release ends at every step, whatever the policy does.")
+@guards("hopper-ends-each-step")
 def test_hopper_ends_at_every_step():
     ends = {
         one: recorded(f"ends-{one}env", "ends", "environments_mujoco")
@@ -605,13 +532,7 @@ def test_hopper_ends_at_every_step():
     assert max(ends.values()) < 50
 
 
-@guards(
-    PAGE,
-    "it divides TorchRL's price per frame.",
-    "``StepCounter``, ``RewardSum`` and ``InitTracker`` each lengthen the step by more "
-    "than a third. "
-    "So does a ``device`` that is named and is the processor",
-)
+@guards("frame-skip-divides-price", "transforms-lengthen-step", "named-host-moves-frames")
 def test_options_and_transforms():
     assert recorded("variant-frame-skip", "time_vs_plain") < 0.75
     for variant in ("step-counter", "reward-sum", "init-tracker", "device"):
@@ -622,12 +543,10 @@ def test_options_and_transforms():
 
 
 @guards(
-    PAGE,
-    "A ``SerialEnv`` of unbatched environments and a loop over rows pay per row.",
-    "each lengthen the step by less than a fifth here. ``.item()`` per row costs more "
-    "than once a step",
-    "Filling ``spec.zero()`` at each step, for it builds the specs' tensors anew, and ``is_in`` of "
-    "every spec at each step.",
+    "python-row-loops-cost",
+    "small-pitfalls-fifth",
+    "item-per-row-dearer",
+    "spec-zero-builds-tensors",
 )
 def test_prices_of_pitfalls():
     price = {name: recorded(f"pitfall-{name}", "time_vs_repaired") for name in suite.PITFALLS}

@@ -23,7 +23,6 @@ from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/networks.rst"
 CPU = torch.device("cpu")
 
 
@@ -135,11 +134,7 @@ def test_autocast(lowered):
     assert (info["exact"]["gradient_error"] > 0) == lowered
 
 
-@guards(
-    PAGE,
-    "Inside the autocast region they are off by more.",
-    "The parameters of the distribution carry an error either way",
-)
+@guards("autocast-error-larger", "bfloat-keeps-eight-bits")
 def test_precision():
     for kind in ("one-hot", "tanh"):
         found = {
@@ -154,11 +149,7 @@ def test_precision():
 # -- What the page says -------------------------------------------------------------
 
 
-@guards(
-    PAGE,
-    "importing TorchRL :source:`turns that off <torchrl.modules.distributions.continuous>` for "
-    "every distribution of the process",
-)
+@guards("import-disables-validation")
 def test_validation_is_off_after_the_import():
     program = (
         "import torch, tensordict.nn\n"
@@ -169,7 +160,7 @@ def test_validation_is_off_after_the_import():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@guards(PAGE, "nothing reads it in this release.")
+@guards("cache-dist-unread")
 def test_nothing_reads_cache_dist():
     reads = []
     for package in (tensordict, torchrl):
@@ -189,17 +180,13 @@ def test_nothing_reads_cache_dist():
     assert hasattr(module, "cache_dist")
 
 
-@guards(PAGE, "a collector sets ``RANDOM`` around its calls:")
+@guards("actor-interaction-defaults")
 def test_a_collector_explores_at_random():
     default = inspect.signature(Collector).parameters["exploration_type"].default
     assert default is tensordict.nn.InteractionType.RANDOM
 
 
-@guards(
-    PAGE,
-    "so its cost has a part per call and a part per tensor.",
-    "The updater collects the tensors anew in each call",
-)
+@guards("updater-cost-per-tensor")
 def test_an_update_has_a_cost_per_call_and_per_tensor():
     entered = load_evidence("networks/calls").entered
 
@@ -214,10 +201,7 @@ def test_an_update_has_a_cost_per_call_and_per_tensor():
     assert few - 6 * per_tensor > per_tensor  # per call
 
 
-@guards(
-    PAGE,
-    "``False`` only if the algorithm has no target network; then no updater is needed or accepted.",
-)
+@guards("functional-false-no-updater")
 def test_without_target_parameters_no_updater_is_accepted():
     network = bench.QValueActor(
         torch.nn.Linear(3, 2), in_keys=["observation"], spec=bench.OneHot(2)
@@ -227,7 +211,7 @@ def test_without_target_parameters_no_updater_is_accepted():
         SoftUpdate(loss, tau=0.1)
 
 
-@guards(PAGE, "Without it there are no target parameters, no ``delay_actor``")
+@guards("functional-false-effects")
 def test_what_functional_false_gives_up():
     loss = bench.make_ppo(False, CPU)
     assert loss.target_actor_network_params is None
@@ -235,7 +219,7 @@ def test_what_functional_false_gives_up():
         ClipPPOLoss(loss.actor_network, loss.critic_network, functional=False, delay_actor=True)
 
 
-@guards(PAGE, "works on a copy of the batch in which the actor leaves its features")
+@guards("value-head-trunk-once")
 def test_the_loss_leaves_the_batch_alone():
     shape, batch = bench.TRUNKS["mlp"]
     data = bench.make_batch(shape, batch, CPU)
@@ -265,13 +249,7 @@ def of():
     return lambda key, metric: record[key]["metrics"][metric]["median"]
 
 
-@guards(
-    PAGE,
-    "**With** ``get_value_operator()`` **as the critic the trunk runs twice**, as if there were "
-    "two, and the step takes as long.",
-    "**With** ``get_value_head()`` **it runs once**, and the step is far cheaper:",
-    "It is in memory; in time it depends on the wiring.",
-)
+@guards("value-operator-trunk-twice", "value-head-trunk-once", "sharing-time-by-wiring")
 def test_sharing_pays_by_head(of):
     for kind in ("mlp", "conv"):
         operator, head = (f"trunk-{kind}-{wiring}" for wiring in ("operator", "head"))
@@ -286,11 +264,7 @@ def against_bare(part, batch=1, kind="one-hot"):
 
 
 @guards(
-    PAGE,
-    "**TorchRL loses to plain PyTorch at every batch size here**",
-    "Most of that cost is per call, not per row. So it dominates with one environment and fades "
-    "with many:",
-    "The policy's ``forward`` takes far longer than its matrix products",
+    "actor-loses-to-pytorch", "actor-cost-per-call", "actor-cost-fades", "forward-exceeds-products"
 )
 def test_wrappers_lose_and_fade(of):
     for batch in bench.BATCHES:
@@ -308,23 +282,14 @@ def test_wrappers_lose_and_fade(of):
     assert max(extra) < 1.5 * min(extra)
 
 
-@guards(
-    PAGE,
-    "With a batch of one, a sample over the mode, the log-probability and its validation each cost "
-    "more than the bare network.",
-    "A sample costs more than the mode.",
-)
+@guards("sampling-costs-over-network", "sample-dearer-than-mode")
 def test_what_log_probabilities_cost(of):
     parts = ("deterministic", "random", "log-prob", "validated")
     times = [of(*against_bare(part)) for part in parts]
     assert min(b - a for a, b in itertools.pairwise(times)) > 1
 
 
-@guards(
-    PAGE,
-    "The swap is a small part of a step, smaller with a larger batch; gradients are the same to "
-    "the last bit.",
-)
+@guards("functional-swap-small")
 def test_the_swap_is_small(of):
     small, large = (of(f"functional-false-b{b}", "time_vs_functional") for b in (64, 1024))
     assert 0.8 < small < large < 1
@@ -332,13 +297,7 @@ def test_the_swap_is_small(of):
         assert of(f"functional-false-b{batch}", "gradient_error") == 0
 
 
-@guards(
-    PAGE,
-    "**The foreach operation wins at every size here**, by tens of times for small networks and by "
-    "little for large ones.",
-    "Thirty-two layers of 64 take longer than two of 512, which hold twice the numbers.",
-    "**HardUpdate calls are almost free between copies**",
-)
+@guards("foreach-update-wins", "many-small-layers-longer", "hard-update-between-copies")
 def test_target_updates_against_foreach(of):
     for kind in ("soft", "hard"):
         ratios = [of(f"target-{kind}-l2-w{w}", "time_vs_foreach") for w in (64, 512, 2048)]
@@ -354,19 +313,19 @@ def test_target_updates_against_foreach(of):
         assert of(skipped, "calls_time") < 0.1 * of(copied, "calls_time")
 
 
-@guards(PAGE, ":doc:`compile` removes a part of it:")
+@guards("compiled-actor-cheaper")
 def test_a_compiled_actor_is_faster():
     found = COMMITTED.find("compile", "cpu")["benchmarks"]["actor-b1"]["metrics"]
     assert found["time_vs_eager"]["q3"] < 1
 
 
-@guards(PAGE, "**It loses on layers of 64 and wins on wide ones.**")
+@guards("autocast-wide-layers")
 def test_autocast_wins_on_wide_layers(of):
     narrow, *wide = (of(f"bf16-bfloat16-w{w}", "time_vs_float32") for w in (64, 512, 2048))
     assert narrow > 1 > max(wide)
 
 
-@guards(PAGE, "Inside the autocast region they are off by more.")
+@guards("autocast-error-larger")
 def test_errors_of_the_record(of):
     for kind in ("one-hot", "tanh"):
         network, whole = (

@@ -25,7 +25,6 @@ from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/profiling.rst"
 CPU = torch.device("cpu")
 WAYS = list(suite.WAYS)  # all of them; the fixture below leaves some out
 
@@ -213,13 +212,13 @@ def test_a_range_that_nobody_expects_stops_the_suite():
 # -- What the page says of TorchRL ---------------------------------------------------
 
 
-@guards(PAGE, "Without it the decorator returns the function itself.")
+@guards("unarmed-decorator-nothing")
 def test_without_the_variable_nothing_is_wrapped():
     assert not _utils._PROFILING_ALLOWED
     assert _utils._maybe_record_function_decorator("range")(suite.nothing) is suite.nothing
 
 
-@guards(PAGE, "It is read once, when TorchRL is imported.")
+@guards("profiling-variable-read-once")
 def test_the_variable_is_read_by_the_module_itself():
     tree = ast.parse(Path(_utils.__file__).read_text("utf-8"))
     (reading,) = [node for node in tree.body if suite.VARIABLE in ast.unparse(node).split("\n")[0]]
@@ -241,12 +240,7 @@ def named_ranges():
     return found
 
 
-@guards(
-    PAGE,
-    "Reset, rollout, ``SerialEnv``, ``ParallelEnv``, weight updates, ``AsyncBatchedCollector`` and "
-    "the losses of Dreamer have ranges as well. Other losses, advantages and replay buffers have "
-    "none: name those yourself.",
-)
+@guards("ranges-beside-collectors", "no-ranges-elsewhere")
 def test_which_classes_have_ranges():
     found = named_ranges()
     assert set(found) == {"collectors", "envs", "objectives"}
@@ -261,18 +255,14 @@ def test_which_classes_have_ranges():
     assert with_ranges == {"dreamer", "dreamer_v3", "world_model_loss"}
 
 
-@guards(PAGE, "whose step it calls without a range.")
+@guards("inner-step-no-range")
 def test_the_inner_environment_is_stepped_without_a_range():
     source = inspect.getsource(inspect.unwrap(TransformedEnv._step))
     assert "self.base_env._step(" in source
     assert "_maybe_record_function" not in source.partition("def _step")[2]
 
 
-@guards(
-    PAGE,
-    "What follows it there is ``postproc``, ``split_trajs``, a hook, and a copy of the batch or "
-    "the ``extend`` of a replay buffer.",
-)
+@guards("what-follows-rollout")
 def test_what_a_collector_does_after_the_rollout():
     _, rollout, after = inspect.getsource(Collector.iterator).partition("= self.rollout()")
     assert rollout
@@ -281,10 +271,7 @@ def test_what_a_collector_does_after_the_rollout():
     assert "split_trajectories(" in inspect.getsource(Collector._postproc)
 
 
-@guards(
-    PAGE,
-    "After it come the next observation and, where an episode has ended, a reset.",
-)
+@guards("after-step-come-reset")
 def test_what_follows_the_step():
     _, step, after = inspect.getsource(EnvBase._step_and_maybe_reset).partition("= self.step(")
     assert step
@@ -292,9 +279,7 @@ def test_what_follows_the_step():
     assert "maybe_reset(" in after
 
 
-@guards(
-    PAGE, "two ranges that every optimizer of torch writes by itself,", "no variable arms them."
-)
+@guards("optimizer-writes-ranges", "optimizer-ranges-always")
 def test_optimizers_name_themselves():
     weight = torch.nn.Parameter(torch.ones(2))
     weight.grad = torch.ones(2)
@@ -306,12 +291,7 @@ def test_optimizers_name_themselves():
     assert {"Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad"} <= names
 
 
-@guards(
-    PAGE,
-    "takes the fields of :class:`~torchrl.collectors.ProfileConfig` as keywords, and no "
-    "``ProfileConfig``: unpack one with ``**vars(config)``.",
-    "``enable_profile`` asks for stacks and shapes unless told otherwise.",
-)
+@guards("enable-profile-keywords", "profile-shapes-stacks-default")
 def test_fields_are_keywords():
     parameters = inspect.signature(Collector.enable_profile).parameters
     assert set(parameters) - {"self"} == set(vars(ProfileConfig()))
@@ -319,11 +299,7 @@ def test_fields_are_keywords():
     assert parameters["with_stack"].default is parameters["record_shapes"].default is True
 
 
-@guards(
-    PAGE,
-    "``with_flops`` estimates the arithmetic of matrix products.",
-    "``on_trace_ready`` replaces the writer: with it ``save_path`` is not used.",
-)
+@guards("flops-of-products", "trace-ready-replaces-writer")
 def test_a_handler_of_the_trace_replaces_the_writer(tmp_path):
     config = ProfileConfig(
         activities=["cpu"],
@@ -338,14 +314,14 @@ def test_a_handler_of_the_trace_replaces_the_writer(tmp_path):
     assert not (tmp_path / "folder").exists()
 
 
-@guards(PAGE, 'Unknown names, and ``"cuda"`` without a GPU, are left out in silence.')
+@guards("unknown-activity-silent")
 def test_activities_that_are_left_out():
     with mock.patch("torch.cuda.is_available", return_value=False):
         assert ProfileConfig(activities=["gpu", "cuda"]).get_activities() == []
         assert len(ProfileConfig(activities=["CPU"]).get_activities()) == 1
 
 
-@guards(PAGE, "A number that no worker has is passed over in silence;")
+@guards("missing-worker-silent")
 def test_workers_that_do_not_exist():
     sent = []
     stub = SimpleNamespace(
@@ -359,11 +335,7 @@ def test_workers_that_do_not_exist():
     assert len(sent) == 1
 
 
-@guards(
-    PAGE,
-    "A worker means to stop the profiler when it is closed. It looks for ``stop`` on the wrapper "
-    "that brought the hook into the process, and the wrapper has none.",
-)
+@guards("worker-stop-intended", "worker-stop-not-found")
 def test_the_wrapper_of_the_hook_has_no_stop():
     hook = _ProfilerHook(ProfileConfig())
     there = pickle.loads(pickle.dumps(CloudpickleWrapper(hook)))
@@ -374,7 +346,7 @@ def test_the_wrapper_of_the_hook_has_no_stop():
     assert 'stop = getattr(hook, "stop", None)' in source
 
 
-@guards(PAGE, "Rollouts before recording starts. No profiler runs in them.")
+@guards("warmup-rollouts-unrecorded", "warmup-no-profiler")
 def test_the_first_rollouts_are_skipped_and_not_warmed_up():
     hook = _ProfilerHook(ProfileConfig(warmup_rollouts=2, num_rollouts=4, activities=["cpu"]))
     with pytest.warns(UserWarning, match="Profiler won't be using warmup"):
@@ -383,11 +355,7 @@ def test_the_first_rollouts_are_skipped_and_not_warmed_up():
     assert [schedule(step) for step in range(5)] == [none, none, record, save, none]
 
 
-@guards(
-    PAGE,
-    "**Your own** ``post_collect_hook`` **is not called while the profiler is in its place.** "
-    "``disable_profile`` puts it back in a single process;",
-)
+@guards("profile-replaces-hook", "worker-hook-lost")
 def test_the_hook_of_a_single_process_comes_back(tmp_path):
     called = []
     collector = Collector(
@@ -410,7 +378,7 @@ def test_the_hook_of_a_single_process_comes_back(tmp_path):
     collector.shutdown()
 
 
-@guards(PAGE, "The first batches are not counted: they hold compilation and first calls.")
+@guards("first-iterations-not-counted")
 @pytest.mark.parametrize(
     ("collecting", "updating", "half"), [(3, 1, "collection"), (1, 3, "update"), (1, 1, "both")]
 )
@@ -435,11 +403,7 @@ def told_times(*times):
     return mock.patch.object(_utils.time, "time", side_effect=times)
 
 
-@guards(
-    PAGE,
-    "One ``timeit`` object keeps one start. A decorated function that calls itself, or runs in two "
-    "threads at once, gets wrong times.",
-)
+@guards("timeit-one-start", "timeit-recursion-wrong")
 def test_one_timer_keeps_one_start():
     timeit.erase()
     timer = timeit("test/recursive")
@@ -449,13 +413,13 @@ def test_one_timer_keeps_one_start():
     timeit.erase()
 
 
-@guards(PAGE, "The table is one per process. What workers time stays in the workers.")
+@guards("timeit-table-per-process", "worker-times-stay")
 def test_timers_stay_in_the_process():
     assert "timeit(f" in Path(_runner.__file__).read_text("utf-8")
     assert type(timeit._REG) is dict
 
 
-@guards(PAGE, "``timeit.print()`` hands them to TorchRL's logger and returns the text.")
+@guards("timeit-print-logs")
 def test_print_goes_to_the_logger():
     with timeit("test/print"):
         pass
@@ -465,7 +429,7 @@ def test_print_goes_to_the_logger():
     assert text.splitlines() == [call.args[0] for call in logged.call_args_list]
 
 
-@guards(PAGE, "Waits for the GPU before it takes each time.", "without CUDA it does nothing")
+@guards("timeit-sync-waits", "timeit-sync-without-cuda")
 @pytest.mark.parametrize("available", [True, False])
 def test_sync_waits_before_each_time(available):
     with (
@@ -478,7 +442,7 @@ def test_sync_waits_before_each_time(available):
         assert synchronize.call_count == (2 if available else 0)
 
 
-@guards(PAGE, "Without a GPU it raises.")
+@guards("nvtx-needs-gpu")
 def test_nvtx_needs_a_gpu():
     if torch.cuda.is_available():
         with torch.autograd.profiler.emit_nvtx():
@@ -505,85 +469,72 @@ def test_record_is_complete(device):
     assert set(COMMITTED.find("profiling", device)["benchmarks"]) == wanted
 
 
-@guards(PAGE, "of this iteration: look here first.")
+@guards("collect-half-of-iteration")
 def test_collection_is_the_longest_half():
     shares = {half: recorded(f"half-{half}", "share") for half in suite.HALVES}
     assert max(shares, key=shares.get) == "collect"
     assert shares["collect"] > 50
 
 
-@guards(PAGE, "Here next to nothing is.")
+@guards("loop-itself-short")
 def test_the_loop_itself_is_short():
     assert recorded("part-rest", "share") < 3
 
 
-@guards(PAGE, "It fills ``collect`` almost to the end.")
+@guards("rollout-fills-collect")
 def test_the_rollout_fills_the_collection():
     assert recorded("iteration-02", "duration") > 0.95 * recorded("iteration-01", "duration")
 
 
-@guards(PAGE, "**advantage** runs once for the whole batch, so it stays short.")
+@guards("advantage-range-short")
 def test_the_advantage_is_short():
     assert recorded("half-advantage", "share") < 10
 
 
-@guards(PAGE, "**Collector.policy** is the longest part of the step:")
+@guards("policy-longest-part")
 def test_the_policy_is_the_longest_part_of_a_step():
     assert recorded("step-01", "duration") > recorded("step-02", "duration")
     step, inner = recorded("step-00", "duration"), ("step-01", "step-02")
     assert recorded("step-01", "duration") > step - sum(recorded(k, "duration") for k in inner)
 
 
-@guards(
-    PAGE,
-    "**Collection dominates here, and it is Python.** Policy and environment take more than half "
-    "of the iteration, and most of their time passes outside operators.",
-)
+@guards("collection-dominates-in-python", "half-outside-operators")
 def test_policy_and_environment_dominate():
     assert recorded("part-policy", "share") + recorded("part-env", "share") > 50
     for part in ("part-policy", "part-env"):
         assert recorded(part, "python_share", "q1") > 50
 
 
-@guards(PAGE, "Most of its time lies in operators,")
+@guards("backward-in-operators")
 def test_backward_lies_in_operators():
     assert recorded("part-backward", "python_share") < 50
 
 
-@guards(PAGE, "**EnvBase.step** is the larger part of that.")
+@guards("step-larger-part")
 def test_the_step_is_most_of_the_environment():
     assert recorded("step-03", "duration") > recorded("step-02", "duration") / 2
 
 
-@guards(PAGE, "Records the Python calls around each operator, and every other call of Python too.")
+@guards("stacks-record-every-call")
 def test_stacks_are_events_of_python():
     with_stack = recorded("overhead-profiler-stack", "events_per_frame")
     assert with_stack > 2 * recorded("overhead-profiler", "events_per_frame")
 
 
-@guards(PAGE, "**A profiler lengthens what it records.**")
+@guards("profiler-lengthens")
 def test_the_profiler_lengthens_both_halves():
     for half in ("collect", "update"):
         assert recorded(f"half-{half}", "part_time") > 1.05 * recorded(f"half-{half}", "plain_time")
 
 
-@guards(
-    PAGE,
-    "against a larger trace that takes long to write.",
-    "With them the file has many times the size, and it takes longer to write than the iteration "
-    "that it shows.",
-)
+@guards("stacks-line-per-operator", "stacks-multiply-file")
 def test_stacks_are_what_costs():
     key = "overhead-profiler-stack"
     assert recorded(key, "trace_vs_profiler") > 5
     assert recorded(key, "finish_time", "q1") > recorded(key, "iteration_time", "q3")
 
 
-@guards(
-    PAGE,
-    "Where quartiles overlap, as with ``timeit`` and with ranges that are switched off, the "
-    "difference is noise.",
-)
+@guards("overlapping-quartiles-noise")
 @pytest.mark.parametrize("way", ["timeit", "armed-disabled"])
 def test_ways_that_do_not_show(way):
     off, ours = (
@@ -594,22 +545,14 @@ def test_ways_that_do_not_show(way):
     assert off[0] <= ours[1]
 
 
-@guards(
-    PAGE,
-    "the variable alone makes the short iteration longer than it is in either process without it.",
-)
+@guards("variable-lengthens-short-iteration")
 def test_the_variable_alone_costs_time():
     armed = recorded("overhead-armed", "time_vs_off")
     for way in ("off", "off-again"):
         assert armed > recorded(f"overhead-{way}", "time_vs_off")
 
 
-@guards(
-    PAGE,
-    "An armed range costs far more than one that is switched off, and more than ``timeit``.",
-    "on the recorded machine, whether a profiler runs or not.",
-    "It costs time without a profiler as well.",
-)
+@guards("armed-range-far-dearer", "armed-range-time", "armed-costs-always")
 def test_what_a_range_costs():
     armed = recorded("range-armed", "range_time")
     assert armed > 10 * recorded("range-disabled", "range_time")

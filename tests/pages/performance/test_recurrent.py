@@ -19,7 +19,6 @@ from tests.support import ROOT
 from tests.support.claims import guards
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/recurrent.rst"
 CPU = torch.device("cpu")
 EAGER = ("pad", "scan", "scan-recompute")
 
@@ -47,10 +46,6 @@ def small():
 
 def recorded(name, key, metric, of="median"):
     return COMMITTED.find(name, "cpu")["benchmarks"][key]["metrics"][metric][of]
-
-
-def says(*sentences):
-    return guards(PAGE, *sentences)
 
 
 # -- The suite ----------------------------------------------------------------------
@@ -90,7 +85,7 @@ def stopped(env, tensordict):
 
 @pytest.mark.parametrize("lengths", suite.LENGTHS)
 @pytest.mark.parametrize("cell", suite.CELLS)
-@says("Both give the same features and gradients, which the suite asserts;")
+@guards("padded-same-results")
 def test_layouts_agree(small, cell, lengths):
     module = suite.make_module(cell, 5)
     batches = suite.make_batches(cell, lengths, CPU)
@@ -128,10 +123,7 @@ def test_keys_can_be_cited():
 # -- Sentences about the transforms -------------------------------------------------
 
 
-@says(
-    "Inside each of the environments the transforms run once per environment and step; around "
-    "the batch once per step."
-)
+@guards("inside-transforms-per-env")
 def test_transforms_inside_run_once_per_environment(small):
     plain, calls = InitTracker._step, []
 
@@ -148,10 +140,7 @@ def test_transforms_inside_run_once_per_environment(small):
         assert len(calls) == expected * suite.STEPS, place
 
 
-@says(
-    "A policy passed as ``policy=`` to :class:`~torchrl.envs.SerialEnv` puts them outside; passed "
-    "to the environments that it makes, inside"
-)
+@guards("policy-argument-places-transforms")
 def test_where_a_policy_puts_them():
     module = suite.make_module("lstm", 4)
     outside = SerialEnv(2, partial(GymEnv, "CartPole-v1"), policy=module)
@@ -163,7 +152,7 @@ def test_where_a_policy_puts_them():
     inside.close()
 
 
-@says("**In a batch of environments they belong outside.**")
+@guards("transforms-belong-outside")
 def test_outside_is_faster_in_the_record():
     outside, inside = (
         recorded("recurrent_primer", f"batch-{place}", "time_vs_none")
@@ -172,11 +161,7 @@ def test_outside_is_faster_in_the_record():
     assert 1 < outside < inside
 
 
-@says(
-    "**Half of what the two cost is the price of any transform:** the empty ``Compose`` has it "
-    "too.",
-    "The hidden size changes the bytes, not the time.",
-)
+@guards("empty-transform-half-price", "hidden-size-bytes-not-time")
 def test_half_of_the_cost_is_wrapping():
     compose, *primed = (
         recorded("recurrent_primer", f"transforms-{name}", "time_vs_none") - 1
@@ -194,10 +179,7 @@ def layout(cell, lengths, metric):
     return recorded("recurrent_primer", f"{cell}-padded-{lengths}", metric)
 
 
-@says(
-    "**Padded rows have no resets inside**",
-    "With episodes of equal length nothing is padded either.",
-)
+@guards("padded-lstm-fused", "equal-lengths-no-padding")
 def test_padded_rows_have_no_resets():
     batches = suite.make_batches("lstm", "even", CPU)
     assert not batches["padded"]["is_init"][:, 1:].any()
@@ -207,7 +189,7 @@ def test_padded_rows_have_no_resets():
         assert layout(cell, "even", "time_vs_slices") < 1
 
 
-@says("With mixed lengths an LSTM is still faster padded, a GRU is not, and both need more memory.")
+@guards("mixed-lengths-padding")
 def test_padding_of_mixed_lengths():
     quartiles = {
         cell: [
@@ -223,11 +205,7 @@ def test_padding_of_mixed_lengths():
         assert layout(cell, "mixed", "peak_memory") > 1.3 * slices
 
 
-@says(
-    "**It loses where one trajectory is long and the others are short.**",
-    "most steps of the batch are padding, and the peak memory goes with the steps, not with the "
-    "frames.",
-)
+@guards("one-long-trajectory-loses", "padded-peak-by-steps")
 def test_padding_loses_with_one_long_trajectory():
     for cell in suite.CELLS:
         assert layout(cell, "skewed", "padding") > 50
@@ -244,7 +222,7 @@ def backend(cell, name, metric="step_time", batch=16, steps=128, resets=4):
     return recorded("recurrent_backends", key, metric)
 
 
-@says("**A compiled scan is first with few resets** in the first table, and loses without any.")
+@guards("compiled-scan-few-resets")
 def test_compiled_scan_is_first_with_resets():
     for cell in ("lstm", "gru"):
         for resets in (0, 1, 4):
@@ -253,10 +231,7 @@ def test_compiled_scan_is_first_with_resets():
             assert (compiled < min(others)) == (resets > 0), (cell, resets)
 
 
-@says(
-    "**For an LSTM its time is partly luck.**",
-    "So a second run of the suite put it elsewhere",
-)
+@guards("compiled-lstm-time-luck", "second-run-elsewhere")
 def test_compiled_lstm_scan_does_not_repeat():
     again = load(COMMITTED.again("recurrent_backends", "cpu"))["benchmarks"]
     ratios = []
@@ -286,7 +261,7 @@ print(max(event["args"]["Bytes"] for event in events if event["name"] == "[memor
 """
 
 
-@says("The compiled step allocates tensors of a size that the C library takes from the kernel anew")
+@guards("compiled-lstm-large-allocations")
 def test_compiled_lstm_scan_allocates_large_tensors(tmp_path):
     child = subprocess.run(
         [sys.executable, "-c", LARGEST, tmp_path / "trace.json"],
@@ -299,10 +274,7 @@ def test_compiled_lstm_scan_allocates_large_tensors(tmp_path):
     assert int(child.stdout.split()[-1]) >= BOUND
 
 
-@says(
-    'Small batches and short slices belong to ``"pad"``',
-    'Large ones go to ``"scan"``, with recompute for an LSTM.',
-)
+@guards("small-batches-to-pad", "large-batches-to-scan")
 def test_eager_backends_by_size():
     def first(cell, **size):
         return min(EAGER, key=lambda name: backend(cell, name, **size))
@@ -312,24 +284,21 @@ def test_eager_backends_by_size():
         assert first(cell, batch=64) == first(cell, steps=512) == best
 
 
-@says('``"scan"`` does not care about resets')
+@guards("backend-reset-tradeoff")
 def test_scan_does_not_care_about_resets():
     for cell in ("lstm", "gru"):
         times = [backend(cell, "scan", resets=resets) for resets in (0, 1, 4, 16)]
         assert max(times) < 1.1 * min(times), cell
 
 
-@says("For an LSTM's scan that is not compiled also for time.")
+@guards("recompute-saves-lstm-time")
 def test_recompute_saves_an_lstm_time():
     keys = [*({"resets": n} for n in (0, 1, 4, 16)), {"batch": 4}, {"batch": 64}]
     for size in [*keys, {"steps": 32}, {"steps": 512}]:
         assert backend("lstm", "scan-recompute", **size) < backend("lstm", "scan", **size), size
 
 
-@says(
-    "With resets the distance is what respecting them costs",
-    "**Only the rows without resets are the same work**",
-)
+@guards("respecting-resets-costs", "torch-lstm-same-work")
 def test_torch_nn_against_pad():
     for cell in ("lstm", "gru"):
         without = backend(cell, "torch-nn", "time_vs_pad", resets=0)
@@ -338,11 +307,7 @@ def test_torch_nn_against_pad():
             assert backend(cell, "torch-nn", "time_vs_pad", resets=resets) < 0.8 * without
 
 
-@says(
-    "**The forward pass is faster in one call in every row.** Forward and backward are, too, but "
-    "their lead goes where resets meet long slices",
-    "and for an LSTM the spread of the ratio covers one.",
-)
+@guards("one-call-forward-faster", "one-call-lead-shrinks")
 def test_one_call_is_faster():
     benchmarks = COMMITTED.find("recurrent_modes", "cpu")["benchmarks"]
     keys = [key for key in benchmarks if "-sequential-" in key]
@@ -362,10 +327,7 @@ def test_one_call_is_faster():
         assert leads[1] - 1 < 0.5 * (leads[0] - 1), cell
 
 
-@says(
-    "**Most of the time is the recurrent module, not its state.**",
-    "they cost less than half of what the recurrent rows cost more than *ff*.",
-)
+@guards("recurrent-module-takes-time", "states-cost-below-half")
 def test_the_module_takes_most_of_the_time():
     for hidden in (32, 128, 512):
         primed, gru, lstm = (
@@ -375,7 +337,7 @@ def test_the_module_takes_most_of_the_time():
         assert 0 < primed < 0.5 * min(gru, lstm), hidden
 
 
-@says("**More than half of a recurrent frame is state**, at every size measured.")
+@guards("frame-mostly-state")
 def test_a_recurrent_frame_is_state():
     for cell in ("gru", "lstm"):
         for hidden in (32, 128, 512):
@@ -396,7 +358,7 @@ def sequence(steps=6, batch=2):
     return rows.set("is_init", starts)
 
 
-@says("In a trace, ``aten::lstm`` or ``aten::gru`` once per *step* inside an update")
+@guards("recurrent-call-per-step")
 @pytest.mark.parametrize("cell", suite.CELLS)
 def test_a_trace_shows_one_call_per_step(cell):
     module, rows = suite.make_module(cell, 5), sequence()
@@ -411,7 +373,7 @@ def test_a_trace_shows_one_call_per_step(cell):
     assert calls(recurrent=True) == 1
 
 
-@says("On the CPU, and with the other backends, they do nothing and say nothing")
+@guards("triton-knobs-elsewhere")
 @pytest.mark.parametrize(
     "knob",
     [{"recurrent_compute_dtype": torch.bfloat16}, {"recurrent_matmul_precision": "tf32"}],
@@ -429,7 +391,7 @@ def test_knobs_of_triton_do_nothing_elsewhere(knob):
     assert torch.equal(features(**knob), features())
 
 
-@says("not in the environment: a recurrent module then raises")
+@guards("missing-tracker-default")
 @pytest.mark.parametrize("cell", suite.CELLS)
 def test_a_module_without_is_init_raises(cell):
     module = suite.make_module(cell, 5)
@@ -437,7 +399,7 @@ def test_a_module_without_is_init_raises(cell):
         module(sequence()[:, 0].exclude("is_init"))
 
 
-@says("a recurrent policy without it has no memory, and nothing says so")
+@guards("missing-primer-default")
 @pytest.mark.parametrize("cell", suite.CELLS)
 def test_a_module_without_a_primer_starts_anew(cell):
     module = suite.make_module(cell, 5)

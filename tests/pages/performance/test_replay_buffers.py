@@ -45,7 +45,6 @@ from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/replay_buffers.rst"
 CPU = torch.device("cpu")
 
 
@@ -278,14 +277,11 @@ def searched(sampler, samples=3, *, write):
 
 
 @guards(
-    PAGE,
-    "**A slice sampler reads the whole buffer.**",
-    "To find the episodes it goes through the ``traj_key`` or the ``end_key`` of every row, at "
-    "each sample",
-    "With ``cache_values`` it does so once, until something is written.",
-    "In the loop of off-policy training something is written before each sample, and the cache "
-    "gains nothing",
-    "Keeps where the episodes begin and end until the buffer is written to.",
+    "slice-reads-whole-buffer",
+    "slice-reads-every-key",
+    "cache-until-write",
+    "cache-no-training-gain",
+    "cache-values-keeps-episodes",
 )
 @pytest.mark.parametrize("key", [{"traj_key": samplers.TRAJ_KEY}, {"end_key": samplers.END_KEY}])
 def test_a_slice_sampler_goes_through_all_rows(key):
@@ -300,7 +296,7 @@ def test_a_slice_sampler_goes_through_all_rows(key):
         assert searched(sampler, write=write) == expected, (cached, write)
 
 
-@guards(PAGE, "For epochs over episodes. It always caches.")
+@guards("epochs-over-episodes", "epoch-sampler-caches")
 def test_slices_without_replacement_are_cached():
     sampler = SliceSamplerWithoutReplacement(slice_len=16, traj_key=samplers.TRAJ_KEY)
     assert searched(sampler, write=False) == [SMALL_ROWS]
@@ -309,7 +305,7 @@ def test_slices_without_replacement_are_cached():
     )
 
 
-@guards(PAGE, "a tensor of the storage that is changed directly goes unnoticed")
+@guards("cache-misses-direct-change")
 def test_cached_episodes_miss_a_direct_change():
     sampler = SliceSampler(slice_len=4, end_key=samplers.END_KEY, cache_values=True)
     buffer, _ = filled(sampler)
@@ -318,10 +314,7 @@ def test_cached_episodes_miss_a_direct_change():
     assert len(buffer.sample()) == 64
 
 
-@guards(
-    PAGE,
-    "goes through all episodes in a Python loop, to forbid starts from which no slice would fit",
-)
+@guards("prioritized-slices-loop")
 def test_prioritized_slices_loop_over_the_episodes():
     sampler = PrioritizedSliceSampler(
         SMALL_ROWS, 0.6, 0.4, slice_len=16, traj_key=samplers.TRAJ_KEY
@@ -341,11 +334,7 @@ def test_prioritized_slices_loop_over_the_episodes():
     assert turns == [SMALL_ROWS // samplers.EPISODE] * 2
 
 
-@guards(
-    PAGE,
-    "it counts its rows by going through all of them whenever it is asked how many they are, so a "
-    "sample takes longer from a longer buffer",
-)
+@guards("compressed-slow-access")
 def test_a_compressed_storage_counts_its_rows():
     class Rows(list):
         passes = 0
@@ -363,7 +352,7 @@ def test_a_compressed_storage_counts_its_rows():
     assert Rows.passes > 1
 
 
-@guards(PAGE, "The documentation says *zstd*; below Python 3.14 it is *zlib*.")
+@guards("compression-is-zlib")
 def test_compression_is_zlib():
     assert "zstd" in inspect.getdoc(CompressedListStorage)
     storage = CompressedListStorage(8)
@@ -374,13 +363,12 @@ def test_compression_is_zlib():
 
 
 @guards(
-    PAGE,
-    "not the default: a buffer made without a storage gets a ``ListStorage`` of 1,000 rows",
-    "the storage of a buffer that is made without one, with 1,000 rows",
-    "the sampler of a buffer that is made without one",
-    "the writer of ``ReplayBuffer``",
-    "the writer of ``TensorDictReplayBuffer``",
-    "not the default; compression level 3",
+    "default-list-storage",
+    "list-storage-default",
+    "random-sampler-default",
+    "round-robin-writer-default",
+    "tensordict-writer-default",
+    "compression-default-level",
 )
 def test_defaults():
     buffer, with_index = ReplayBuffer(), TensorDictReplayBuffer()
@@ -392,12 +380,7 @@ def test_defaults():
     assert CompressedListStorage(1).compression_level == 3
 
 
-@guards(
-    PAGE,
-    "Rows get no index.",
-    'each row is given its place as ``"index"``',
-    "Eight bytes a row.",
-)
+@guards("round-robin-no-index", "rows-get-index", "index-eight-bytes")
 def test_writers_and_the_index():
     rows = TensorDict({"x": torch.zeros(4)}, [4])
     for buffer, expected in ((ReplayBuffer(), False), (TensorDictReplayBuffer(), True)):
@@ -407,11 +390,7 @@ def test_writers_and_the_index():
     assert buffer[2]["index"].nbytes == 8
 
 
-@guards(
-    PAGE,
-    "A permutation of all rows; while the buffer grows, each write starts it anew.",
-    "Draws each row once before any row comes again.",
-)
+@guards("permutation-restarts", "draws-without-replacement")
 def test_the_permutation_restarts_while_the_buffer_grows():
     buffer = ReplayBuffer(
         storage=LazyTensorStorage(16), sampler=SamplerWithoutReplacement(), batch_size=4
@@ -428,7 +407,7 @@ def test_the_permutation_restarts_while_the_buffer_grows():
     assert len(buffer.sampler._sample_list) == 16
 
 
-@guards(PAGE, "Samplers have no such parameter.", "``PrioritizedSampler`` calls it ``device``.")
+@guards("samplers-no-device", "prioritized-device-parameter")
 def test_parameters_of_samplers():
     for name, kind in vars(torchrl.data).items():
         if name.endswith("Sampler"):
@@ -437,11 +416,7 @@ def test_parameters_of_samplers():
     assert "sampler_device" not in inspect.signature(PrioritizedSampler.__init__).parameters
 
 
-@guards(
-    PAGE,
-    "A thread draws the next sample, under Python's interpreter lock and the locks of the buffer.",
-    "Samples that are older than the last write; threads; a fixed batch size.",
-)
+@guards("prefetch-thread-locks", "prefetch-stale-samples")
 def test_prefetch_draws_in_threads():
     names = []
 
@@ -462,11 +437,7 @@ def test_prefetch_draws_in_threads():
         ReplayBuffer(prefetch=1)
 
 
-@guards(
-    PAGE,
-    "``dumps`` writes the storage to the folder ``storage`` below the one you name.",
-    "The rows are views of the batch that the buffer was extended with.",
-)
+@guards("dumps-storage-folder", "list-rows-are-views")
 def test_where_dumps_writes(tmp_path):
     buffer, _ = filled(RandomSampler())
     buffer.dumps(tmp_path)
@@ -499,7 +470,7 @@ def test_a_memory_that_rows_share_counts_once(run):
     assert run.where_bytes_are(buffer) == {"anonymous": rows.bytes()}
 
 
-@guards(PAGE, "Which kind of memory holds the bytes it says on Linux alone.")
+@guards("memory-kinds-linux")
 def test_bytes_where_there_is_no_list_of_mappings(run):
     rows = TensorDict({"x": torch.zeros(4, 8)}, [4])
     buffer = ReplayBuffer(storage=ListStorage(4))
@@ -508,11 +479,7 @@ def test_bytes_where_there_is_no_list_of_mappings(run):
         assert list(run.where_bytes_are(buffer).values()) == [rows.bytes()]
 
 
-@guards(
-    PAGE,
-    "Give it to the buffer, and neither what you store nor what you sample changes",
-    "the number of bytes of one observation has to be a multiple of eight.",
-)
+@guards("packed-pixels-transparent", "packed-multiple-of-eight")
 def test_packed_pixels(run):
     assert run.show_packed()
     odd = TensorDict({"pixels": torch.zeros(2, 1, 3, 3, dtype=torch.uint8)}, [2])
@@ -520,7 +487,7 @@ def test_packed_pixels(run):
         run.make(LazyTensorStorage(2), odd, transform=run.PackedPixels(["pixels"], (1, 3, 3)))
 
 
-@guards(PAGE, "Decompression is invisible to torch's profiler")
+@guards("decompression-outside-profiler")
 def test_the_verdicts_of_the_page(run):
     with contextlib.redirect_stdout(io.StringIO()):
         table = run.show_verdicts()
@@ -557,12 +524,11 @@ def drawn(key, metric="sample_time"):
 
 @needs("replay_buffers")
 @guards(
-    PAGE,
-    "a list takes tens of times as long as a tensor storage to extend, to sample and to read.",
-    "Row by row it loses nothing.",
-    "A memory-mapped storage on cached pages is about as fast as one in memory to write and to "
-    "sample. To read small states in order it takes more than twice as long.",
-    "Samples are as fast as from memory while the pages are cached.",
+    "list-storage-slow",
+    "list-single-rows-equal",
+    "memmap-cached-as-fast",
+    "memmap-small-states-slow",
+    "memmap-while-cached",
 )
 def test_lists_lose_where_rows_are_small():
     for access in ("extend", "sample", "read"):
@@ -575,13 +541,7 @@ def test_lists_lose_where_rows_are_small():
 
 
 @needs("replay_buffers")
-@guards(
-    PAGE,
-    "there TorchRL is several times faster.",
-    "One row at a time, the TensorDict around each row costs more than the row, and TorchRL is "
-    "several times slower.",
-    "three times that of plain tensors, and more than Stable-Baselines3's.",
-)
+@guards("states-one-call-faster", "row-by-row-slower", "small-sample-fixed-costs")
 def test_torchrl_against_its_peers():
     def against_plain(access, storage):
         return of(f"state-{access}-{storage}", "time_vs_plain")
@@ -594,13 +554,12 @@ def test_torchrl_against_its_peers():
 
 @needs("replay_buffers")
 @guards(
-    PAGE,
-    "So on one thread TorchRL loses, and so do plain tensors that are indexed like that",
-    "For ``uint8`` PyTorch copies each byte on its own there",
-    "and ``extend`` gains as much.",
-    "when rows are added one by one, the views cost more than they save.",
-    "Even a list samples pixels faster than a tensor storage",
-    "It loses where whole batches are written or read.",
+    "pixel-sample-loses",
+    "uint8-indexing-slow",
+    "packed-pixels-gain",
+    "packed-rows-cost",
+    "list-samples-pixels-faster",
+    "list-loses-whole-batches",
 )
 def test_pixels():
     sb3 = of("pixels-sample-sb3")
@@ -616,13 +575,7 @@ def test_pixels():
 
 
 @needs("replay_buffers")
-@guards(
-    PAGE,
-    "**Resident memory alone misleads.**",
-    "A list of small rows is mostly objects",
-    "The bytes are those of the compressed tensors; the process needs more, for the objects around "
-    "them",
-)
+@guards("resident-memory-misleads", "list-rows-mostly-objects", "compressed-needs-more")
 def test_memory_of_the_record():
     for element, content in (("state", "state"), ("pixels", "blocks")):
         size = of(f"bytes-{content}-tensor", "bytes_per_row")
@@ -639,11 +592,7 @@ def test_memory_of_the_record():
 
 
 @needs("replay_buffers")
-@guards(
-    PAGE,
-    "What compressing rows saves depends on what they show, and small rows grow",
-    "And the storage is slow in every access",
-)
+@guards("compression-by-content", "compressed-slow-access")
 def test_compression_of_the_record():
     saved = {name: of(f"bytes-{name}-compressed", "saving") for name in storages.CONTENTS}
     assert saved["noise"] <= 0
@@ -660,13 +609,10 @@ def test_compression_of_the_record():
 
 @needs("replay_buffers_samplers")
 @guards(
-    PAGE,
-    "its time grows with the buffer",
-    "In the loop of off-policy training something is written before each sample, and the cache "
-    "gains nothing",
-    "``end_key`` is hardly faster than ``traj_key``, it reads as many rows, and ``compile`` leaves "
-    "the search as it is.",
-    "Not for the search of the episodes, which is what takes the time.",
+    "slice-reads-every-key",
+    "cache-no-training-gain",
+    "slice-options-no-gain",
+    "compile-not-for-search",
 )
 def test_slices_of_the_record():
     for key in ("slice-traj", "slice-end"):
@@ -684,12 +630,10 @@ def test_slices_of_the_record():
 
 @needs("replay_buffers_samplers")
 @guards(
-    PAGE,
-    "from ten thousand rows to a million the time less than doubles.",
-    "**Prioritized slices are another matter.**",
-    "With the short episodes of this record that takes tens of times the time of ``RandomSampler`` "
-    "for a hundred thousand rows, hundreds for a million; longer episodes are fewer.",
-    "Cached, a sample that follows no write takes a fraction of that.",
+    "priority-tree-scales",
+    "prioritized-slices-differ",
+    "prioritized-slices-slow",
+    "prioritized-cache-helps",
 )
 def test_priorities_of_the_record():
     small, large = (drawn(f"prioritized-update-reading-{rows}") for rows in ("10k", "1000k"))
@@ -709,13 +653,11 @@ def test_priorities_of_the_record():
 
 @needs("replay_buffers_samplers")
 @guards(
-    PAGE,
-    "A Python loop over the rows.",
-    "**One sample ahead is enough.**",
-    "``prefetch=1`` hides most of a sample behind a consumer that waits or computes; with four, on "
-    "two cores, half of the gain is lost.",
-    "For small states there is nothing to hide.",
-    "Where nothing happens between two samples, prefetch only costs.",
+    "max-value-writer-loops",
+    "one-ahead-enough",
+    "prefetch-hides-pixels",
+    "small-states-not-hidden",
+    "prefetch-idle-costs",
 )
 def test_writers_and_prefetch_of_the_record():
     assert drawn("writer-max-value", "time_vs_default") > 5
@@ -760,9 +702,7 @@ def test_the_record_has_every_benchmark_of_the_suite(suite):
     assert found == wanted
 
 
-@guards(
-    PAGE, "All rows have the layout of the first; the room for all of them is reserved at once."
-)
+@guards("tensor-storage-reserves")
 def test_a_tensor_storage_reserves_room():
     buffer = ReplayBuffer(storage=LazyTensorStorage(50))
     buffer.extend(TensorDict({"x": torch.zeros(2, 3)}, [2]))
@@ -771,7 +711,7 @@ def test_a_tensor_storage_reserves_room():
         buffer.extend(TensorDict({"x": torch.zeros(2, 4)}, [2]))
 
 
-@guards(PAGE, "A Python loop over the rows.")
+@guards("max-value-writer-loops")
 def test_the_max_value_writer_loops_over_the_rows():
     writer = TensorDictMaxValueWriter(rank_key="rank")
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4), writer=writer, batch_size=2)
@@ -781,7 +721,7 @@ def test_the_max_value_writer_loops_over_the_rows():
     assert buffer[:]["rank"].sort().values.tolist() == [4, 5, 6, 7]
 
 
-@guards(PAGE, "With a storage on a GPU it follows the storage.")
+@guards("tree-follows-storage")
 def test_the_tree_follows_the_storage():
     sampler = PrioritizedSampler(4, 1.0, 1.0)
     place = sampler._tree_device_from_storage
@@ -789,7 +729,7 @@ def test_the_tree_follows_the_storage():
     assert place(SimpleNamespace(device=torch.device("cpu"))) is None
 
 
-@guards(PAGE, "TorchRL's own note on slow slices recommends both")
+@guards("upstream-slice-advice")
 def test_upstream_recommends_end_key_and_compile():
     said = " ".join(inspect.getdoc(SliceSampler).split())
     assert "prefer using `end_key` over `traj_key`" in said

@@ -25,7 +25,6 @@ from tests.support import ROOT
 from tests.support.claims import guards
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-PAGE = "docs/performance/weight_sync.rst"
 CPU = torch.device("cpu")
 
 
@@ -185,13 +184,7 @@ def weights_of(policy):
     return suite.TensorDict.from_module(policy)
 
 
-@guards(
-    PAGE,
-    "The default scheme copies each tensor once *for each worker*, although all workers on one "
-    "device read the same memory.",
-    "``register_weights`` compares each buffer with copies that it has just made, and none is ever "
-    "the same.",
-)
+@guards("scheme-copies-per-worker", "dedup-compares-later-copies")
 def test_shared_memory_is_written_once_for_each_worker():
     policy = suite.make_policy(4000, 2)
     scheme = SharedMemWeightSyncScheme()
@@ -209,12 +202,7 @@ def test_shared_memory_is_written_once_for_each_worker():
         scheme.shutdown()
 
 
-@guards(
-    PAGE,
-    'Its docstring promises "actual weight copies through queues".',
-    "tensors that go through a queue of torch move to shared memory, and the first weights are "
-    "taken over without a copy.",
-)
+@guards("queue-scheme-promise", "queue-shares-tensors")
 def test_pipe_scheme_shares():
     said = " ".join(inspect.getdoc(MultiProcessWeightSyncScheme).split())
     assert "this scheme sends actual weight copies through queues to workers" in said
@@ -232,11 +220,7 @@ def test_pipe_scheme_shares():
     assert "apply_weights(self.model, weights, inplace=False)" in taken_over
 
 
-@guards(
-    PAGE,
-    "It also advances the :doc:`policy version",
-    "and does not advance its ``policy_version``.",
-)
+@guards("update-advances-version", "server-thread-same-module")
 def test_a_call_advances_the_version():
     policy = suite.make_policy(4000, 2)
     collector = suite.Collector(
@@ -272,14 +256,13 @@ def ask(server, clients, requests=3):
 
 
 @guards(
-    PAGE,
-    "How many requests the server waits for once the first has arrived.",
-    "Seconds that the server waits for more requests.",
-    "The most requests in a forward pass.",
-    "How requests travel.",
-    '``"direct"`` has a slot for each client and a fixed number of them.',
-    "In a thread, the default, it acts with the very module that you give it",
-    "``server.stats()`` says how large the batches are.",
+    "min-batch-meaning",
+    "timeout-meaning",
+    "max-batch-meaning",
+    "transport-meaning",
+    "direct-transport-slots",
+    "server-thread-same-module",
+    "server-stats-batch-size",
 )
 def test_knobs_of_the_server():
     policy = suite.make_policy(40, 2)
@@ -301,7 +284,7 @@ def test_knobs_of_the_server():
             server.client()
 
 
-@guards(PAGE, "It needs a GPU: with a ``policy_device`` on the CPU it raises.")
+@guards("static-batch-needs-gpu")
 def test_static_batch_needs_a_gpu():
     with pytest.raises(ValueError, match="static_batch_size requires an explicit CUDA"):
         InferenceServer(
@@ -322,12 +305,7 @@ def update_time(key, point="median"):
     return recorded("weight_sync", key, "update_time", point)
 
 
-@guards(
-    PAGE,
-    "for two workers it is the slower one, and it shares as well.",
-    "**Shared memory is the faster scheme for two workers** at every size measured, whether the "
-    "weights are shared already or come from elsewhere.",
-)
+@guards("queue-scheme-rarely", "shared-memory-scheme-faster")
 def test_shared_memory_is_faster():
     for size in suite.SIZES:
         for origin in ("inplace", "elsewhere"):
@@ -337,12 +315,7 @@ def test_shared_memory_is_faster():
             assert shared < pipe, f"{size}, {origin}: {shared}, {pipe}"
 
 
-@guards(
-    PAGE,
-    "it takes far longer than copying a small model (:knob:`update_policy_weights_`).",
-    "One process that copies to its own second device asks nobody, and is faster than either "
-    "scheme with weights from elsewhere.",
-)
+@guards("already-shared-costs", "own-device-copy-fastest")
 def test_the_round_trip():
     for scheme in suite.SCHEMES:
         assert recorded("weight_sync", f"{scheme}-sync-w2-20kb-inplace", "time_vs_copy") > 10
@@ -353,12 +326,7 @@ def test_the_round_trip():
 
 
 @guards(
-    PAGE,
-    "The same bytes in many tensors take longer than four times the bytes in few, with both "
-    "schemes",
-    "**Each worker adds to the call.** With four workers it takes longer than with one, with both "
-    "schemes.",
-    "While the worker collects, the call takes longer than with a worker that is idle.",
+    "many-tensors-longer", "each-worker-adds", "four-workers-longer", "collecting-worker-longer"
 )
 def test_tensors_and_workers():
     for scheme in suite.SCHEMES:
@@ -370,13 +338,7 @@ def test_tensors_and_workers():
     assert "threading.Thread(" in inspect.getsource(WeightSyncScheme._start_background_receiver)
 
 
-@guards(
-    PAGE,
-    "The remote collectors have weights of their own: nothing arrives without a call.",
-    "**The first call takes far longer than a later one.**",
-    "A later call takes longer than with :knob:`SharedMemWeightSyncScheme` for the same bytes and "
-    "as many workers.",
-)
+@guards("remote-needs-call", "remote-first-call-long", "remote-later-longer")
 def test_ray():
     for size in on_ray.SIZES:
         key = f"update-w{on_ray.WORKERS}-{size}"
@@ -390,7 +352,7 @@ def against_direct(key, point="median"):
     return recorded("weight_sync_server", key, "time_vs_direct", point)
 
 
-@guards(PAGE, "times direct calls for 16 clients", "no clear winner")
+@guards("server-against-direct", "transports-no-winner")
 def test_transports_are_no_clear_winner():
     low, high = (
         max(against_direct(f"large-c16-{knobs}", "q1") for knobs in ("direct", "defaults")),
@@ -400,17 +362,14 @@ def test_transports_are_no_clear_winner():
 
 
 @guards(
-    PAGE,
-    "the server loses with both policies.",
-    "**One client gains nothing.**",
-    "**Many clients of a large policy gain**",
-    "With four clients the server of the large policy still loses.",
-    "With the small policy no gain is clear: for 16 clients the quartiles lie on both sides of "
-    "one.",
-    "With ``max_batch_size=1`` the server of the large policy is slower than with the default; "
-    "with a ``min_batch_size`` of as many as there are clients it is faster.",
-    "each batch waits for the whole ``timeout``",
-    "Few clients, or a batch that never fills",
+    "one-client-server-loses",
+    "one-client-no-gain",
+    "many-clients-gain",
+    "four-clients-lose",
+    "small-policy-unclear",
+    "server-batch-bounds",
+    "min-batch-timeout",
+    "server-batch-never-fills",
 )
 def test_where_the_server_pays_off():
     assert min(against_direct(f"{size}-c1-defaults") for size in server_suite.HIDDEN) > 1

@@ -18,7 +18,6 @@ from tensordict import TensorDict
 from torchrl.collectors import Collector
 from torchrl.envs import GymEnv
 
-PAGE = "docs/reference/collectors_internals.rst"
 FRAMES = 3
 
 
@@ -46,11 +45,7 @@ def reached(collector):
 # -- The three sync points -----------------------------------------------------
 
 
-@guards(
-    PAGE,
-    "The constructor chooses ``_sync_policy``, ``_sync_env`` and ``_sync_storage`` in "
-    ":source:`torchrl.collectors.Collector._setup_devices`, each by the destination of its copy:",
-)
+@guards("sync-by-destination")
 def test_each_function_is_chosen_by_its_destination():
     destinations = {"policy_device": "cpu:0", "env_device": "cpu", "storing_device": "cpu:1"}
     inside = []
@@ -67,11 +62,7 @@ def test_each_function_is_chosen_by_its_destination():
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "``_cuda_sync_if_initialized`` calls ``torch.cuda.synchronize()`` if this process has used "
-    "CUDA, and does nothing otherwise.",
-)
+@guards("sync-where-cuda-used")
 @pytest.mark.parametrize("used", [False, True])
 def test_the_wrapper_waits_only_where_cuda_was_used(used):
     with (
@@ -85,7 +76,7 @@ def test_the_wrapper_waits_only_where_cuda_was_used(used):
     assert synchronize.call_count == used
 
 
-@guards(PAGE, 'The ``RuntimeError`` says "Non supported device" and ends the constructor.')
+@guards("unsupported-device-raises")
 @pytest.mark.parametrize("argument", ["policy_device", "env_device", "storing_device"])
 def test_an_unsupported_destination_ends_the_constructor(argument):
     with (
@@ -95,7 +86,7 @@ def test_an_unsupported_destination_ends_the_constructor(argument):
         make_collector(**{argument: "meta"})
 
 
-@guards(PAGE, "CUDA is asked for before MPS, and MPS before NPU.")
+@guards("accelerator-order")
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [
@@ -119,20 +110,13 @@ def test_order_of_the_accelerators(visible, expected):
     assert {name for name, called in waited.items() if called} == {expected}
 
 
-@guards(
-    PAGE,
-    "A comment in the function gives the reason: it waits for transfers from the GPU to the CPU.",
-)
+@guards("sync-comment-reason")
 def test_the_comment_that_gives_the_reason():
     text = " ".join(inspect.getsource(Collector._get_sync_fn).replace("#", " ").split())
     assert "need to sync to wait for async GPU→CPU transfers to complete" in text
 
 
-@guards(
-    PAGE,
-    "When only the environment names a device, the collector adopts it as :term:`env_device` "
-    "later, and ``_sync_env`` stays what it was for no device:",
-)
+@guards("adopted-device-no-sync")
 def test_an_adopted_device_has_no_sync_point():
     asked = []
 
@@ -147,12 +131,7 @@ def test_an_adopted_device_has_no_sync_point():
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "With ``return_same_td=True``, ``no_cuda_sync`` also leaves out the CUDA stream and the event "
-    "that :source:`the iterator <torchrl.collectors.Collector.iterator>` waits for before it "
-    "yields.",
-)
+@guards("no-cuda-sync-no-stream")
 @pytest.mark.parametrize("no_cuda_sync", [False, True])
 def test_no_cuda_sync_leaves_out_the_stream(no_cuda_sync):
     """A CUDA storing device is simulated: the collector is told of it after construction."""
@@ -183,11 +162,7 @@ def test_no_cuda_sync_leaves_out_the_stream(no_cuda_sync):
 # -- The cast flags ------------------------------------------------------------
 
 
-@guards(
-    PAGE,
-    "``device`` stands in for each device that is not given, and ``storing_device`` falls back to "
-    "the device that policy and environment share.",
-)
+@guards("device-arguments-filled")
 def test_gaps_in_the_arguments_are_filled():
     def devices(**options):
         collector = make_collector(**options)
@@ -203,11 +178,10 @@ def test_gaps_in_the_arguments_are_filled():
 
 
 @guards(
-    PAGE,
-    "Then it sets ``_cast_to_policy_device``, before it knows where the environment is.",
-    "moves the environment to ``env_device``, or adopts the device of the environment when none is "
-    "given. Then it sets ``_cast_to_env_device``.",
-    "sets ``_carrier_has_no_device``, from the device that was adopted.",
+    "policy-cast-set-first",
+    "env-device-applied",
+    "env-cast-set-second",
+    "carrier-device-from-adopted",
 )
 def test_order_in_which_the_attributes_are_set():
     flags = ("_cast_to_policy_device", "_cast_to_env_device", "_carrier_has_no_device")
@@ -235,21 +209,13 @@ def test_order_in_which_the_attributes_are_set():
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "the docstring of :source:`torchrl.collectors.Collector.rollout`, make "
-    "``_cast_to_policy_device`` a comparison of ``policy_device`` and ``env_device``.",
-)
+@guards("cast-docstring-compares")
 def test_what_the_docstring_says_of_the_cast():
     text = " ".join(inspect.getdoc(Collector.rollout).split())
     assert "cast the carrier to ``policy_device`` if it differs from ``env_device``" in text
 
 
-@guards(
-    PAGE,
-    "The collector gives ``cuda`` and ``mps`` an index where an argument names none, so ``cuda`` "
-    "and ``cuda:0`` are one device if that is the current one. ``cpu`` stays as it is",
-)
+@guards("cuda-gets-index", "cpu-index-copies")
 def test_which_devices_get_an_index():
     given = {"policy_device": "cuda", "env_device": "mps", "storing_device": "cpu"}
     with mock.patch("torch.cuda.current_device", return_value=0):
@@ -257,11 +223,7 @@ def test_which_devices_get_an_index():
     assert [str(device) for device in devices] == ["cpu", "cuda:0", "mps:0"]
 
 
-@guards(
-    PAGE,
-    "to torch ``cpu`` and ``cpu:0`` are different: an index in one argument is enough for a copy "
-    "at each step.",
-)
+@guards("cpu-index-copies")
 def test_an_index_is_enough_for_a_copy():
     assert torch.device("cpu") != torch.device("cpu:0")
     assert reached(make_collector("cpu", device="cpu")) == ["_sync_storage"] * FRAMES

@@ -15,7 +15,6 @@ from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
 
-PAGE = "docs/reference/collectors_internals.rst"
 FRAMES = 4
 MARK = 100
 
@@ -52,12 +51,7 @@ def assign_and_add(batch):
     raise ValueError("; ".join(refused))
 
 
-@guards(
-    PAGE,
-    "``pre_collect_hook()`` is called before each rollout and :term:`post_collect_hook` with each "
-    "batch, once per batch and not once per step.",
-    ":term:`pre_collect_hook` is first, before any reset.",
-)
+@guards("hooks-once-per-batch", "pre-hook-first")
 def test_order_of_hooks_resets_and_steps():
     order = []
     env = make_env()
@@ -87,11 +81,7 @@ def test_order_of_hooks_resets_and_steps():
     assert order == ["pre", "reset", *["step_and_maybe_reset"] * 2, "post"] * 2
 
 
-@guards(
-    PAGE,
-    "What the ``post`` hook returns is dropped.",
-    "A plain collector yields the very object that the hook got;",
-)
+@guards("post-hook-return-dropped", "post-hook-gets-object")
 def test_the_batch_that_the_hook_got_is_yielded():
     got = []
 
@@ -105,11 +95,7 @@ def test_the_batch_that_the_hook_got_is_yielded():
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "with ``trajs_per_batch`` the hook gets the raw frames and never sees the trajectories that "
-    "are yielded.",
-)
+@guards("post-hook-gets-object")
 def test_the_hook_gets_frames_where_trajectories_are_yielded():
     got = []
     collector = make_collector(
@@ -123,11 +109,7 @@ def test_the_hook_gets_frames_where_trajectories_are_yielded():
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "puts the profiler in the place of the ``post`` hook. ``disable_profile`` puts the hook back "
-    "in a single process",
-)
+@guards("profiler-takes-post-hook", "disable-profile-restores")
 def test_a_profile_takes_the_place_of_the_hook():
     collector = make_collector(post_collect_hook=ignore)
     collector.enable_profile(workers=[0], num_rollouts=2, activities=["cpu"])
@@ -137,7 +119,7 @@ def test_a_profile_takes_the_place_of_the_hook():
     collector.shutdown()
 
 
-@guards(PAGE, "Setting ``collector.post_collect_hook`` later works")
+@guards("post-hook-set-later")
 def test_a_hook_that_is_set_later_is_called():
     got = []
     collector = make_collector(batches=3)
@@ -151,11 +133,7 @@ def test_a_hook_that_is_set_later_is_called():
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "A :term:`LazyStackedTensorDict` stacks its steps anew each time you read a key, so an "
-    "in-place operation changes a tensor that is thrown away.",
-)
+@guards("lazy-stack-edit-lost")
 def test_a_lazy_stack_stacks_at_each_read():
     steps = [TensorDict(x=torch.zeros(1)) for _ in range(2)]
     stack = LazyStackedTensorDict.lazy_stack(steps)
@@ -167,12 +145,7 @@ def test_a_lazy_stack_stacks_at_each_read():
     assert [step["x"].item() for step in steps] == [1.0, 1.0]
 
 
-@guards(
-    PAGE,
-    "If ``storing_device`` is set, the worker locks its batch when it sends the first one; from "
-    "then on both raise.",
-    "``batch.set_(key, value)`` writes into the tensors that are there, and is seen everywhere.",
-)
+@guards("worker-locks-batch", "in-place-set-seen")
 @pytest.mark.slow
 def test_a_worker_locks_its_batch_where_a_storing_device_is_set(capfd):
     collector = MultiSyncCollector(
@@ -195,11 +168,7 @@ def test_a_worker_locks_its_batch_where_a_storing_device_is_set(capfd):
     assert "copied: Cannot modify locked TensorDict" in written
 
 
-@guards(
-    PAGE,
-    "In one process the exception shuts the collector down, and the batch is not written to the "
-    "buffer.",
-)
+@guards("exception-shuts-down")
 @pytest.mark.parametrize("hook", ["pre_collect_hook", "post_collect_hook"])
 def test_an_exception_shuts_the_collector_down(hook):
     def fail(*_):

@@ -14,8 +14,6 @@ from torchrl.envs.transforms import NextStateReconstructor
 
 from tests.support.claims import guards
 
-PAGE = "docs/reference/collectors_basics.rst"
-TABLE = "docs/evidence/collectors_basics/parameters.py"
 IDS = ("collector", "traj_ids")
 
 
@@ -45,19 +43,15 @@ def first_of_loop(collector):
         return batch
 
 
-@guards(
-    PAGE,
-    "A new loop over the same :class:`~torchrl.collectors.Collector` goes on where the last one "
-    "stopped",
-)
+@guards("second-loop-goes-on")
 def test_a_second_loop_goes_on(make_collector):
     collector = make_collector(4)
     steps = [first_of_loop(collector)["step_count"].flatten().tolist() for _ in range(2)]
     assert steps == [[0, 1, 2, 0], [1, 2, 0, 1]]
 
 
-@guards(PAGE, "The batch is yours: the next one does not overwrite it")
-@guards(TABLE, "Yields that memory itself: the next batch overwrites this one.")
+@guards("batch-not-overwritten")
+@guards("same-td-argument")
 @pytest.mark.parametrize("overwritten", [False, True])
 def test_a_batch_is_overwritten_only_on_demand(make_collector, overwritten):
     collector = make_collector(4, return_same_td=overwritten)
@@ -68,17 +62,13 @@ def test_a_batch_is_overwritten_only_on_demand(make_collector, overwritten):
     assert (first["step_count"] == kept["step_count"]).all().item() != overwritten
 
 
-@guards(PAGE, "Neither is an instance of ``Collector``.")
+@guards("multi-process-not-collector")
 @pytest.mark.parametrize("kind", [MultiSyncCollector, MultiAsyncCollector])
 def test_a_multi_process_collector_is_no_collector(kind):
     assert not issubclass(kind, Collector)
 
 
-@guards(
-    PAGE,
-    "``Collector`` takes ``track_traj_ids`` with ``num_collectors`` as well, as long as its value "
-    "is the default; another value ends in the same error.",
-)
+@guards("dispatch-drops-defaults")
 def test_the_dispatch_drops_defaults_alone():
     options = {"track_traj_ids": True}
     type(Collector)._drop_inapplicable_defaults(MultiCollector, options)
@@ -87,22 +77,18 @@ def test_the_dispatch_drops_defaults_alone():
         Collector(make_env, num_collectors=1, frames_per_batch=4, track_traj_ids=False)
 
 
-@guards(PAGE, "What a worker rounds is silent, because workers filter warnings.")
+@guards("worker-rounding-silent")
 def test_workers_filter_warnings():
     assert torchrl.filter_warnings_subprocess is True
 
 
-@guards(
-    PAGE,
-    "The docstring announces an exception when it is no multiple of ``frames_per_batch``; what "
-    "comes is a warning and a batch more",
-)
+@guards("docstring-announces-exception")
 def test_the_docstring_announces_an_exception():
     said = " ".join(Collector.__doc__.split())
     assert "not divisible by ``frames_per_batch``, an exception is raised" in said
 
 
-@guards(PAGE, "The docstring recommends it over the default")
+@guards("docstring-recommends-minus-one")
 def test_the_docstring_recommends_minus_one():
     said = " ".join(MultiCollector.__doc__.split())
     assert "time dimension. This should be preferred over the default." in said
@@ -115,24 +101,20 @@ class Stop:
         return True
 
 
-@guards(
-    PAGE,
-    "``preemptive_threshold``, which writes ``-1`` where a worker was stopped before it collected "
-    "the frame.",
-)
+@guards("uncollected-frames-minus-one")
 def test_frames_that_were_not_collected_have_the_id_minus_one(make_collector):
     batch = make_collector(4, interruptor=Stop()).next()
     assert batch[IDS].tolist() == [0, -1, -1, -1]
     assert "_Interruptor()" in inspect.getsource(MultiCollector._setup_preemptive_threshold)
 
 
-@guards(PAGE, "On CUDA looking for ends waits for the device at each step.")
+@guards("looking-for-ends-waits")
 def test_each_step_asks_the_device_for_ends():
     assert "if traj_sop.any():" in inspect.getsource(Collector._update_traj_ids)
     assert "self._update_traj_ids(env_output)" in inspect.getsource(Collector.rollout)
 
 
-@guards(PAGE, "to see where a trajectory ends.")
+@guards("reconstructor-compares-ids")
 def test_the_reconstructor_compares_ids():
     ids = {"traj_ids": torch.tensor([0, 0, 1, 1])}
     done = {"done": torch.zeros(4, 1, dtype=torch.bool)}
@@ -142,7 +124,7 @@ def test_the_reconstructor_compares_ids():
     assert following[[1, 3]].isnan().all()
 
 
-@guards(TABLE, "Sends the weights to the workers at each batch.")
+@guards("update-argument")
 def test_when_the_weights_are_sent():
     for kind in (MultiSyncCollector, MultiAsyncCollector):
         code = " ".join(inspect.getsource(kind.iterator).split())
@@ -153,7 +135,7 @@ def test_when_the_weights_are_sent():
 # -- The table of arguments ----------------------------------------------------
 
 
-@guards(TABLE, "Frames of random actions at the start, in whole batches.")
+@guards("random-frames-argument")
 def test_random_frames_are_whole_batches(make_collector):
     calls = []
 
@@ -169,14 +151,14 @@ def test_random_frames_are_whole_batches(make_collector):
     assert asked == [0, 0, 4]
 
 
-@guards(TABLE, "Truncates each trajectory there, with a step counter that it adds.")
+@guards("max-frames-argument")
 def test_max_frames_per_traj_truncates(make_collector):
     batch = make_collector(4, lambda: GymEnv("CartPole-v1"), max_frames_per_traj=2).next()
     assert batch["next", "truncated"].flatten().tolist() == [False, True, False, True]
     assert batch["step_count"].flatten().tolist() == [0, 1, 0, 1]
 
 
-@guards(TABLE, "Resets before each batch, which leaves no ``done``.")
+@guards("reset-argument")
 def test_a_reset_between_batches_is_not_marked(make_collector):
     collector = make_collector(4, reset_at_each_iter=True)
     for _ in range(2):
@@ -185,7 +167,7 @@ def test_a_reset_between_batches_is_not_marked(make_collector):
         assert not batch["next", "done"][-1]
 
 
-@guards(TABLE, "Marks the last frame of each batch as :term:`truncated`.")
+@guards("truncated-argument")
 def test_set_truncated_marks_the_last_frame(make_collector):
     last = make_collector(4, set_truncated=True).next()["next"][-1]
     assert (last["truncated"].item(), last["done"].item()) == (True, True)
@@ -193,14 +175,14 @@ def test_set_truncated_marks_the_last_frame(make_collector):
     assert not make_collector(4).next()["next", "done"][-1]
 
 
-@guards(TABLE, "One row per trajectory piece, with :term:`padding` and a mask.")
+@guards("split-argument")
 def test_split_trajs_pads(make_collector):
     with pytest.warns(UserWarning, match="split_trajs=True produces"):
         batch = make_collector(4, split_trajs=True).next()
     assert batch["collector", "mask"].tolist() == [[True] * 3, [True, False, False]]
 
 
-@guards(TABLE, "Stacks the steps into memory that is allocated once.")
+@guards("use-buffers-argument")
 def test_the_steps_are_stacked_into_the_same_memory(make_collector):
     collector = make_collector(4, use_buffers=True)
     before = collector._final_rollout["observation"].data_ptr()
@@ -209,7 +191,7 @@ def test_the_steps_are_stacked_into_the_same_memory(make_collector):
     assert not hasattr(make_collector(4, use_buffers=False), "_final_rollout")
 
 
-@guards(TABLE, "Called on each batch before it is yielded or stored.")
+@guards("postproc-argument")
 def test_postproc_comes_before_the_buffer(make_collector):
     buffer = ReplayBuffer(storage=LazyTensorStorage(100))
     make_collector(4, postproc=lambda batch: batch[:2], replay_buffer=buffer).next()
@@ -217,7 +199,7 @@ def test_postproc_comes_before_the_buffer(make_collector):
     assert make_collector(4, postproc=lambda batch: batch[:2]).next().shape == (2,)
 
 
-@guards(TABLE, "``True`` writes whole batches, ``False`` (deprecated) single steps.")
+@guards("extend-buffer-argument")
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_buffer_is_filled_by_batch_or_by_step(make_collector, monkeypatch, whole):
     assert "``extend_buffer=False`` (deprecated)" in Collector.__doc__

@@ -2,7 +2,6 @@
 
 import ast
 import ctypes
-import functools
 import inspect
 import itertools
 import os
@@ -28,9 +27,6 @@ from torchrl.envs.utils import exploration_type
 
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
-
-PAGE = "docs/reference/collectors_internals.rst"
-says = functools.partial(guards, PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +79,11 @@ def label(devices):
 
 @pytest.mark.parametrize("no_cuda_sync", [False, True])
 @pytest.mark.parametrize("devices", DEVICES, ids=label)
-@says(
-    "Two :term:`cast flags <cast flag>`, set at construction, and ``storing_device`` decide.",
-    "They run when the policy or the environment returned an object that is not the carrier.",
-    "it runs whenever ``storing_device`` is set",
-    "the test suite holds the second against such rollouts, in each combination of devices.",
+@guards(
+    "conditions-decide",
+    "update-runs-when-not-carrier",
+    "storage-sync-unconditional",
+    "table-held-by-rollouts",
 )
 def test_the_conditions_of_the_table(flow, devices, no_cuda_sync):
     """The column "Runs when", in every combination of devices."""
@@ -117,7 +113,7 @@ def test_the_conditions_of_the_table(flow, devices, no_cuda_sync):
     assert list(step) == [name for name, runs in expected.items() if runs]
 
 
-@says("A cast makes one; so does a policy that returns a new TensorDict.")
+@guards("new-tensordict-makes-update")
 def test_a_policy_that_returns_a_new_tensordict_makes_the_loop_update(flow):
     class Fresh(TensorDictModule):
         def forward(self, tensordict):
@@ -129,7 +125,7 @@ def test_a_policy_that_returns_a_new_tensordict_makes_the_loop_update(flow):
     assert "policy cast" not in step
 
 
-@says("On a machine without an accelerator they do nothing;")
+@guards("host-sync-does-nothing")
 def test_without_an_accelerator_the_sync_functions_do_nothing(flow, monkeypatch):
     for module in (torch.cuda, torch.backends.mps):
         monkeypatch.setattr(module, "is_available", lambda: False)
@@ -139,7 +135,7 @@ def test_without_an_accelerator_the_sync_functions_do_nothing(flow, monkeypatch)
         assert getattr(collector, name).__name__ == "_do_nothing"
 
 
-@says("The loop compares names, so it takes the path that it takes between a GPU and a CPU")
+@guards("processor-names-unequal")
 def test_the_names_of_one_processor_are_unequal():
     assert torch.device("cpu:0") != torch.device("cpu:1") != torch.device("cpu")
     loop = inspect.getsource(Collector.rollout)
@@ -173,11 +169,7 @@ def modes(**options):
     return seen
 
 
-@says(
-    "The exploration type of the collector holds for the loop, and for nothing else in the table.",
-    "The whole method runs under ``torch.no_grad()``, the first hook included;",
-    "what ``iterator()`` calls afterwards does not.",
-)
+@guards("exploration-type-of-loop", "no-grad-whole-method")
 def test_exploration_type_and_gradient_mode():
     assert modes() == {
         "before": ("deterministic", False),
@@ -187,12 +179,12 @@ def test_exploration_type_and_gradient_mode():
     }
 
 
-@says("To collect without exploration, pass ``exploration_type`` to the collector.")
+@guards("exploration-type-argument")
 def test_the_argument_sets_the_exploration_type_of_the_loop():
     assert modes(exploration_type=ExplorationType.MEAN)["policy"] == ("mean", False)
 
 
-@says("``reset_at_each_iter`` writes a reset into the carrier and draws new trajectory ids.")
+@guards("reset-draws-new-ids")
 def test_a_reset_at_each_iteration_draws_new_ids():
     carriers = []
     collector = make_collector(env=make_env(3), reset_at_each_iter=True)
@@ -204,21 +196,14 @@ def test_a_reset_at_each_iteration_draws_new_ids():
     assert [carrier["step_count"].item() for carrier in carriers] == [0, 0]
 
 
-@says(
-    "``TensorDict.maybe_dense_stack`` with ``use_buffers=False``, which is the default for an "
-    "environment with dynamic specs"
-)
+@guards("dense-stack-dynamic-specs")
 def test_dynamic_specs_leave_the_output_buffer_out():
     assert make_collector()._use_buffers
     with mock.patch.object(GymEnv, "_has_dynamic_specs", True):
         assert not make_collector()._use_buffers
 
 
-@says(
-    "where ``iterator()`` extends a replay buffer: no memory, the rows stay what they are until "
-    "the storage copies them.",
-    "This :term:`lazy stack <LazyStackedTensorDict>` does not name its :term:`time dimension`.",
-)
+@guards("lazy-stack-holds-rows", "lazy-stack-time-unnamed")
 def test_the_lazy_stack_holds_the_rows():
     rows, batches = [], []
     collector = make_collector(
@@ -243,7 +228,7 @@ def batches_of_the_hook(**options):
     return batches
 
 
-@says("Where a worker or ``trajs_per_batch`` fills the buffer, the batch is dense.")
+@guards("worker-batches-dense")
 def test_where_a_batch_for_a_buffer_is_dense():
     kinds = {type(batch) for batch in batches_of_the_hook(replay_buffer=make_buffer())}
     assert kinds == {LazyStackedTensorDict}
@@ -256,11 +241,7 @@ def test_where_a_batch_for_a_buffer_is_dense():
     assert {type(batch) for batch in batches} == {TensorDict}
 
 
-@says(
-    "every batch is written to the same memory. That is why ``iterator()`` clones it before it "
-    "yields",
-    "new memory for every batch.",
-)
+@guards("stack-into-same-memory", "iterator-clones", "dense-stack-dynamic-specs")
 def test_which_stack_takes_new_memory():
     for buffers in (True, False):
         collector = make_collector(use_buffers=buffers)
@@ -269,10 +250,7 @@ def test_which_stack_takes_new_memory():
         assert len(places) == (1 if buffers else 2)
 
 
-@says(
-    "counts the frames, runs ``split_trajs`` and ``postproc``, drops keys that begin with an "
-    "underscore, calls :term:`post_collect_hook`"
-)
+@guards("order-after-loop")
 def test_the_order_after_the_loop():
     seen = []
 
@@ -291,7 +269,7 @@ def test_the_order_after_the_loop():
     assert seen == [(4, True, 2), False]
 
 
-@says("regroups the frames of its batches into whole trajectories")
+@guards("trajectories-other-generator")
 def test_whole_trajectories_come_from_another_generator():
     collector = make_collector(env=make_env(3), batches=3, trajs_per_batch=2, traj_format="padded")
     assert [batch.shape for batch in collector] == [(2, 3), (2, 3)]
@@ -300,7 +278,7 @@ def test_whole_trajectories_come_from_another_generator():
 # -- The carrier -------------------------------------------------------------
 
 
-@says("the end flags, the trajectory id, the state of a recurrent policy.")
+@guards("carrier-holds-next-state")
 def test_the_carrier_holds_the_state_of_a_recurrent_policy():
     primer = TensorDictPrimer({"hidden": Unbounded(shape=(1,))}, default_value=0.0)
     env = TransformedEnv(make_env(), primer)
@@ -314,7 +292,7 @@ def test_the_carrier_holds_the_state_of_a_recurrent_policy():
     assert (first, second) == ([0, 1, 2, 3], [4, 5, 6, 7])
 
 
-@says("The action in it is the one of the step before:")
+@guards("carrier-keeps-last-action")
 def test_the_carrier_still_has_the_last_action():
     collector = make_collector(None)
     for batch in collector:
@@ -322,18 +300,13 @@ def test_the_carrier_still_has_the_last_action():
         assert "reward" not in collector._carrier
 
 
-@says(
-    'and the docstring of ``rollout`` says "allocated once"',
-)
+@guards("allocation-docstring-says")
 def test_the_docstring_still_says_so():
     """When this fails, upstream has corrected it: retire the sentence and its erratum."""
     assert "allocated once" in " ".join(Collector.rollout.__doc__.split())
 
 
-@says(
-    "A TensorDict with a device moves what is written to it there; one without holds tensors of "
-    "several devices at once."
-)
+@guards("tensordict-device-moves")
 def test_devices_of_a_tensordict():
     there = TensorDict({}, device="meta")
     there["x"] = torch.zeros(1)
@@ -342,10 +315,7 @@ def test_devices_of_a_tensordict():
     assert {value.device.type for value in mixed.values()} == {"cpu", "meta"}
 
 
-@says(
-    "So the collector clears the device, once at construction and after each step, where "
-    "``policy_device != env_device`` or ``env_device is None``."
-)
+@guards("carrier-device-cleared")
 @pytest.mark.parametrize("devices", DEVICES, ids=label)
 def test_when_the_carrier_has_no_device(devices):
     collector = make_collector(None, **given(devices))
@@ -356,7 +326,7 @@ def test_when_the_carrier_has_no_device(devices):
 
 
 @pytest.mark.parametrize("devices", DEVICES, ids=label)
-@says("A batch without a ``storing_device`` has no device either.")
+@guards("batch-device-is-storing")
 def test_the_device_of_a_batch_is_the_storing_device(devices):
     collector = make_collector(None, **given(devices))
     assert next(iter(collector)).device == collector.storing_device
@@ -365,7 +335,7 @@ def test_the_device_of_a_batch_is_the_storing_device(devices):
 # -- Branches of the loop ----------------------------------------------------
 
 
-@says("the policy is not called, and neither are its cast and its sync.")
+@guards("random-frame-no-cast")
 def test_a_random_frame_leaves_out_the_cast_and_the_sync(flow):
     plain = [call.name for call in flow.watched_batch(flow.three_devices())]
     random = flow.three_devices(init_random_frames=flow.STEPS)
@@ -375,9 +345,7 @@ def test_a_random_frame_leaves_out_the_cast_and_the_sync(flow):
     assert plain.count("to") - names.count("to") == flow.STEPS
 
 
-@says(
-    "the loop moves the action to it instead, leaf by leaf, and no sync follows.",
-)
+@guards("random-action-moved")
 @pytest.mark.parametrize("policy_device", [None, "cpu:0", "cpu:1"])
 def test_a_random_action_moves_to_the_device_of_the_policy(flow, monkeypatch, policy_device):
     moved = []
@@ -397,7 +365,7 @@ def test_a_random_action_moves_to_the_device_of_the_policy(flow, monkeypatch, po
     assert "_sync_policy" not in names
 
 
-@says("or with the ``write_count`` of the replay buffer if there is one.")
+@guards("random-frames-counted")
 def test_random_frames_are_counted_by_the_buffer():
     buffer = make_buffer()
     collector = make_collector(init_random_frames=4, replay_buffer=buffer)
@@ -407,7 +375,7 @@ def test_random_frames_are_counted_by_the_buffer():
     assert not collector._should_use_random_frames()
 
 
-@says("The carrier itself is not touched:")
+@guards("compact-leaves-carrier")
 def test_compact_leaves_the_carrier_whole(flow):
     calls = flow.watched_batch(flow.make_collector(compact_obs=True))
     for call in calls:
@@ -417,10 +385,7 @@ def test_compact_leaves_the_carrier_whole(flow):
             assert ("next", "observation") not in call.result.keys(True)
 
 
-@says(
-    "the loop takes a clone of the keys that the policy writes,",
-    "So ``update`` always runs.",
-)
+@guards("compiled-policy-cloned", "compiled-always-updates")
 def test_a_compiled_policy_is_followed_by_an_update(flow, monkeypatch):
     plain = flow.one_step(flow.watched_batch(flow.make_collector()))
     assert "update" not in plain
@@ -455,11 +420,7 @@ def callers(name):
     return found
 
 
-@says(
-    "An :term:`interruptor` is asked after each step whether to stop, and cuts the batch behind "
-    "that step.",
-    "a flag in shared memory that only the main process writes.",
-)
+@guards("interruptor-after-step", "interruptor-shared-flag")
 def test_the_interruptor_is_a_byte_that_the_main_process_writes():
     assert isinstance(_Interruptor()._collect, ctypes.c_byte)
     assert callers("collection_stopped") == {("_single.py", "rollout")}
@@ -468,7 +429,7 @@ def test_the_interruptor_is_a_byte_that_the_main_process_writes():
 
 
 @pytest.mark.parametrize("threshold", [None, 0.5, 1.0])
-@says("makes one for its workers when ``preemptive_threshold`` is below one")
+@guards("preemption-makes-interruptor")
 def test_when_the_multi_process_collector_makes_an_interruptor(threshold):
     with mock.patch.object(MultiSyncCollector, "_run_processes"):
         collector = MultiSyncCollector(
@@ -477,11 +438,7 @@ def test_when_the_multi_process_collector_makes_an_interruptor(threshold):
     assert (collector.interruptor is not None) == (threshold == 0.5)
 
 
-@says(
-    "lowers its flag as soon as that share of them has delivered.",
-    'The multi-process collector does this selection, or adds the mask ``("collector", "mask")`` '
-    "to a stacked batch.",
-)
+@guards("preemption-makes-interruptor", "cut-batch-selected")
 def test_what_the_multi_process_collector_does_with_a_cut_batch():
     text = " ".join(inspect.getsource(MultiSyncCollector.iterator).split())
     for code in (
@@ -494,10 +451,7 @@ def test_what_the_multi_process_collector_does_with_a_cut_batch():
         assert code in text, f"MultiSyncCollector.iterator looks different: no {code}"
 
 
-@says(
-    "The loop returns early when ``total_frames`` is reached: not one frame more, where a batch "
-    "would have been completed."
-)
+@guards("direct-write-stops-early")
 def test_a_direct_write_stops_at_the_frame():
     for extend, frames in ((False, 6), (True, 8)):
         with pytest.warns(UserWarning, match="not exactly divisible"):
@@ -508,7 +462,7 @@ def test_a_direct_write_stops_at_the_frame():
         assert len(collector.replay_buffer) == frames
 
 
-@says("and no trajectory ids are drawn after it:")
+@guards("direct-write-last-row")
 def test_after_the_last_direct_write_no_id_is_drawn():
     for extend, drawn in ((False, 1), (True, 2)):
         collector = make_collector(
@@ -519,10 +473,7 @@ def test_after_the_last_direct_write_no_id_is_drawn():
         assert collector._traj_pool.get_traj_and_increment(1).item() == drawn
 
 
-@says(
-    "``postproc`` and ``split_trajs`` are refused; ``post_collect_hook`` and ``set_truncated`` are "
-    "accepted in silence:"
-)
+@guards("direct-write-refusals")
 def test_what_a_direct_write_accepts():
     def direct(**options):
         return make_collector(replay_buffer=make_buffer(), extend_buffer=False, **options)
@@ -537,7 +488,7 @@ def test_what_a_direct_write_accepts():
     assert not collector.replay_buffer[:]["next", "truncated"].any()
 
 
-@says("except in a :ref:`direct write <internals-direct-write>`")
+@guards("interruption-needs-buffer")
 def test_an_interruption_of_a_direct_write_is_no_error():
     class Stop:
         def collection_stopped(self):
@@ -548,7 +499,7 @@ def test_an_interruption_of_a_direct_write_is_no_error():
     assert len(collector.replay_buffer) == 1
 
 
-@says("The row is added as it is, without the cast to ``storing_device`` and its sync.")
+@guards("direct-write-no-cast")
 def test_a_direct_write_does_not_cast_to_the_storing_device(flow):
     options = {"replay_buffer": make_buffer(), "storing_device": "cpu:1"}
     for extend, casts in ((False, 0), (True, flow.STEPS)):
@@ -560,11 +511,7 @@ def test_a_direct_write_does_not_cast_to_the_storing_device(flow):
 # -- What the constructor runs -----------------------------------------------
 
 
-@says(
-    "The call works on a shallow copy of the carrier, and of its result only keys, shapes and "
-    "types are kept.",
-    "and an observation that it edits in place.",
-)
+@guards("layout-call-shallow", "layout-call-side-effects")
 def test_the_constructor_keeps_keys_of_the_policy_call():
     def policy(tensordict):
         tensordict["extra"] = torch.ones(2, dtype=torch.float64)
@@ -579,7 +526,7 @@ def test_the_constructor_keeps_keys_of_the_policy_call():
     assert (collector._carrier["observation"] == 7).all()
 
 
-@says("A seed that is to fix the actions is set after construction.")
+@guards("seed-actions-after")
 def test_a_seed_before_construction_gives_other_actions():
     def actions(after):
         torch.manual_seed(0)
@@ -592,7 +539,7 @@ def test_a_seed_before_construction_gives_other_actions():
     assert not torch.equal(actions(True), actions(False))
 
 
-@says("A seed that is to fix the first observation is given to the environment before,")
+@guards("seed-env-before")
 def test_a_seed_for_the_collector_comes_after_the_first_reset():
     def observation(seed_env, seed_collector):
         env = GymEnv("CartPole-v1")

@@ -23,8 +23,6 @@ from torchrl.data import (
 )
 from torchrl.envs import GymEnv, SerialEnv
 
-PAGE = "docs/reference/collectors_replay.rst"
-
 
 def make_env():
     return GymEnv("CartPole-v1")
@@ -42,7 +40,7 @@ def filled(sampler, **keys):
     return buffer
 
 
-@guards(PAGE, "The buffer calls its transform when it samples, not when it is extended.")
+@guards("buffer-transform-at-sampling")
 @pytest.mark.parametrize("kind", [ReplayBuffer, TensorDictReplayBuffer])
 def test_a_transform_acts_when_sampling(kind):
     transform = mock.Mock(side_effect=lambda data: data)
@@ -53,12 +51,7 @@ def test_a_transform_acts_when_sampling(kind):
     assert transform.call_count == 1
 
 
-@guards(
-    PAGE,
-    "Without ``traj_key`` and ``end_key``, a :class:`~torchrl.data.SliceSampler` looks for that "
-    'key itself when it is first used, then for ``"episode"``, and cuts at ``("next", "done")`` '
-    "when it finds neither:",
-)
+@guards("sampler-looks-for-key")
 def test_where_a_sampler_looks_for_trajectories():
     episode = torch.tensor([0, 0, 1, 1, 1, 1])
     ids = {"collector": {"traj_ids": torch.tensor([0, 0, 0, 0, 1, 1])}}
@@ -75,11 +68,7 @@ def test_where_a_sampler_looks_for_trajectories():
         assert {tuple(pair) for pair in pairs.tolist()} == allowed
 
 
-@guards(
-    PAGE,
-    'cut it at ``("next", "truncated")``, which a ``TensorDictReplayBuffer`` sets at the end of '
-    "each slice and nowhere else.",
-)
+@guards("truncated-slice-ends")
 def test_truncated_marks_the_ends_of_slices():
     sampler = SliceSampler(slice_len=4, strict_length=False, end_key=("next", "done"))
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(6), sampler=sampler)
@@ -94,7 +83,7 @@ def test_truncated_marks_the_ends_of_slices():
     assert sample["next", "truncated"].flatten().tolist() == [False, False, True] * 2
 
 
-@guards(PAGE, "It comes with ``traj_key`` as well, where the slices are true.")
+@guards("slice-warning-with-key")
 def test_the_warning_does_not_look_at_the_keys():
     stub = SimpleNamespace(
         replay_buffer=filled(SliceSampler(slice_len=2, traj_key="episode"), episode=torch.zeros(6)),
@@ -105,11 +94,7 @@ def test_the_warning_does_not_look_at_the_keys():
         MultiCollector._check_replay_buffer_init(stub)
 
 
-@guards(
-    PAGE,
-    "A lazy storage takes its layout from the first data. A multi-process collector does not wait "
-    "for that: it makes up one item, with one time step, and extends with it.",
-)
+@guards("lazy-storage-first-layout", "layout-one-step-item")
 @pytest.mark.parametrize(
     ("env", "shape"), [(make_env, (100,)), (lambda: SerialEnv(2, make_env), (100, 1))]
 )
@@ -129,7 +114,7 @@ def test_the_layout_is_guessed(env, shape):
     assert len(buffer) == 0
 
 
-@guards(PAGE, "(With a ``policy_factory`` and no ``policy`` it lets the first worker do it.)")
+@guards("first-worker-lays-out")
 def test_the_first_worker_may_give_the_layout():
     storage = LazyTensorStorage(100)
     for factory, waits in ((make_env, True), (None, False)):
@@ -137,7 +122,7 @@ def test_the_first_worker_may_give_the_layout():
         assert MultiCollector._should_init_replay_buffer_from_worker(stub, storage) is waits
 
 
-@guards(PAGE, "With ``extend_buffer=False`` the workers write single steps;")
+@guards("single-step-pieces")
 def test_single_steps_are_written():
     writes = {}
     for extend in (True, False):
@@ -158,18 +143,14 @@ def test_single_steps_are_written():
     assert writes == {True: (1, 0), False: (0, 6)}
 
 
-@guards(PAGE, 'Importing TorchRL sets ``"spawn"``, unless the program has chosen before:')
+@guards("import-sets-spawn")
 @pytest.mark.parametrize(("chosen", "method"), [(None, "spawn"), ("fork", "fork")])
 def test_the_start_method(chosen, method):
     with mock.patch.object(torchrl._utils.mp, "get_start_method", return_value=chosen):
         assert torchrl._utils._get_default_mp_start_method() == method
 
 
-@guards(
-    PAGE,
-    'locks made under ``"fork"`` cannot be sent to the workers of the other methods: the collector '
-    "raises.",
-)
+@guards("buffer-locks-start-method")
 def test_a_buffer_belongs_to_a_start_method():
     before = multiprocessing.get_start_method()
     try:
@@ -186,11 +167,7 @@ def test_a_buffer_belongs_to_a_start_method():
 
 
 @pytest.mark.slow
-@guards(
-    PAGE,
-    'Under ``"spawn"`` the main process reads what the workers wrote, and unseeded workers draw '
-    "different numbers.",
-)
+@guards("spawn-workers-differ")
 def test_spawn_has_neither_trap():
     assert multiprocessing.get_start_method() == "spawn"
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(200))

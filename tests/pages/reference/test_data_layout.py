@@ -43,9 +43,7 @@ def test_page_and_run_have_the_same_environment():
     )
 
 
-@guards(
-    PAGE, "A collector resets in the step that ends a trajectory, so its root flags are all False"
-)
+@guards("root-flags-false")
 def test_root_flags_are_false():
     for env in (cartpole(), SerialEnv(2, cartpole)):
         for batch in batches(2, frames=16, env=env):
@@ -54,7 +52,7 @@ def test_root_flags_are_false():
                 assert not batch[flag].any()
 
 
-@guards(PAGE, "The last row of a batch is cut: 22 is the first root observation of the next batch.")
+@guards("batch-row-cut")
 def test_next_batch_goes_on():
     first, second = batches(2)
     assert not first["next", "done"][-1]
@@ -62,15 +60,8 @@ def test_next_batch_goes_on():
     assert first["collector", "traj_ids"][-1] == second["collector", "traj_ids"][0]
 
 
-@guards(
-    PAGE,
-    "the collector's :term:`set_truncated`, on the last row of each batch, although the"
-    " environment goes on:",
-)
-@guards(
-    "tutorials/collectors/batch_shapes.py",
-    "# next batch goes on with what this one calls finished.",
-)
+@guards("truncation-by-batch")
+@guards("flag-price")
 def test_a_marked_trajectory_goes_on():
     first, second = batches(2, set_truncated=True)
     assert first["next", "truncated"][-1]
@@ -80,11 +71,7 @@ def test_a_marked_trajectory_goes_on():
     assert first["collector", "traj_ids"][-1] == second["collector", "traj_ids"][0]
 
 
-@guards(
-    PAGE,
-    "What a policy writes at the root besides the action moves along, over a reset too",
-    "What it writes under ``next`` reaches the next step only when a :term:`spec` names it",
-)
+@guards("policy-entries-move", "next-needs-spec")
 def test_what_a_policy_finds_of_its_last_output():
     seen = []
 
@@ -106,11 +93,7 @@ def test_what_a_policy_finds_of_its_last_output():
     assert seen[-5:] == [moved, moved, (True, False, True), moved, moved]
 
 
-@guards(
-    PAGE,
-    "Written by :class:`~torchrl.envs.transforms.InitTracker`, and missing without it. Its twin"
-    " under ``next`` is False in every row.",
-)
+@guards("init-needs-tracker", "next-init-false")
 def test_is_init():
     (batch,) = batches(1)
     assert batch["is_init"].sum() == 3
@@ -119,11 +102,7 @@ def test_is_init():
     assert "is_init" not in bare
 
 
-@guards(
-    PAGE,
-    "So does :meth:`~torchrl.envs.EnvBase.rollout` with ``break_when_any_done=False``; by default"
-    " it stops at the first end and resets nothing.",
-)
+@guards("rollout-resets-on")
 def test_which_rollout_steps_and_resets():
     for stops, length, steps in ((True, 3, 0), (False, 8, 7)):  # the last step needs no successor
         env = cartpole()
@@ -134,11 +113,7 @@ def test_which_rollout_steps_and_resets():
         assert reset.call_count == 1 or not stops
 
 
-@guards(
-    PAGE,
-    "A :term:`postproc`, ``split_trajs`` and ``trajs_per_batch`` build another batch, which may"
-    " have lost the name.",
-)
+@guards("postproc-loses-name")
 def test_what_loses_the_name():
     with pytest.warns(UserWarning, match="split_trajs=True produces"):
         (split,) = batches(1, split_trajs=True)
@@ -148,24 +123,20 @@ def test_what_loses_the_name():
     assert [split.names, flat.names, whole.names] == [[None, None], [None], [None]]
 
 
-@guards(PAGE, "Its twin under ``next`` is one ahead.")
+@guards("next-step-count-ahead")
 def test_next_step_count_is_one_ahead():
     (batch,) = batches(1)
     assert torch.equal(batch["next", "step_count"], batch["step_count"] + 1)
 
 
-@guards(PAGE, "with ``track_traj_ids=False``.")
+@guards("ids-can-be-left-out")
 def test_ids_can_be_left_out():
     (batch,) = batches(1, track_traj_ids=False)
     assert "collector" not in batch
 
 
 @pytest.mark.parametrize("kind", [GAE, TD0Estimator, TDLambdaEstimator])
-@guards(
-    PAGE,
-    'Where ``("next", "terminated")`` is missing, the estimators read ``done`` in its place, and'
-    " each truncation counts as a termination.",
-)
+@guards("missing-terminated-reads-done")
 def test_missing_terminated_is_done(kind):
     flags = {"truncated": torch.tensor([[True]]), "done": torch.tensor([[True]])}
 
@@ -180,11 +151,7 @@ def test_missing_terminated_is_done(kind):
     assert target(terminated=torch.tensor([[True]])) == target() == 1.0
 
 
-@guards(
-    PAGE,
-    "a :class:`~torchrl.data.SliceSampler`, on the last row of each :term:`slice` when it is"
-    " sampled from a :class:`~torchrl.data.TensorDictReplayBuffer`.",
-)
+@guards("truncation-by-slice")
 def test_slice_sampler_truncates():
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(8), sampler=SliceSampler(slice_len=2), batch_size=4
@@ -193,7 +160,7 @@ def test_slice_sampler_truncates():
     assert buffer.sample()["next", "truncated"].flatten().tolist() == [False, True] * 2
 
 
-@guards(PAGE, "A storage with ``ndim=1`` takes the first dimension for its rows, whatever it means")
+@guards("storage-first-dimension")
 def test_storage_of_one_dimension_keeps_whole_stretches():
     (batch,) = batches(1, frames=12, env=SerialEnv(3, cartpole))
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(8, ndim=1))
@@ -201,7 +168,7 @@ def test_storage_of_one_dimension_keeps_whole_stretches():
     assert len(buffer) == 3
 
 
-@guards(PAGE, "which appends one:")
+@guards("truncation-by-max-steps")
 def test_max_frames_per_traj_appends_a_step_counter():
     collector = Collector(
         GymEnv("CartPole-v1"), None, frames_per_batch=4, total_frames=4, max_frames_per_traj=2

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from docs._ext.site.claims import unmarked
 from docs._ext.source.lookup import find, locate
 from tests.support.claims import guards
 
@@ -69,7 +70,7 @@ from tests.support import ROOT
 
 PAGE = "docs/reference/glossary.rst"
 GLOSSARY = ROOT / PAGE
-TEXT = GLOSSARY.read_text(encoding="utf-8")
+TEXT = unmarked(GLOSSARY.read_text(encoding="utf-8"))
 
 
 def make_env(max_steps=3):
@@ -233,13 +234,7 @@ def test_only_the_single_process_collector_can_leave_trajectory_ids_out():
 
 
 @pytest.mark.slow
-@guards(
-    PAGE,
-    "The workers of a multi-process collector draw from one pool, so no two of them use the same "
-    "number.",
-    'stacked along a new first dimension (``"stack"``, the default)',
-    "by a :source:`WeightSyncScheme <torchrl.weight_update.WeightSyncScheme>`.",
-)
+@guards("ids-from-one-pool", "cat-results-joins", "multi-update-by-scheme")
 def test_two_workers():
     """One start for all that is said of workers; compact observations reach them too."""
     collector = MultiSyncCollector(
@@ -263,13 +258,13 @@ def test_two_workers():
     assert isinstance(schemes["policy"], WeightSyncScheme)
 
 
-@guards(PAGE, "A start method chosen before the import stays.")
+@guards("earlier-start-method-kept")
 def test_a_chosen_start_method_stays(monkeypatch):
     monkeypatch.setattr("torch.multiprocessing.get_start_method", lambda **options: "forkserver")
     assert _get_default_mp_start_method() == "forkserver"
 
 
-@guards(PAGE, "Environment functions and hooks go by cloudpickle, so a lambda works.")
+@guards("lambdas-by-cloudpickle")
 def test_what_goes_to_a_worker_goes_by_cloudpickle():
     assert "CloudpickleWrapper(env_fun)" in inspect.getsource(MultiCollector._run_processes)
     constructor = inspect.getsource(MultiCollector.__init__)
@@ -279,7 +274,7 @@ def test_what_goes_to_a_worker_goes_by_cloudpickle():
     assert env_function().transform.max_steps == 5
 
 
-@guards(PAGE, "hands on the batch of whichever is ready.")
+@guards("async-takes-first-ready")
 def test_the_asynchronous_collector_takes_what_comes_first():
     assert "self.queue_out.get(" in inspect.getsource(sys.modules[MultiAsyncCollector.__module__])
 
@@ -287,11 +282,7 @@ def test_the_asynchronous_collector_takes_what_comes_first():
 @pytest.mark.parametrize("env_device", [None, "cpu"])
 @pytest.mark.parametrize("policy_device", [None, "cpu"])
 @pytest.mark.parametrize("storing_device", [None, "cpu"])
-@guards(
-    PAGE,
-    "The second is True where the first is, and where the environment's device is not the storing "
-    "device.",
-)
+@guards("env-cast-flag")
 def test_the_second_cast_flag(env_device, policy_device, storing_device):
     devices = {"policy_device": policy_device, "storing_device": storing_device}
     collector = make_collector(1, GymEnv("CartPole-v1", device=env_device), **devices)
@@ -301,7 +292,7 @@ def test_the_second_cast_flag(env_device, policy_device, storing_device):
     collector.shutdown()
 
 
-@guards(PAGE, "by the destination, and does nothing where none is named:")
+@guards("sync-function-once")
 def test_the_sync_function_is_chosen_by_the_destination(monkeypatch):
     collector = make_collector(1)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -313,12 +304,7 @@ def test_the_sync_function_is_chosen_by_the_destination(monkeypatch):
     collector.shutdown()
 
 
-@guards(
-    PAGE,
-    "leaves out every :term:`sync point` and, in exchange, makes copies to destinations other than "
-    "CUDA blocking.",
-    "Copies to a CUDA device stay asynchronous.",
-)
+@guards("no-cuda-sync-exchange", "cuda-copies-asynchronous")
 def test_no_cuda_sync_makes_copies_blocking(monkeypatch):
     copies, waits = [], []
     move = TensorDict.to
@@ -345,16 +331,12 @@ def test_no_cuda_sync_makes_copies_blocking(monkeypatch):
     assert len(re.findall(formula, inspect.getsource(Collector.rollout))) == 3
 
 
-@guards(PAGE, "Outside a collector nothing is set.")
+@guards("no-exploration-outside")
 def test_no_exploration_type_is_set_outside_a_collector():
     assert exploration_type() is None
 
 
-@guards(
-    PAGE,
-    "What else the policy writes, such as a log-probability, holds zeros in these frames, and is "
-    "missing with ``use_buffers=False``.",
-)
+@guards("random-frames-zeros")
 def test_random_frames_hold_zeros_for_what_the_policy_writes():
     options = {"batches": 2, "policy": actor(), "init_random_frames": 4}
     first, second = collect(4, **options)
@@ -363,7 +345,7 @@ def test_random_frames_hold_zeros_for_what_the_policy_writes():
     assert collect(4, **options, use_buffers=False)[0].get("action_log_prob", None) is None
 
 
-@guards(PAGE, "A :term:`direct write` is compared step by step:")
+@guards("direct-write-random-count")
 def test_a_direct_write_stops_being_random_in_the_middle():
     calls = []
 
@@ -384,7 +366,7 @@ def test_a_direct_write_stops_being_random_in_the_middle():
         assert (len(buffer), len(calls)) == (8, expected)
 
 
-@guards(PAGE, "unless ``policy_device`` made it copy the module to another device:")
+@guards("weights-copied-by-device")
 def test_a_policy_is_copied_to_another_device():
     policy, collector = actor(), make_collector(1)
     for device, copied in (("cpu", False), ("meta", True)):
@@ -395,11 +377,7 @@ def test_a_policy_is_copied_to_another_device():
 
 
 @pytest.mark.parametrize("extend", [True, False])
-@guards(
-    PAGE,
-    "A collector that extends a replay buffer hands one to :term:`post_collect_hook`.",
-    ":term:`postproc` and :term:`post_collect_hook` see nothing of such a run",
-)
+@guards("hooks-get-lazy-stack", "whole-run-no-hooks")
 def test_who_sees_the_batch_of_a_replay_buffer(extend):
     seen = []
     collect(
@@ -414,14 +392,14 @@ def test_who_sees_the_batch_of_a_replay_buffer(extend):
         assert "_postproc" not in inspect.getsource(Collector.rollout)
 
 
-@guards(PAGE, "uses it when it is given a ``preemptive_threshold``.")
+@guards("sync-uses-interruptor")
 def test_a_preemptive_threshold_makes_an_interruptor():
     assert "_Interruptor() if preemptive_threshold < 1.0 else None" in inspect.getsource(
         sys.modules[MultiCollector.__module__]
     )
 
 
-@guards(PAGE, "A trajectory that is still running waits for a later batch.")
+@guards("running-trajectory-waits")
 def test_a_running_trajectory_waits():
     batches = collect(4, batches=3, trajs_per_batch=1, traj_format="cat")
     assert [set(batch["collector", "traj_ids"].tolist()) for batch in batches] == [
@@ -433,7 +411,7 @@ def test_a_running_trajectory_waits():
     assert all(batch["next", "done"][-1] for batch in batches)
 
 
-@guards(PAGE, "With a replay buffer the trajectories are written to it one after the other")
+@guards("trajectories-written-in-order")
 def test_whole_trajectories_reach_the_buffer_in_order():
     buffer = ReplayBuffer(storage=LazyTensorStorage(100))
     collect(8, batches=2, trajs_per_batch=1, replay_buffer=buffer)
@@ -443,7 +421,7 @@ def test_whole_trajectories_reach_the_buffer_in_order():
 # -- Batches and trajectories ------------------------------------------------
 
 
-@guards(PAGE, "its entries, the reward apart, move to the :term:`root`")
+@guards("entries-move-to-root")
 def test_all_but_the_reward_moves_to_the_root():
     env = make_env()
     step, following = env.step_and_maybe_reset(env.rand_action(env.reset()))
@@ -452,7 +430,7 @@ def test_all_but_the_reward_moves_to_the_root():
     assert torch.equal(step["next", "observation"], following["observation"])
 
 
-@guards(PAGE, "the first has a :term:`sanitizer`, the second has one in :term:`GAE` alone.")
+@guards("sanitizer-in-gae")
 def test_value_estimate_is_sanitized_in_gae_alone():
     for kind in estimators():
         own = kind.__dict__.get("value_estimate")
@@ -461,20 +439,20 @@ def test_value_estimate_is_sanitized_in_gae_alone():
             assert sanitized == (kind is GAE), kind
 
 
-@guards(PAGE, "``split_trajs=True`` makes a collector call it, with a warning")
+@guards("split-trajs-warns")
 def test_a_collector_splits_trajectories():
     with pytest.warns(UserWarning, match="contiguous-trajectory layout"):
         (batch,) = collect(8, split_trajs=True)
     assert batch.shape == (3, 3)
 
 
-@guards(PAGE, "Without the ids there is no :term:`split_trajectories` in the collector")
+@guards("splitting-needs-ids")
 def test_splitting_needs_the_ids():
     with pytest.raises(ValueError, match="requires track_traj_ids=True"):
         make_collector(8, split_trajs=True, track_traj_ids=False)
 
 
-@guards(PAGE, "They hold rewards like any other row.")
+@guards("dead-rows-hold-rewards")
 def test_dead_time_steps_hold_rewards():
     env = SerialEnv(2, [partial(make_env, 2), partial(make_env, 4)])
     rollout = env.rollout(6, break_when_all_done=True, break_when_any_done=False)
@@ -693,12 +671,7 @@ def test_a_large_difference_becomes_infinite():
     assert torch.tensor(1e5).to(delta.delta_dtype).isinf()
 
 
-@guards(
-    PAGE,
-    "the first samples after an extension may hold none of it.",
-    "Transforms run in those threads as well, where a :term:`recurrent mode` set outside is not "
-    "seen.",
-)
+@guards("prefetched-predates-extend", "prefetch-threads-no-mode")
 def test_a_prefetched_sample_is_older_than_the_data():
     modes = []
 
@@ -725,7 +698,7 @@ def test_a_prefetched_sample_is_older_than_the_data():
 # -- Environments and specs --------------------------------------------------
 
 
-@guards(PAGE, "is described by such dictionaries, even where there is one entry only.")
+@guards("composite-described")
 def test_the_specs_of_an_environment_are_dictionaries():
     env = GymEnv("CartPole-v1")
     for name in ("observation", "action", "reward", "done"):
@@ -734,12 +707,7 @@ def test_the_specs_of_an_environment_are_dictionaries():
 
 
 @pytest.mark.filterwarnings("ignore:.*VecNorm")  # deprecated, and the one that shares
-@guards(
-    PAGE,
-    "With the transform ``VecNorm`` the copies share their statistics, which those of a plain "
-    "function do not.",
-    "that has built one in advance to know its specs.",
-)
+@guards("env-creator-vecnorm", "env-creator-knows-specs")
 def test_an_env_creator_shares_state():
     built = []
 
@@ -836,7 +804,7 @@ def test_rows_outside_the_budget_are_finite_and_wrong():
 # -- Recurrent policies ------------------------------------------------------
 
 
-@guards(PAGE, "A collector adds it, and the :term:`primer`")
+@guards("collector-adds-tracker")
 def test_a_collector_adds_what_a_recurrent_policy_needs():
     head = TensorDictModule(torch.nn.Linear(2, 2), in_keys=["embed"], out_keys=["action"])
     policy = TensorDictSequential(lstm(), head)
@@ -899,11 +867,7 @@ def recurrent_rows(steps=6):
     return module, env.rollout(steps, TensorDictSequential(module, head)).detach()
 
 
-@guards(
-    PAGE,
-    "also sets the flag where a :term:`slice` begins; like its other marks, that reaches the "
-    "sample only in a :class:`~torchrl.data.TensorDictReplayBuffer`.",
-)
+@guards("slice-marks-init")
 @pytest.mark.parametrize("kind", [TensorDictReplayBuffer, ReplayBuffer])
 def test_a_slice_sampler_sets_is_init(kind):
     env = make_env(6).append_transform(InitTracker())
@@ -921,7 +885,7 @@ def test_a_slice_sampler_sets_is_init(kind):
     assert (sample["step_count"][:, 0] > 0).any()
 
 
-@guards(PAGE, "With another one the two modes disagree")
+@guards("primer-default-nonzero")
 def test_a_primer_with_another_default_divides_the_modes():
     module, rows = recurrent_rows()
     outputs = {}
@@ -935,7 +899,7 @@ def test_a_primer_with_another_default_divides_the_modes():
     assert not torch.allclose(outputs[1.0, True], outputs[0.0, True])
 
 
-@guards(PAGE, "the outputs are right where states are stored, and the gradient sees one step.")
+@guards("sequential-training-mistake")
 def test_sequential_mode_has_the_outputs_of_recurrent_mode():
     module, rows = recurrent_rows()
     for mode in (False, True):
@@ -943,11 +907,7 @@ def test_sequential_mode_has_the_outputs_of_recurrent_mode():
             torch.testing.assert_close(module(rows.clone())["embed"], rows["embed"])
 
 
-@guards(
-    PAGE,
-    "A :class:`~torchrl.objectives.LossModule` sets the switch around its ``forward``.",
-    "A value estimator that you call yourself does not",
-)
+@guards("loss-sets-mode", "estimator-mode-yourself")
 def test_who_sets_the_recurrent_mode():
     class Loss(LossModule):
         def forward(self, tensordict):
@@ -967,7 +927,7 @@ def test_who_sets_the_recurrent_mode():
     assert set(seen) == {None, False}
 
 
-@guards(PAGE, "Off is :term:`sequential mode`, unless the module was made with")
+@guards("recurrent-mode-default")
 def test_the_default_of_a_module():
     options = {"input_size": 4, "hidden_size": 2, "in_key": "observation", "out_key": "embed"}
     assert LSTMModule(**options).recurrent_mode is False
@@ -977,9 +937,7 @@ def test_the_default_of_a_module():
         assert module.recurrent_mode is False
 
 
-@guards(
-    PAGE, "``torch.compile`` traces the call.", 'The backends ``"pad"`` and ``"auto"`` refuse it'
-)
+@guards("backends-defined", "backend-refused-early")
 def test_auto():
     source = inspect.getsource(LSTMModule.forward)
     assert 'backend = "scan" if is_compiling() else "pad"' in source
@@ -990,7 +948,7 @@ def test_auto():
     LSTMModule(**options, recurrent_backend="scan", recurrent_recompute="full")
 
 
-@guards(PAGE, "is zero afterward, except where a trajectory ends and in the last row.")
+@guards("module-writes-zeros")
 def test_recurrent_mode_overwrites_the_states_of_the_rows():
     module, rows = recurrent_rows()
     rows["is_init"][3] = True
@@ -1001,7 +959,7 @@ def test_recurrent_mode_overwrites_the_states_of_the_rows():
     assert written == [False, False, True, False, False, True]
 
 
-@guards(PAGE, "Steps spent on the burn-in give no gradient.")
+@guards("burn-in-no-gradient")
 def test_burn_in_gives_no_gradient():
     _, rows = recurrent_rows()
     module = LSTMModule(4, 2, in_key="observation", out_key="embed", default_recurrent_mode=True)
@@ -1010,7 +968,7 @@ def test_burn_in_gives_no_gradient():
     assert not fresh["recurrent_state_h"].requires_grad
 
 
-@guards(PAGE, "The module must be in :term:`recurrent mode` when the transform runs")
+@guards("burn-in-needs-mode")
 def test_burn_in_in_sequential_mode_looks_at_one_step():
     _, rows = recurrent_rows()
     other = lstm()

@@ -17,7 +17,6 @@ from torchrl.envs.transforms import BurnInTransform
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 from torchrl.modules.tensordict_module import rnn
 
-PAGE = "docs/reference/recurrent_state_lifecycle.rst"
 run = load_evidence("recurrent_state_lifecycle/advantages")
 
 DEACTIVATED = {"deactivate_vmap": True}
@@ -45,7 +44,7 @@ def test_the_loop_tells_right_from_wrong(collected, name):
     assert wrong == run.firsts(batch) != []
 
 
-@guards(PAGE, 'the estimator sets ``is_init`` under ``"next"`` in the first row of each.')
+@guards("estimator-marks-next-init")
 def test_the_estimator_marks_the_first_rows_of_next(collected):
     critic, batch = collected
     assert not batch["next", "is_init"].any()
@@ -60,7 +59,7 @@ def test_the_estimator_marks_the_first_rows_of_next(collected):
     assert torch.equal(following, batch["is_init"])
 
 
-@guards(PAGE, "``auto`` is ``pad`` unless the call is compiled.")
+@guards("auto-is-pad")
 @pytest.mark.parametrize(("module", "method"), [(LSTMModule, "_lstm"), (GRUModule, "_gru")])
 @pytest.mark.parametrize("compiling", [False, True])
 def test_auto(module, method, compiling):
@@ -83,10 +82,7 @@ def test_auto(module, method, compiling):
     assert given == ["scan" if compiling else "pad"]
 
 
-@guards(
-    PAGE,
-    "Rows that no longer fit are marked in ``shifted_valid``, and their advantages are zero:",
-)
+@guards("shifted-drops-rows")
 def test_rows_that_do_not_fit_have_no_advantage(collected):
     critic, batch = collected
     found = estimate(critic, batch, shifted=True)
@@ -95,10 +91,7 @@ def test_rows_that_do_not_fit_have_no_advantage(collected):
     assert found["advantage"][found["shifted_valid"]].all()
 
 
-@guards(
-    PAGE,
-    "``deactivate_vmap=True`` makes two calls of it. ``shifted=True`` makes one,",
-)
+@guards("no-vmap-two-calls", "shifted-one-call")
 def test_how_often_the_network_is_called(collected):
     critic, batch = collected
     calls = []
@@ -111,10 +104,7 @@ def test_how_often_the_network_is_called(collected):
     assert calls == [len(batch) + 9]
 
 
-@guards(
-    PAGE,
-    "Reshape it to (slices, steps), or pass the number of truncated rows as ``shifted_budget``.",
-)
+@guards("flat-sample-budget")
 def test_a_flat_sample_needs_room_for_each_slice(collected):
     critic, batch = collected
     sampler = SliceSampler(slice_len=5, traj_key=("collector", "traj_ids"))
@@ -135,12 +125,7 @@ def test_a_flat_sample_needs_room_for_each_slice(collected):
     torch.testing.assert_close(reshaped["advantage"].reshape(-1, 1), roomy["advantage"])
 
 
-@guards(
-    PAGE,
-    "In the whole batch, unsliced, that leaves one trajectory of each environment: the one that "
-    "the batch begins in.",
-    "The transform gets every recurrent module that the loss calls, actor and critic.",
-)
+@guards("whole-batch-one-stale", "burn-in-every-module")
 @pytest.mark.parametrize("module", [LSTMModule, GRUModule])
 def test_after_an_update(module):
     actor, critic = run.make_agent(module, "pad")
@@ -169,11 +154,7 @@ def test_after_an_update(module):
             assert fresh is (prefix in given)
 
 
-@guards(
-    PAGE,
-    "One exception: where a trajectory has a single row in the batch and is cut there, it too "
-    "starts V(s′) from the stored next state.",
-)
+@guards("single-row-exception")
 def test_a_trajectory_of_one_row(collected):
     critic, batch = collected
     first = int(batch["is_init"].flatten().nonzero()[0])
@@ -192,11 +173,7 @@ def test_a_trajectory_of_one_row(collected):
     assert differs.nonzero().flatten().tolist() == [first]
 
 
-@guards(
-    PAGE,
-    "Sequential mode reads the stored state of each row, so it is right only while the weights are "
-    "those that collected.",
-)
+@guards("sequential-needs-same-weights")
 def test_sequential_mode_is_right_for_fresh_weights_only():
     actor, critic = run.make_agent(GRUModule, "pad")
     batch = run.collect(actor, critic)[1]

@@ -1,6 +1,5 @@
 """What the page on the recurrent state says and does not show in an example."""
 
-import functools
 import inspect
 import os
 from unittest import mock
@@ -21,8 +20,6 @@ from torchrl.objectives.value import GAE
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
-PAGE = "docs/reference/recurrent_state_lifecycle.rst"
-says = functools.partial(guards, PAGE)
 H = 3  # features of the state
 kinds = pytest.mark.parametrize("kind", [LSTMModule, GRUModule])
 
@@ -95,10 +92,7 @@ def has_memory(*transforms, module):
 
 
 @kinds
-@says(
-    "It runs, and each step starts from zero:",
-    'Without the primer the entry stays under ``"next"`` and the next step does not find it.',
-)
+@guards("each-step-from-zero", "no-primer-no-entry")
 def test_a_policy_without_a_primer_has_no_memory(kind):
     module = make_module(kind)
     primer = module.make_tensordict_primer()
@@ -109,10 +103,7 @@ def test_a_policy_without_a_primer_has_no_memory(kind):
     assert ("next", "h") in rows.keys(include_nested=True)
 
 
-@says(
-    "A loss sets the mode, ``GAE`` called alone does not, and the value after a trajectory's first "
-    "step comes from a wrong state:",
-)
+@guards("gae-alone-no-mode")
 def test_an_advantage_computed_alone():
     rows, module = make_rows()
     head = ValueOperator(torch.nn.Linear(H, 1), in_keys=["features"])
@@ -128,9 +119,7 @@ def test_an_advantage_computed_alone():
     assert wrong == rows["is_init"].squeeze(-1).nonzero().flatten().tolist()
 
 
-@says(
-    "Where the start of a slice is not marked, the state runs on from whatever stands before it:",
-)
+@guards("unmarked-slice-leaks")
 def test_slices_without_marks_leak():
     rows, module = make_rows()
     collected = call(module, rows.clone(), True)["features"]
@@ -152,9 +141,7 @@ def test_slices_without_marks_leak():
     assert error(init_key=None) > 1e-3
 
 
-@says(
-    "are ``recurrent_state_h`` and ``recurrent_state_c``; a GRU has one, ``recurrent_state``.",
-)
+@guards("state-key-names")
 def test_the_default_names():
     lstm = LSTMModule(input_size=4, hidden_size=H, in_key="observation", out_key="features")
     gru = GRUModule(input_size=4, hidden_size=H, in_key="observation", out_key="features")
@@ -165,10 +152,7 @@ def test_the_default_names():
 # -- Who does what -----------------------------------------------------------
 
 
-@says(
-    "``is_init`` and does not look at ``h``; :class:`~torchrl.envs.transforms.TensorDictPrimer` "
-    "writes ``h`` and does not look at ``is_init``.",
-)
+@guards("tracker-and-primer-independent")
 def test_tracker_and_primer_work_alone():
     module = make_module()
 
@@ -193,7 +177,7 @@ def test_tracker_and_primer_work_alone():
 
 
 @kinds
-@says("It keeps nothing: between two calls the module holds no state.")
+@guards("module-keeps-no-state")
 def test_the_module_holds_no_state(kind):
     module, data = make_module(kind), make_data(5)
     before = {name: value.clone() for name, value in module.state_dict().items()}
@@ -203,10 +187,7 @@ def test_the_module_holds_no_state(kind):
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
 
 
-@says(
-    "In a batch of environments it zeroes only those that were reset.",
-    "In a batch, the environments that go on keep their state",
-)
+@guards("zeroes-only-reset-envs", "symptom-envs-keep-state")
 def test_a_partial_reset():
     module = make_module()
     batched = SerialEnv(2, lambda: GymEnv("CartPole-v1"))
@@ -221,7 +202,7 @@ def test_a_partial_reset():
     assert torch.equal(rows["h"][:, 1:][goes_on], rows["next", "h"][:, :-1][goes_on])
 
 
-@says('A policy wrote no state: the old one is copied under ``"next"``')
+@guards("symptom-state-copied")
 def test_the_primer_copies_a_state_that_no_policy_wrote():
     env = make_env(make_module().make_tensordict_primer())
     carrier = env.rand_action(env.reset())
@@ -244,7 +225,7 @@ def test_another_order_stops_the_trace(monkeypatch):
 # -- Zeroed, carried, restarted ----------------------------------------------
 
 
-@says("each resets first, unless you pass ``auto_reset=False`` and a carrier.")
+@guards("between-rollouts")
 @pytest.mark.parametrize("auto_reset", [True, False])
 def test_between_two_rollouts(auto_reset):
     module = make_module()
@@ -256,7 +237,7 @@ def test_between_two_rollouts(auto_reset):
 
 
 @kinds
-@says("It leaves ``h`` in the data as it is.")
+@guards("zeroing-leaves-data")
 def test_zeroing_in_sequential_mode_leaves_the_data(kind):
     module, data = make_module(kind), make_data(5, flags=True)
     stored = data["h"].clone()
@@ -268,11 +249,7 @@ def test_zeroing_in_sequential_mode_leaves_the_data(kind):
 
 @pytest.mark.parametrize("python_based", [False, True])
 @kinds
-@says(
-    'The docstring of the class says the final values "should not be trusted in those cases"; in '
-    "this release the sequences are packed, or masked, and each last state is the one after the "
-    "last real step.",
-)
+@guards("final-values-docstring")
 def test_final_states_are_right(kind, python_based):
     """When the docstring no longer says so, retire the sentence."""
     assert "should not be trusted in those cases" in " ".join(LSTMModule.__doc__.split())
@@ -303,11 +280,7 @@ def test_another_order_of_statements_is_noticed(shapes):
 
 
 @kinds
-@says(
-    "A whole batch is to it so many environments at their single step, each of which starts from "
-    "its own stored state; the check ``Expected a single step`` in ``_lstm`` cannot fail from "
-    "``forward``.",
-)
+@guards("batch-as-environments")
 def test_sequential_mode_takes_whole_batches(kind):
     module, data = make_module(kind), make_data(2, 5)
     inner = getattr(module, "_lstm" if kind is LSTMModule else "_gru")
@@ -320,10 +293,7 @@ def test_sequential_mode_takes_whole_batches(kind):
 
 
 @kinds
-@says(
-    "**On this path the entries of your TensorDict are replaced** by equal copies, ``h`` and the "
-    "observation included.",
-)
+@guards("padded-replaces-entries")
 def test_the_padded_path_replaces_the_input(kind):
     module = make_module(kind)
     for resets in (False, True):
@@ -338,7 +308,7 @@ def test_the_padded_path_replaces_the_input(kind):
 
 @pytest.mark.parametrize("backend", ["pad", "scan"])
 @pytest.mark.parametrize("resets", [False, True])
-@says("has the same shapes with one state.")
+@guards("gru-one-state")
 def test_the_shapes_of_a_gru(backend, resets):
     seen = {}
     for kind in (LSTMModule, GRUModule):
@@ -359,7 +329,7 @@ def test_the_shapes_of_a_gru(backend, resets):
     assert len(seen[GRUModule]) == (2 if backend == "pad" else 1)
 
 
-@says("With ``python_based=True`` they are masked instead.")
+@guards("python-based-masks")
 @pytest.mark.parametrize("python_based", [False, True])
 def test_how_the_padding_is_left_out(python_based):
     module, seen = make_module(python_based=python_based), []
@@ -373,10 +343,7 @@ def test_how_the_padding_is_left_out(python_based):
     assert seen == [("Tensor", ["mask"]) if python_based else ("PackedSequence", [])]
 
 
-@says(
-    "It takes the first slot as ``hidden_in[:, 0]``, and in sequential mode it calls "
-    "``torch.where`` only if a flag is up."
-)
+@guards("gru-first-slot")
 def test_where_a_gru_differs():
     assert "hidden_in[:, 0]" in inspect.getsource(GRUModule._gru)
     assert "hidden0_in[..., 0, :, :]" in inspect.getsource(LSTMModule._lstm)

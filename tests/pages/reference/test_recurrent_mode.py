@@ -1,7 +1,6 @@
 """Where the recurrent mode arrives and where it does not; what the page says beside its tables."""
 
 import asyncio
-import functools
 import os
 import threading
 
@@ -15,10 +14,6 @@ from torchrl.modules.tensordict_module.rnn import recurrent_mode_state_manager
 
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
-
-PAGE = "docs/reference/recurrent_state_lifecycle.rst"
-says = functools.partial(guards, PAGE)
-
 
 RUN = load_evidence("recurrent_state_lifecycle/mode")
 
@@ -118,7 +113,7 @@ def test_every_silent_row_has_a_test():
     assert silent - tested == elsewhere
 
 
-@says("its end unsets it for all")
+@guards("compiled-mode-any-thread")
 def test_compiled_code_sees_the_block_of_another_thread():
     eager, compiled = RUN.compiled_beside_a_thread()
     assert (eager, compiled) == (None, True)
@@ -139,10 +134,7 @@ def trains_through_time(mode):
     assert reached == steps, f"the gradient reaches {reached} of {steps} steps"
 
 
-@says(
-    "The gradient ends at that state",
-    "A loss that is a plain function is not in recurrent mode:",
-)
+@guards("gradient-ends-at-state", "plain-loss-no-mode")
 def test_a_loss_without_block_does_not_train_through_time():
     trains_through_time(True)
     for forgotten in (None, False):
@@ -173,7 +165,7 @@ def direct(agent, name):
 @pytest.mark.parametrize(
     "name", ["GAE", "TDLambdaEstimator", "TD0Estimator", "loss_critic", "policy"]
 )
-@says("Losses do, collectors and value estimators do not", "It goes by the name alone.")
+@guards("who-sets-mode", "wrapped-by-name")
 def test_a_direct_call_needs_a_block(agent, batch, name):
     call = direct(agent, name)
 
@@ -186,11 +178,7 @@ def test_a_direct_call_needs_a_block(agent, batch, name):
         replays()
 
 
-@says(
-    "wraps ``forward`` and each method whose name ends in ``loss`` and does not begin with an "
-    "underscore",
-    "These public methods begin with ``loss`` instead",
-)
+@guards("loss-methods-wrapped", "loss-prefix-unwrapped")
 def test_names_decide():
     wrapped = [name for name in vars(RUN.Named) if RUN.is_wrapped(getattr(RUN.Named, name))]
     assert wrapped == ["forward", "my_loss"]
@@ -201,10 +189,7 @@ def test_names_decide():
 
 
 @pytest.mark.parametrize("kind", [LSTMModule, GRUModule])
-@says(
-    "``None``, which leaves it to the ``default_recurrent_mode`` of the module: ``False``, unless "
-    "its constructor is given something else.",
-)
+@guards("mode-none-default")
 def test_none_leaves_it_to_the_module(kind):
     keys = {"in_key": "observation", "out_key": "features"}
     plain, sequences = kind(4, 8, **keys), kind(4, 8, **keys, default_recurrent_mode=True)
@@ -214,18 +199,14 @@ def test_none_leaves_it_to_the_module(kind):
             assert plain.recurrent_mode is sequences.recurrent_mode is mode
 
 
-@says("A block is restored from a field of its instance")
+@guards("mode-restored-from-field")
 def test_the_instance_holds_what_it_restores():
     block = set_recurrent_mode(True)
     with set_recurrent_mode(False), block:
         assert block.prev is False
 
 
-@says(
-    "a context variable",
-    "A task and ``asyncio.to_thread`` copy the one they are made in.",
-    "**Compiled code reads another variable**, one for the whole process",
-)
+@guards("mode-context-variable", "tasks-copy-mode", "compiled-mode-global")
 def test_two_variables():
     recurrent_mode_state_manager._context_mode.set(True)
     assert recurrent_mode() is True

@@ -18,9 +18,6 @@ from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
 from torchrl.envs.transforms import BurnInTransform
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 
-PAGE = "docs/reference/recurrent_state_lifecycle.rst"
-
-
 slices = load_evidence("recurrent_state_lifecycle/slices")
 
 
@@ -74,11 +71,7 @@ def test_each_silent_mistake_fails_the_check(collected, mistake):
         replay_is_true(actor, sample, recurrent)
 
 
-@guards(
-    PAGE,
-    "Wrong are the first rows of slices that begin within a trajectory.",
-    "Right are the slices that begin a trajectory, and no others.",
-)
+@guards("wrong-slices", "right-slices")
 def test_which_rows_are_wrong(collected):
     _, actor, batch = collected
     sample = slices.sampled(batch, slices.slices())
@@ -91,11 +84,7 @@ def test_which_rows_are_wrong(collected):
     assert in_slice == inside
 
 
-@guards(
-    PAGE,
-    "``is_init`` of the storage is kept and only added to; where the data have no ``is_init``, "
-    "none is written.",
-)
+@guards("sampler-adds-init")
 def test_marks_are_added():
     data = TensorDict(
         {
@@ -114,7 +103,7 @@ def test_marks_are_added():
     assert found["without"] is None
 
 
-@guards(PAGE, "to which ``TensorDictReplayBuffer`` adds its marks *after* the transforms.")
+@guards("marks-after-transform")
 def test_the_marks_come_after_the_transforms(collected):
     _, _, batch = collected
     seen = []
@@ -126,19 +115,13 @@ def test_the_marks_come_after_the_transforms(collected):
     assert seen[0] < marked == slices.N_SLICES
 
 
-@guards(PAGE, 'It says of itself that it gets states "when they are not available".')
+@guards("burn-in-docstring")
 def test_what_burn_in_says_of_itself():
     words = " ".join(BurnInTransform.__doc__.split())
     assert "obtain up-to-date recurrent states when they are not available" in words
 
 
-@guards(
-    PAGE,
-    ":term:`Burn-in <burn-in>` spends the first rows of each slice on computing a new state, "
-    "without a gradient, and trains on the rest:",
-    "The values of the rest are those of a replay of the whole slice. What changes is that the "
-    "first rows are in no loss.",
-)
+@guards("burn-in-recomputes", "burn-in-values-replayed", "burn-in-rows-no-loss")
 def test_burn_in_is_the_replay_of_the_first_rows(collected):
     core, _, batch = collected
     sample = slices.sampled(batch, slices.slices()).reshape(-1, slices.SLICE_LEN)
@@ -151,11 +134,7 @@ def test_burn_in_is_the_replay_of_the_first_rows(collected):
         torch.testing.assert_close(core(rest)["feature"], whole)
 
 
-@guards(
-    PAGE,
-    "After an update only pieces that begin inside a trajectory start from a stale state. Those "
-    "that begin one start from its zeros, which do not age.",
-)
+@guards("stale-inside-pieces", "fresh-pieces-zero")
 @pytest.mark.parametrize("name", ["LSTM, pad", "GRU, pad"])
 def test_which_pieces_are_stale_after_an_update(name):
     core, actor = slices.make_actor(*slices.KINDS[name])
@@ -178,11 +157,7 @@ def test_which_pieces_are_stale_after_an_update(name):
     assert {row - row % slices.SLICE_LEN for row in rows} == starts
 
 
-@guards(
-    PAGE,
-    "The exception fails without a word in a buffer with :term:`prefetch`, whose threads see no "
-    "recurrent mode. The function above runs in your thread and is right there too;",
-)
+@guards("burn-in-fails-prefetch", "above-runs-in-thread")
 def test_burn_in_and_prefetch():
     burn_in = load_evidence("recurrent_state_lifecycle/burn_in")
     core = burn_in.make_core()
@@ -218,11 +193,7 @@ def test_burn_in_and_prefetch():
         assert all(right(burn_in.burnt_in_sample(buffer, transform, 16)) for _ in range(4))
 
 
-@guards(
-    PAGE,
-    "At the ends nothing can be rebuilt. The :term:`sanitizer` puts in the observation of the row "
-    "itself,",
-)
+@guards("ends-not-rebuilt", "sanitizer-approximates")
 def test_what_stands_in_for_the_observation_at_the_ends():
     compact = load_evidence("recurrent_state_lifecycle/compact")
     _, critic, batch = compact.collect(compact_obs=True)
@@ -260,12 +231,7 @@ def test_the_burn_in_run_notices_a_burn_in_that_does_nothing():
     assert useless[1] == pytest.approx(useless[0])
 
 
-@guards(
-    PAGE,
-    "the collector lays out its buffer with one policy call, whose outputs come back after the "
-    "exclusion.",
-    'Everything that moves from ``"next"`` to the root goes,',
-)
+@guards("exclusion-unwritten-entry", "compact-drops-state")
 @pytest.mark.parametrize("module", [LSTMModule, GRUModule])
 def test_the_buffer_of_a_compact_collector(module):
     core, actor = slices.make_actor(module, "pad")

@@ -1,6 +1,5 @@
 """What is wrong with a recurrent policy is seen, and right wirings pass."""
 
-import functools
 import inspect
 import os
 import warnings
@@ -17,10 +16,6 @@ from torchrl.modules.utils import get_primers_from_module
 
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
-
-PAGE = "docs/reference/recurrent_state_lifecycle.rst"
-says = functools.partial(guards, PAGE)
-
 
 RUN = load_evidence("recurrent_state_lifecycle/wiring")
 NO_PRIMER = {"transforms": (InitTracker,)}
@@ -50,7 +45,7 @@ def check_is_empty(case, batch):
 
 @pytest.mark.parametrize("holds", [policy_remembers, check_is_empty])
 @pytest.mark.parametrize("name", RIGHT)
-@says("It returns what is wrong: an empty list where")
+@guards("check-reports-faults")
 def test_right_wiring(name, holds):
     case = RUN.Case(**RIGHT[name])
     holds(case, case.batch())
@@ -58,7 +53,7 @@ def test_right_wiring(name, holds):
 
 @pytest.mark.parametrize("holds", [policy_remembers, check_is_empty])
 @pytest.mark.parametrize("name", SILENT)
-@says("what it says for each mistake below")
+@guards("check-on-wirings")
 def test_silent_mistake(name, holds):
     """The mistake raises nothing by itself; both the independent LSTM and the check see it."""
     case = RUN.Case(**SILENT[name])
@@ -74,7 +69,7 @@ def test_buffer_without_state():
     assert not right
 
 
-@says("It does not see a forgotten block")
+@guards("check-sees-data-only")
 def test_the_check_sees_data_only():
     """Whatever mode is set around it: the check sets its own."""
     case = RUN.Case()
@@ -87,7 +82,7 @@ def test_the_check_sees_data_only():
 # -- The check ---------------------------------------------------------------
 
 
-@says("It needs ``torch`` and ``set_recurrent_mode``")
+@guards("check-stands-alone")
 def test_the_check_stands_alone_and_is_short():
     source = inspect.getsource(RUN.check_recurrent_wiring)
     assert len(source.splitlines()) <= 20
@@ -97,7 +92,7 @@ def test_the_check_stands_alone_and_is_short():
     assert names["check_recurrent_wiring"](case.batch(), *case.modules) == []
 
 
-@says("a batch in which an episode ends")
+@guards("check-stands-alone")
 def test_the_check_wants_an_end():
     case = RUN.Case()
     assert RUN.check_recurrent_wiring(case.batch()[:5], *case.modules) == [
@@ -105,7 +100,7 @@ def test_the_check_wants_an_end():
     ]
 
 
-@says("so on a compact batch it always complains.")
+@guards("check-needs-next")
 def test_the_check_wants_the_next_state():
     for options in ({}, {"use_buffers": False}):
         case = RUN.Case()
@@ -129,7 +124,7 @@ def test_the_check_takes_a_gru():
 # -- Prose -------------------------------------------------------------------
 
 
-@says("the step to the next time step drops it, for it is in no spec")
+@guards("no-spec-state-dropped")
 def test_the_step_drops_what_is_in_no_spec():
     case = RUN.Case(**NO_PRIMER)
     for transforms, kept in ((case.transforms, False), ((InitTracker, RUN.hand_written), True)):
@@ -139,11 +134,7 @@ def test_the_step_drops_what_is_in_no_spec():
         assert (env.step_mdp(step).get("h") is not None) is kept
 
 
-@says(
-    "The primer writes them at reset, and the module puts them in place of whatever it reads "
-    "there, in sequential mode only.",
-    "each covers for a fault of the other while data is collected",
-)
+@guards("each-zeroes-at-start", "faults-cover-each-other")
 def test_zeros_have_two_sources():
     env = RUN.wrapped(RUN.make_env(), InitTracker, RUN.hand_written)
     assert not env.reset()["h"].any()
@@ -169,26 +160,20 @@ def test_a_state_without_next_is_stored_one_step_ahead():
     assert torch.equal(batch["h"].squeeze(-2), batch["features"])
 
 
-@says("``get_primers_from_module(policy)`` finds the primers of all recurrent modules")
+@guards("primers-from-module")
 def test_primers_of_all_modules():
     case = RUN.Case(modules=(RUN.make_lstm, RUN.second(RUN.SECOND)))
     case.transforms = (InitTracker, lambda: get_primers_from_module(case.policy))
     policy_remembers(case, case.batch())
 
 
-@says("``GymEnv(..., policy=policy)`` and ``SerialEnv(..., policy=policy)`` add both.")
+@guards("policy-argument-adds-both")
 def test_the_environments_argument():
     assert RUN.policy_of_the_env()
 
 
 @pytest.mark.parametrize("n", range(len(RUN.POLICIES)))
-@says(
-    "without a tracker in the environment the warning appears for every policy that is a module, "
-    "also for one that needs neither transform",
-    "``TensorDictPrimer`` is the policy without memory.",
-    "with the default of the flag it at least warns, if the policy is a module.",
-    "A function around the policy hides its modules: no warning and no transform.",
-)
+@guards("tracker-warning-broad", "primer-is-memory", "default-flag-warns", "function-hides-modules")
 def test_the_flag_of_the_collector(n):
     _, *case = RUN.POLICIES[n]
     found = [
@@ -197,7 +182,7 @@ def test_the_flag_of_the_collector(n):
     assert found == RUN.REGISTERED[n]
 
 
-@says("the message announces that the default changes")
+@guards("auto-register-warning")
 def test_the_message_of_the_warning():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -6,7 +6,6 @@ import os
 import re
 import textwrap
 import threading
-from collections import deque
 from types import SimpleNamespace
 
 import pytest
@@ -54,9 +53,9 @@ def test_the_page_has_entries():
 
 @pytest.mark.parametrize("entry", OWN, ids=lambda entry: entry.splitlines()[0][19:60])
 def test_an_entry_is_whole(entry):
-    """Words, a run, why it matters, and what the sentence could say."""
+    """Words, a run, what we say of it, and what the sentence could say."""
     assert re.search(r">>> |\.\. evidence-table:: |\.\. literalinclude:: \.\./evidence/", entry)
-    assert re.search(r"\b[Ii]t\s+matters", entry)
+    assert re.search(r"\n\n   (?!>>> |\.\. |:[\w-]+: )\S", entry)
     assert ":instead: " in entry
     assert (":page: " in entry) != (":of: " in entry)
 
@@ -79,17 +78,20 @@ def test_every_section_with_an_entry_is_headed_by_one():
 
 
 def failing_sections(monkeypatch, target, name, value):
-    """Run the examples of the page with one thing of torchrl fixed; the headings that fail."""
+    """Run the examples of the page with one thing of torchrl fixed.
+
+    Of each section with a failing example, the first words that it corrects.
+    """
     test = doctest.DocTestParser().get_doctest(TEXT, {}, "errata", str(PAGE), 0)
-    headings = deque(
-        (TEXT.count("\n", 0, found.start()), found.group(1))
-        for found in re.finditer(r"^(\S.*)\n(?:~{3,}|-{3,})$", TEXT, re.MULTILINE)
-    )
+    starts, line = [], 0
+    for section in re.split(r"\n(?=\S.*\n(?:~{3,}|-{3,})\n)", TEXT):
+        starts.append((line, section.partition(DIRECTIVE)[2].partition("\n")[0]))
+        line += section.count("\n") + 1
     failed = []
 
     class Runner(doctest.DocTestRunner):
         def report_failure(self, out, test, example, got):
-            failed.append([title for line, title in headings if line < example.lineno][-1])
+            failed.append([words for line, words in starts if line < example.lineno][-1])
 
         def report_unexpected_exception(self, out, test, example, exc_info):
             self.report_failure(out, test, example, exc_info)
@@ -155,29 +157,34 @@ def stale_states(self, tensordict, tensordict_reset):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("target", "name", "value", "section"),
+    ("target", "name", "value", "words"),
     [
         (
             Collector,
             "_apply_env_device",
             iff_devices_differ(Collector),
-            "When the policy's input is cast",
+            "``True`` iff ``policy_device != env_device``",
         ),
-        (rnn, "recurrent_mode_state_manager", GlobalMode(), "The recurrent mode of a process"),
-        (ValueEstimatorBase, "set_keys", renamed_keys, "The names that set_keys takes"),
+        (rnn, "recurrent_mode_state_manager", GlobalMode(), "Process-wide flag"),
+        (
+            ValueEstimatorBase,
+            "set_keys",
+            renamed_keys,
+            "use set_keys(advantage_key=advantage_key) instead",
+        ),
         (
             Collector,
             "_maybe_setup_policy_env_transforms",
             lambda self, env, policy: (
                 PLAIN_SETUP(self, env, policy) if self._auto_register_policy_transforms else env
             ),
-            "Transforms that a policy is said to need",
+            "is missing transforms required by the policy",
         ),
         (
             Collector,
             "_should_use_random_frames",
             lambda self: self.init_random_frames > 0,
-            "Random frames that are written one by one",
+            "this results in more init_random_frames than requested",
         ),
         (
             Collector,
@@ -185,38 +192,46 @@ def stale_states(self, tensordict, tensordict_reset):
             lambda self, policy, policy_factory, *args: PLAIN_INIT_POLICY(
                 self, policy or policy_factory, None, *args
             ),
-            "A policy factory and its transforms",
+            "Auto-wrapping is skipped",
         ),
         (
             rnn,
             "recurrent_mode_state_manager",
             PerThread(),
-            "The recurrent mode of a process",
+            "Process-wide flag",
         ),
-        (LSTMModule, "__init__", fall_back, "What happens without Triton"),
-        (GAE, "forward", set_recurrent_mode(True)(GAE.forward), "Who sets the recurrent mode"),
+        (LSTMModule, "__init__", fall_back, "Older installations fall back transparently"),
+        (
+            GAE,
+            "forward",
+            set_recurrent_mode(True)(GAE.forward),
+            "the default inside TorchRL loss / advantage code",
+        ),
         (
             SliceSampler,
             "_maybe_emit_init_marker",
             lambda self, *args: None,
-            "The flag in a slice",
+            "contiguous time chunks with ``is_init`` boundaries preserved",
         ),
-        (TensorDictPrimer, "_reset_func", stale_states, "Who clears the state"),
+        (
+            TensorDictPrimer,
+            "_reset_func",
+            stale_states,
+            "Every reset of recurrent state in TorchRL ultimately ties back to this flag.",
+        ),
         (
             estimators,
             "TD0Estimate",
             TD0Estimator,
-            "Deprecated estimators",
+            "is deprecated, please use",
         ),
     ],
 )
-def test_a_claim_that_becomes_true_fails_its_example(monkeypatch, target, name, value, section):
-    assert failing_sections(monkeypatch, target, name, value) == {section}
+def test_a_claim_that_becomes_true_fails_its_example(monkeypatch, target, name, value, words):
+    assert failing_sections(monkeypatch, target, name, value) == {words}
 
 
 # -- What an example would only repeat ---------------------------------------
-
-NAME = "docs/reference/upstream_errata.rst"
 
 
 def loop():
@@ -226,20 +241,20 @@ def loop():
     return text
 
 
-@guards(NAME, 'The page\'s ``carrier.set("next", ...)`` is conditional in the same way.')
+@guards("upstream-set-conditional")
 def test_next_is_set_on_another_tensordict_alone():
     before, set_next, _ = loop().partition('self._carrier.set("next"')
     assert set_next
     assert "if self._carrier is not env_output:" in before
 
 
-@guards(NAME, "The step is appended first")
+@guards("upstream-step-order")
 def test_a_step_is_appended_before_the_synchronization():
     text = loop()
     assert 0 < text.index("tensordicts.append(") < text.index("self._sync_storage()")
 
 
-@guards(NAME, "An in-place edit of an entry of the lazy stack is lost.")
+@guards("upstream-lazy-edit-lost")
 def test_an_edit_of_the_lazy_stack_is_lost():
     def double(batch):
         batch["next", "reward"].mul_(2)
@@ -258,11 +273,7 @@ def test_an_edit_of_the_lazy_stack_is_lost():
     assert buffer[:]["next", "reward"].flatten().tolist() == [1.0] * 4
 
 
-@guards(
-    NAME,
-    "It matters to a buffer that prefetches: from the second sample on, its transforms run in "
-    "another thread.",
-)
+@guards("prefetch-transform-thread")
 def test_the_transforms_of_a_prefetching_buffer_run_in_another_thread():
     threads = []
 
@@ -280,10 +291,7 @@ def test_the_transforms_of_a_prefetching_buffer_run_in_another_thread():
     assert threading.get_ident() not in others
 
 
-@guards(
-    "docs/reference/api/notes/torchrl.collectors.MultiCollector.rst",
-    "It warns and delivers whole batches, so more frames than asked for",
-)
+@guards("multi-collector-whole-batches")
 def test_the_multi_process_collector_warns_about_total_frames():
     stub = SimpleNamespace()
     with pytest.warns(UserWarning, match="This means 2 additional frames will be collected"):
@@ -378,11 +386,7 @@ def test_words_that_are_gone_retire_the_entry(errata):
     assert "'rolls on its own'; delete the note or adapt it" in result.stderr
 
 
-@guards(
-    NAME,
-    "the argument that does so is off unless it is given.",
-    "``deactivate_vmap=True``, without which it raises.",
-)
+@guards("upstream-automated-optional", "upstream-omits-mistake")
 def test_what_the_page_about_recurrent_state_leaves_out():
     arguments = inspect.signature(Collector.__init__).parameters
     assert arguments["auto_register_policy_transforms"].default is None
@@ -403,7 +407,7 @@ def test_what_the_page_about_recurrent_state_leaves_out():
             assert gae(data.clone())["advantage"].isfinite().all()
 
 
-@guards(NAME, ":class:`~torchrl.modules.GRUModule` has the same words:")
+@guards("gru-same-words")
 def test_both_modules_say_the_same_of_auto():
     for module in (LSTMModule, GRUModule):
         words = " ".join(module.__doc__.split())

@@ -1,7 +1,6 @@
 """The tutorial on recurrent backends, and the run behind the section on what they refuse."""
 
 import ast
-import functools
 import inspect
 import os
 import textwrap
@@ -22,7 +21,7 @@ from tests.support.claims import guards
 
 PAGE = ROOT / "tutorials" / "recurrent" / "backends.py"
 RUN = ROOT / "docs" / "evidence" / "recurrent_backends" / "refusals.py"
-says = functools.partial(guards, "tutorials/recurrent/backends.py")
+
 
 # What both drivers do: find the assertion that fails while a mutation holds.
 FAILING = '''
@@ -170,19 +169,13 @@ def test_page_notices_a_changed_torchrl(caught, mutation):
     assert caught[mutation] == ast.unparse(ast.parse(CAUGHT_BY[mutation]))
 
 
-@says(
-    'PyTorch starts at ``"highest"``.',
-    'cuDNN, and with it ``"pad"``, starts with TF32\n# allowed.',
-)
+@guards("pytorch-starts-highest", "kernels-precise-unless-asked")
 def test_precision_that_pytorch_starts_with(caught):
     assert caught["defaults"] == ["highest", True]
 
 
 @pytest.mark.parametrize("module", [LSTMModule, GRUModule])
-@says(
-    "It\n# does not look at the device, at the sizes or at the resets, and it never takes "
-    '``"triton"``.'
-)
+@guards("auto-asks-compile-only")
 def test_auto_asks_one_question(module):
     tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(module.forward))))
     choices = [
@@ -193,7 +186,7 @@ def test_auto_asks_one_question(module):
     assert choices == ["if backend == 'auto':\n    backend = 'scan' if is_compiling() else 'pad'"]
 
 
-@says('``"auto"`` is the default and follows\n#   ``torch.get_float32_matmul_precision``')
+@guards("auto-precision-default")
 def test_order_of_the_precisions(monkeypatch):
     resolve = _rnn_precision._resolve_precision
     with mock.patch.object(_rnn_precision, "_is_tensor_core_capable", return_value=True):
@@ -212,7 +205,7 @@ def test_order_of_the_precisions(monkeypatch):
     assert resolve("auto") == "ieee"
 
 
-@says("Their hidden size is a\n# power of two, and the wrapper pads to it: the size here is none.")
+@guards("triton-hidden-size-padded")
 def test_hidden_size_is_padded():
     triton = pytest.importorskip("triton")
     assert triton

@@ -195,10 +195,7 @@ def test_page_needs_published_packages_only():
     assert {name.partition(".")[0] for name in names} <= published | sys.stdlib_module_names
 
 
-@guards(
-    "tutorials/collectors/rollout_trace.py",
-    "the collector is told so: it would warn otherwise.",
-)
+@guards("collector-told-no-transform")
 def test_collector_warns_about_a_transform_that_no_policy_needs():
     from tensordict.nn import TensorDictModule
     from torch import nn
