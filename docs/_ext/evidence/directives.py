@@ -39,16 +39,16 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
-from sphinx.util.osutil import relative_uri
 
 from docs._ext.evidence.store import Store
 from docs._ext.records import plot as record_plot
 from docs._ext.support import table_nodes
-from docs._ext.support.page_domain import PageDomain
+from docs._ext.support.page_state import link, page_state
 
 logger = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[3]
 DOWNLOADS = "_downloads/evidence"
+SHOWN = "evidence"  # page -> the scripts whose results it shows
 
 
 class ContentError(Exception):
@@ -59,18 +59,6 @@ class ContentError(Exception):
         self.kind = kind
 
 
-class EvidenceDomain(PageDomain):
-    """Knows which page shows which script, and which page has a warning to repeat."""
-
-    name = "evidence"
-    label = "Evidence"
-    initial_data = {"shown": {}, "complained": {}}  # noqa: RUF012 - Sphinx's interface
-
-
-class evidence_script(nodes.reference):
-    """A link to the copy of a script, whose address depends on the page."""
-
-
 def result(env, address, kinds):
     """The value at *address*, which has to be of one of *kinds*; note what the page shows."""
     name, separator, key = address.partition(":")
@@ -78,7 +66,7 @@ def result(env, address, kinds):
         raise ContentError("unknown", f"expected page/script:result, found {address!r}")
     store = env.app.evidence_store
     choose(name, store.names(), "script", "docs/evidence")
-    env.domains[EvidenceDomain.name].data["shown"].setdefault(env.docname, set()).add(name)
+    page_state(env, SHOWN).setdefault(env.docname, set()).add(name)
     if name in store.failures:
         raise ContentError("failed", f"the script behind this failed: {store.failures[name]}")
     env.note_dependency(store.path(name))
@@ -100,7 +88,7 @@ def choose(name, known, what, where):
 
 def complain(env, error, location):
     """Report *error* as a warning of the content, in every build until it is cured."""
-    env.domains[EvidenceDomain.name].data["complained"][env.docname] = True
+    env.note_reread()
     logger.warning("%s", error, location=location, type="evidence", subtype=error.kind)
 
 
@@ -139,11 +127,10 @@ class EvidenceDirective(SphinxDirective):
     def origin(self, name):
         """The paragraph below: which script printed this."""
         text = f"{name.rpartition('/')[2]}.py"
-        link = evidence_script("", "", nodes.literal(text, text), script=name, internal=True)
         return nodes.paragraph(
             "",
             "Printed by ",
-            link,
+            link(self.env, "file", f"{DOWNLOADS}/{name}.py", nodes.literal(text, text)),
             nodes.Text(" while this site was built."),
             classes=["evidence-origin"],
         )
@@ -200,14 +187,9 @@ def execute_scripts(app):
     app.evidence_store.refresh(limit, lambda name: logger.info("executing evidence %s.py", name))
 
 
-def read_again(app, env, added, changed, removed):
-    """env-get-outdated: pages with a warning to repeat; what a page shows it depends on."""
-    return sorted(env.found_docs & set(env.domains[EvidenceDomain.name].data["complained"]))
-
-
 def name_unused(app, env):
     """env-check-consistency: a script nobody shows costs time and guards nothing."""
-    shown = set().union(*env.domains[EvidenceDomain.name].data["shown"].values())
+    shown = set().union(*page_state(env, SHOWN).values())
     for name in app.evidence_store.names():
         if name not in shown:
             logger.warning(
@@ -216,15 +198,6 @@ def name_unused(app, env):
                 type="evidence",
                 subtype="unused",
             )
-
-
-def link_scripts(app, doctree, docname):
-    """doctree-resolved: the address of a script, seen from the page."""
-    here = app.builder.get_target_uri(docname)
-    for link in doctree.findall(evidence_script):
-        address = relative_uri(here, f"{DOWNLOADS}/{link['script']}.py")
-        reference = nodes.reference("", "", *link.children, refuri=address, internal=True)
-        link.replace_self(reference)
 
 
 def copy_scripts(app, exception):
@@ -241,23 +214,15 @@ def copy_scripts(app, exception):
 
 
 def setup(app):
+    app.setup_extension("docs._ext.support.page_state")
     app.add_config_value("evidence_folder", str(ROOT / "docs" / "evidence"), "env", [str])
     app.add_config_value("evidence_kept", str(ROOT / "build" / "evidence"), "", [str])
     app.add_config_value("evidence_time_limit", 300, "", [int, float])
-    app.add_domain(EvidenceDomain)
-    app.add_node(evidence_script)
     app.add_role("evidence", Evidence())
     app.add_directive("evidence-table", EvidenceTable)
     app.add_directive("evidence-output", EvidenceOutput)
     app.add_directive("evidence-figure", EvidenceFigure)
     app.connect("builder-inited", execute_scripts, priority=400)
-    app.connect("env-get-outdated", read_again)
     app.connect("env-check-consistency", name_unused)
-    app.connect("doctree-resolved", link_scripts)
     app.connect("build-finished", copy_scripts)
-    return {
-        "version": "1",
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

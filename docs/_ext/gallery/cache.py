@@ -166,4 +166,4 @@ def setup(app):
     app.connect("env-updated", rewrite_when_a_target_vanished)
     app.connect("html-page-context", remember_page)
     app.connect("build-finished", prune_output, priority=700)
-    return {"parallel_read_safe": True, "parallel_write_safe": True, "env_version": 1}
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

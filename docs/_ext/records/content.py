@@ -4,7 +4,7 @@ from docutils import nodes
 
 from benchmarks import record as records
 from benchmarks.record import AGAIN
-from docs._ext.records.store import library, link, stamp_id
+from docs._ext.records.store import library, link_file, link_stamp, stamp_id
 from docs._ext.support import table_nodes
 
 # -- Values ----------------------------------------------------------------------
@@ -101,9 +101,9 @@ def stamp_line(env, record, outdated):
     if above := records.noisy(record):
         text += f"{len(above)} of {records.spread(record)} values are noisy. "
     paragraph = nodes.paragraph("", text, classes=["record-stamp"])
-    paragraph += link(env, "stamp", address, "Full stamp")
+    paragraph += link_stamp(env, address, "Full stamp")
     paragraph += nodes.Text(", ")
-    paragraph += link(env, "file", address, "raw data")
+    paragraph += link_file(env, address, "raw data")
     paragraph += nodes.Text(".")
     return paragraph
 
@@ -139,7 +139,7 @@ def index_entry(env, record, outdated):
             record, record["benchmarks"], list(record["metrics"]), outdated, keys=True
         )
     paragraph = nodes.paragraph("", "Raw data: ")
-    paragraph += link(env, "file", address, f"{address.replace('@', '-')}.json")
+    paragraph += link_file(env, address, f"{address.replace('@', '-')}.json")
     section += paragraph
     return section
 

@@ -58,17 +58,20 @@ from docs._ext.records.content import (
     values_table,
 )
 from docs._ext.records.store import (
+    ABSENT,
     DOWNLOADS,
-    RecordsDomain,
     complain,
     library,
-    link,
+    link_stamp,
     note_outdated,
     reach,
     split_address,
+    stamp_id,
 )
+from docs._ext.support.page_state import MISSING, note_target, page_state
 
 ROOT = Path(__file__).parents[3]
+INDEX = "records: index"  # page with an index -> the records that it shows
 
 
 class Measured(SphinxRole):
@@ -94,7 +97,7 @@ class Measured(SphinxRole):
         text = shown(declared, values, reasons)
         note_outdated(f"{suite}@{device}", reasons, self.get_location())
         title = hover(record, declared, values, reasons)
-        return link(self.env, "stamp", f"{suite}@{device}", text, title)
+        return link_stamp(self.env, f"{suite}@{device}", text, title)
 
 
 class RecordDirective(SphinxDirective):
@@ -216,9 +219,11 @@ class RecordIndex(SphinxDirective):
             except records.RecordError as error:
                 complain(self.env, error, self.get_location())
                 continue
-            addresses.append(f"{suite}@{device}")
+            address = f"{suite}@{device}"
+            addresses.append(address)
+            note_target(self.env, "stamp", address, stamp_id(address))
             result.append(index_entry(self.env, record, outdated))
-        self.env.domains[RecordsDomain.name].data["index"][self.env.docname] = addresses
+        page_state(self.env, INDEX)[self.env.docname] = addresses
         every = {f"{suite}@{device}" for suite in found.suites() for device in records.DEVICES}
         if missing := sorted(every - set(addresses)):
             paragraph = nodes.paragraph("", "No record has been taken yet of ")
@@ -231,20 +236,15 @@ class RecordIndex(SphinxDirective):
 
 
 def read_again(app, env, added, changed, removed):
-    """env-get-outdated: what no dependency tells.
+    """env-get-outdated: pages whose missing record now exists, and the index when one came or went.
 
-    Pages whose missing record now exists, the index when a record came or went, and pages with a
-    warning, which a second build would not repeat.
+    No dependency tells this.
     """
-    data = env.domains[RecordsDomain.name].data
-    waiting = {
-        docname
-        for docname, paths in data["absent"].items()
-        if any(Path(path).is_file() for path in paths)
-    }
+    absent, index = page_state(env, ABSENT), page_state(env, INDEX)
+    waiting = {page for page, paths in absent.items() if any(path.is_file() for path in paths)}
     taken = {f"{suite}@{device}" for suite, device in library(env).taken()}
-    waiting |= {docname for docname, known in data["index"].items() if set(known) != taken}
-    return sorted((waiting | set(data["complained"])) & env.found_docs)
+    waiting |= {page for page, known in index.items() if set(known) != taken}
+    return sorted(waiting & env.found_docs)
 
 
 def copy_records(app, exception):
@@ -261,7 +261,8 @@ def copy_records(app, exception):
 def setup(app):
     app.add_config_value("records_folder", str(ROOT / "benchmarks"), "env", [str])
     app.add_config_value("records_requirements", str(ROOT / "requirements-docs.txt"), "env", [str])
-    app.add_domain(RecordsDomain)
+    app.setup_extension("docs._ext.support.page_state")
+    MISSING["stamp"] = "no page shows the stamp of %(target)s; put '.. record-index::' on one"
     app.add_role("measured", Measured())
     app.add_directive("record-table", RecordTable)
     app.add_directive("record-plot", RecordPlot)

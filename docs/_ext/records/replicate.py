@@ -25,7 +25,7 @@ from sphinx.util.docutils import SphinxDirective
 from benchmarks import comparison
 from benchmarks import record as records
 from docs._ext.records.content import code, table
-from docs._ext.records.store import complain, library, link, reach, split_address
+from docs._ext.records.store import complain, library, link_stamp, reach, split_address
 
 HEADER = ["Suite", "Values", "Within {}", "Moved, median", "Moved, at most", "Where"]
 
@@ -58,7 +58,7 @@ class RecordRepeat(SphinxDirective):
         self.env.note_dependency(Path(comparison.__file__))
         found = comparison.repeat(record, records.load(path), metrics)
         return [
-            link(self.env, "stamp", address, suite),
+            link_stamp(self.env, address, suite),
             str(found.values),
             str(found.within),
             share(found.typical),

@@ -1,22 +1,19 @@
 """Reach a record from a page, and link to it.
 
-The extension ``records`` switches this on. A page depends on every file that decides what it shows;
-the domain knows which page shows the stamps and which pages are to be read again.
+A page depends on every file that decides what it shows, and waits for a record that is absent.
 """
 
 from functools import lru_cache
 
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.util import logging
-from sphinx.util.nodes import make_refnode
-from sphinx.util.osutil import relative_uri
 
 from benchmarks import record as records
-from docs._ext.support.page_domain import PageDomain
+from docs._ext.support.page_state import link, page_state
 
 logger = logging.getLogger(__name__)
 DOWNLOADS = "_downloads/records"
+ABSENT = "records: absent"  # page -> files of records that it waits for
 
 
 def library(env):
@@ -36,7 +33,6 @@ def reach(env, suite, device):
     The page then depends on what decides both.
     """
     found = library(env)
-    domain = env.domains[RecordsDomain.name]
     path = found.path(suite, device)
     decisive = [*found.code(suite), found.requirements]
     if path.is_file():
@@ -44,7 +40,7 @@ def reach(env, suite, device):
     for item in decisive:
         env.note_dependency(item)
     if path not in decisive:  # as a dependency it would have the page read on every build
-        domain.data["absent"].setdefault(env.docname, set()).add(str(path))
+        page_state(env, ABSENT).setdefault(env.docname, set()).add(path)
         found.find(suite, device)
     stamps = tuple((str(item), item.stat().st_mtime_ns) for item in decisive)
     return _judged(found.folder, found.requirements, suite, device, stamps)
@@ -59,7 +55,7 @@ def _judged(folder, requirements, suite, device, stamps):
 
 def complain(env, error, location):
     """Report *error* as a warning of the content, in every build until it is cured."""
-    env.domains[RecordsDomain.name].data["complained"][env.docname] = True
+    env.note_reread()
     kinds = {records.UnknownError: "unknown", records.AbsentError: "absent"}
     subtype = kinds.get(type(error), "malformed")
     logger.warning("%s", error, location=location, type="records", subtype=subtype)
@@ -70,43 +66,17 @@ def note_outdated(address, reasons, location):
         logger.info("%s is %s: %s", address, records.AGAIN, "; ".join(reasons), location=location)
 
 
-class RecordsDomain(PageDomain):
-    """Knows which page shows the stamps, and which pages wait for a record."""
-
-    name = "records"
-    label = "Benchmark records"
-    initial_data = {"index": {}, "absent": {}, "complained": {}}  # noqa: RUF012 - Sphinx's interface
-    dangling_warnings = {  # noqa: RUF012
-        "stamp": "no page shows the stamp of %(target)s; put '.. record-index::' on one"
-    }
-
-    def resolve_xref(self, env, fromdocname, builder, typ, target, node, contnode):
-        if typ == "file":
-            here = builder.get_target_uri(fromdocname)
-            uri = relative_uri(here, f"{DOWNLOADS}/{target.replace('@', '-')}.json")
-            return nodes.reference("", "", contnode, refuri=uri, internal=True)
-        for docname in sorted(self.data["index"]):
-            if target in self.data["index"][docname]:
-                anchor = stamp_id(target)
-                title = node.get("hover")
-                return make_refnode(builder, fromdocname, docname, anchor, contnode, title)
-        return None
-
-
 def stamp_id(address):
     return nodes.make_id(f"record-{address}")
 
 
-def link(env, kind, address, text, title=None):
-    """A link to the stamp or to the file of a record, resolved when all pages are read."""
-    reference = addnodes.pending_xref(
-        "",
-        nodes.inline(text, text, classes=["measured"] if title else []),
-        refdomain=RecordsDomain.name,
-        reftype=kind,
-        reftarget=address,
-        refdoc=env.docname,
-        refwarn=True,
-        hover=title,
-    )
-    return reference
+def link_stamp(env, address, text, hover=None):
+    """A link to the stamp of a record; as a value of it, where there is something to *hover*."""
+    content = nodes.inline(text, text, classes=["measured"] if hover else [])
+    return link(env, "stamp", address, content, hover)
+
+
+def link_file(env, address, text):
+    """A link to a record itself."""
+    path = f"{DOWNLOADS}/{address.replace('@', '-')}.json"
+    return link(env, "file", path, nodes.inline(text, text))

@@ -19,7 +19,9 @@ from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 
-KEY = "entry_card_targets"  # on the environment: docname -> pages its cards lead to
+from docs._ext.support.page_state import page_state
+
+TARGETS = "entry cards"  # page -> pages that its cards lead to
 
 
 class EntryCard(SphinxDirective):
@@ -34,7 +36,7 @@ class EntryCard(SphinxDirective):
             raise self.error(
                 'The "entry-card" directive needs a :page: option, for example /tutorials/index.'
             )
-        getattr(self.env, KEY).setdefault(self.env.docname, set()).add(page)
+        page_state(self.env, TARGETS).setdefault(self.env.docname, set()).add(page)
         if page not in self.env.found_docs:
             return []
         link = addnodes.pending_xref(
@@ -54,39 +56,14 @@ class EntryCard(SphinxDirective):
         return [card]
 
 
-def start(app, env, docnames):
-    """env-before-read-docs: make room for the targets."""
-    if not hasattr(env, KEY):
-        setattr(env, KEY, {})
-
-
-def forget(app, env, docname):
-    """env-purge-doc: drop what the page said."""
-    getattr(env, KEY, {}).pop(docname, None)
-
-
-def merge(app, env, docnames, other):
-    """env-merge-info: collect what a parallel reader found."""
-    for docname in docnames:
-        if docname in getattr(other, KEY):
-            getattr(env, KEY)[docname] = getattr(other, KEY)[docname]
-
-
 def reread(app, env, added, changed, removed):
     """env-get-outdated: a card shows and goes with its page."""
     moved = added | removed
-    return [name for name, pages in getattr(env, KEY, {}).items() if pages & moved]
+    return [name for name, pages in page_state(env, TARGETS).items() if pages & moved]
 
 
 def setup(app):
+    app.setup_extension("docs._ext.support.page_state")
     app.add_directive("entry-card", EntryCard)
-    app.connect("env-before-read-docs", start)
-    app.connect("env-purge-doc", forget)
-    app.connect("env-merge-info", merge)
     app.connect("env-get-outdated", reread)
-    return {
-        "version": "1",
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,6 +16,8 @@ and among its ``alltitles`` the glossary terms, the knobs of ``knobs.py`` and th
 
 from sphinx.util.index_entries import split_index_msg
 
+from docs._ext.support.page_state import page_state
+
 
 def entries_of(env, docname):
     """What Sphinx's ``IndexBuilder.feed`` finds in the page, from the environment."""
@@ -36,7 +38,7 @@ def terms_of(env):
 
 def knobs_of(env):
     """Each page with performance knobs -> their names with their ids."""
-    found = env.domains["knobs"].data["entries"] if "knobs" in env.domains else {}
+    found = page_state(env, "knobs")
     return {page: [(one["name"], one["id"]) for one in own] for page, own in found.items()}
 
 
@@ -50,7 +52,7 @@ def old_names_of(env):
     }
     return {
         page: [(name, target) for name, target in names if name.lower() not in present]
-        for page, names in getattr(env, "old_names", {}).items()
+        for page, names in page_state(env, "renamed_api").items()
     }
 
 
@@ -75,5 +77,6 @@ def complete(app):
 
 
 def setup(app):
+    app.setup_extension("docs._ext.support.page_state")
     app.connect("html-collect-pages", complete)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

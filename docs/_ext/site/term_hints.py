@@ -21,9 +21,11 @@ from html import escape
 from docutils import nodes
 from sphinx import addnodes
 
-SENTENCES = "term_sentences"  # on the environment: page -> {id of the term: its first sentence}
-USES = "term_uses"  # page -> terms that it refers to, in lower case
-SHOWN = "term_shown"  # page -> what its hints said in the last build
+from docs._ext.support.page_state import page_state
+
+SENTENCES = "term_hints: sentences"  # page -> {id of a term: its first sentence}
+USES = "term_hints: uses"  # page -> terms that it refers to, in lower case
+SHOWN = "term_hints: shown"  # page -> what its hints said in the last build
 SCRIPT = "term-hints.js"
 
 END = re.compile(r"(?<=[.!?])\s+(?=[^a-z])")
@@ -49,13 +51,6 @@ def sentences(doctree):
     return found
 
 
-def start(app, env, docnames):
-    """env-before-read-docs: make room."""
-    for name in (SENTENCES, USES, SHOWN):
-        if not hasattr(env, name):
-            setattr(env, name, {})
-
-
 def collect(app, doctree):
     """doctree-read: what the page defines, and what it refers to."""
     docname = app.env.docname
@@ -66,30 +61,17 @@ def collect(app, doctree):
         if (reference.get("refdomain"), reference.get("reftype")) == ("std", "term")
     }
     if defined:
-        getattr(app.env, SENTENCES)[docname] = defined
+        page_state(app.env, SENTENCES)[docname] = defined
     if used:
-        getattr(app.env, USES)[docname] = sorted(used)
-
-
-def forget(app, env, docname):
-    """env-purge-doc: drop what the page said."""
-    for name in (SENTENCES, USES):
-        getattr(env, name, {}).pop(docname, None)
-
-
-def merge(app, env, docnames, other):
-    """env-merge-info: collect what a parallel reader found."""
-    for name in (SENTENCES, USES):
-        found = getattr(other, name)
-        getattr(env, name).update({page: found[page] for page in docnames if page in found})
+        page_state(app.env, USES)[docname] = sorted(used)
 
 
 def hints(env, pagename):
     """What the page's references say: (page, id, sentence) of each term that has one."""
     found = set()
-    for term in getattr(env, USES).get(pagename, []):
+    for term in page_state(env, USES).get(pagename, []):
         page, term_id = env.domains.standard_domain._terms.get(term, ("", ""))
-        sentence = getattr(env, SENTENCES).get(page, {}).get(term_id)
+        sentence = page_state(env, SENTENCES).get(page, {}).get(term_id)
         if sentence:
             found.add((page, term_id, sentence))
     return sorted(found)
@@ -97,10 +79,10 @@ def hints(env, pagename):
 
 def rewrite(app, env):
     """env-updated: the pages whose hints say something else than when they were written."""
-    now = {page: hints(env, page) for page in getattr(env, USES)}
-    before = getattr(env, SHOWN)
-    setattr(env, SHOWN, now)
-    return sorted(page for page in now if now[page] != before.get(page))
+    now, shown = {page: hints(env, page) for page in page_state(env, USES)}, page_state(env, SHOWN)
+    changed = sorted(page for page in now if now[page] != shown.get(page))
+    shown.update(now)
+    return changed
 
 
 def describe(app, pagename, templatename, context, doctree):
@@ -131,15 +113,8 @@ def describe(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
-    app.connect("env-before-read-docs", start)
+    app.setup_extension("docs._ext.support.page_state")
     app.connect("doctree-read", collect)
-    app.connect("env-purge-doc", forget)
-    app.connect("env-merge-info", merge)
     app.connect("env-updated", rewrite)
     app.connect("html-page-context", describe)
-    return {
-        "version": "1",
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

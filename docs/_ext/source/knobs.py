@@ -37,8 +37,8 @@ Markup
 
 What it writes
     A description with the id ``knob-no-cuda-sync``, an entry of the index, and the table. A
-    parameter or symbol that is not there, a knob with two entries, a missing field and a reference
-    to no knob are warnings (``knobs.*``).
+    parameter or symbol that is not there, a missing field, a knob with two entries
+    (``knobs.duplicate``) and a reference to no knob are reported.
 """
 
 import ast
@@ -48,7 +48,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from docutils import nodes
-from docutils.parsers.rst import DirectiveError, directives
+from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
@@ -58,13 +58,12 @@ from docs._ext.site.term_hints import first_sentence
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source import role as source_role
 from docs._ext.source.lookup import SymbolNotFound
-from docs._ext.support import table_nodes
-from docs._ext.support.page_domain import PageDomain
+from docs._ext.support.page_state import MISSING, link, note_target, page_state
+from docs._ext.support.site_table import SiteTable, add_site_table
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = {"Knob": 3, "What it does": 4, "Default": 2}  # and the share of the width
-CLASSES = ["knobs", "colwidths-given"]
+ENTRIES = "knobs"  # page -> its entries
 SAID = {"trade-off": "Trade-off", "flip": "When", "benchmark": "Measured"}
 
 
@@ -116,26 +115,10 @@ def _parameters(location):
 # -- Entries -------------------------------------------------------------------
 
 
-class KnobsDomain(PageDomain):
-    """The knobs of each page in its order, what tables show, and the pages with a warning."""
-
-    name = "knobs"
-    label = "Performance knobs"
-    initial_data: ClassVar = {"entries": {}, "shown": {}, "complained": {}}
-    dangling_warnings: ClassVar = {"knob": "there is no knob %(target)r; write '.. knob::' for it"}
-
-    def entries(self):
-        """``(page, entry)`` of every knob, by name."""
-        found = [(doc, one) for doc, own in self.data["entries"].items() for one in own]
-        return sorted(found, key=lambda pair: (pair[1]["name"].lower(), pair[0]))
-
-    def resolve_xref(self, env, fromdocname, builder, typ, target, node, contnode):
-        for docname, entry in self.entries():
-            if entry["name"] == target:
-                return make_refnode(
-                    builder, fromdocname, docname, entry["id"], contnode, entry["what"]
-                )
-        return None
+def entries(env):
+    """``(page, entry)`` of every knob, by name."""
+    found = [(page, one) for page, own in page_state(env, ENTRIES).items() for one in own]
+    return sorted(found, key=lambda pair: (pair[1]["name"].lower(), pair[0]))
 
 
 class Knob(SphinxDirective):
@@ -152,18 +135,12 @@ class Knob(SphinxDirective):
     }
 
     def run(self):
-        data = self.env.domains[KnobsDomain.name].data
         try:
             node, entry = self.entry()
         except SymbolNotFound as problem:
-            data["complained"][self.env.docname] = True
-            place = self.get_location()
-            logger.warning("knob: %s", problem, location=place, type="knobs", subtype="missing")
-            return []
-        except DirectiveError:
-            data["complained"][self.env.docname] = True
-            raise
-        data["entries"].setdefault(self.env.docname, []).append(entry)
+            raise self.error(f"knob: {problem}") from None
+        page_state(self.env, ENTRIES).setdefault(self.env.docname, []).append(entry)
+        note_target(self.env, "knob", entry["name"], entry["id"], entry["what"])
         return [node]
 
     def entry(self):
@@ -239,15 +216,7 @@ class KnobRole(SphinxRole):
         text, bracket, target = self.text.rpartition("<")
         target = target.rstrip(">").strip() if bracket else self.text
         label = nodes.inline(text, text.strip()) if bracket else nodes.literal(target, target)
-        reference = addnodes.pending_xref(
-            "",
-            label,
-            refdomain=KnobsDomain.name,
-            reftype="knob",
-            reftarget=target,
-            refdoc=self.env.docname,
-            refwarn=True,
-        )
+        reference = link(self.env, "knob", target, label)
         self.set_source_info(reference)
         return [reference], []
 
@@ -255,24 +224,25 @@ class KnobRole(SphinxRole):
 # -- The table -----------------------------------------------------------------
 
 
-class knobs_table(nodes.General, nodes.Element):
-    """Where the table goes once all pages are read."""
-
-
-class KnobIndex(SphinxDirective):
+class KnobIndex(SiteTable):
     """``knob-index``: every knob with its page."""
 
-    def run(self):
-        self.env.domains[KnobsDomain.name].data["shown"][self.env.docname] = None
-        return [knobs_table()]
+    columns: ClassVar = {"Knob": 3, "What it does": 4, "Default": 2}
+    classes: ClassVar = ["knobs"]
+    entries = staticmethod(entries)
+
+    @staticmethod
+    def row(app, docname, page, entry):
+        label = nodes.literal(entry["name"], entry["name"])
+        value = nodes.literal(entry["default"], entry["default"])
+        anchor = make_refnode(app.builder, docname, page, entry["id"], label)
+        return [anchor, entry["what"], value]
 
 
 def name_twins(app, env):
     """env-updated: a knob with two entries, at the second one."""
-    entries = env.domains[KnobsDomain.name].entries()
-    for (first, known), (docname, entry) in pairwise(entries):
+    for (first, known), (docname, entry) in pairwise(entries(env)):
         if known["name"] == entry["name"]:
-            env.domains[KnobsDomain.name].data["complained"][docname] = True
             logger.warning(
                 "the knob %r has an entry on page %s already; link to it",
                 entry["name"],
@@ -283,48 +253,12 @@ def name_twins(app, env):
             )
 
 
-def read_again(app, env, added, changed, removed):
-    """env-get-outdated: pages with a warning, which a second build would not repeat."""
-    return sorted(set(env.domains[KnobsDomain.name].data["complained"]) & env.found_docs)
-
-
-def pages_to_write(app, env):
-    """env-updated: a page with the table changes when a knob on another page does."""
-    domain = env.domains[KnobsDomain.name]
-    entries = domain.entries()
-    changed = [page for page, shown in domain.data["shown"].items() if shown != entries]
-    domain.data["shown"].update(dict.fromkeys(changed, entries))
-    return changed
-
-
-def fill_table(app, doctree, docname):
-    """doctree-resolved: every page is read; put the rows where the table goes."""
-    for place in list(doctree.findall(knobs_table)):
-        rows = []
-        for target, entry in app.env.domains[KnobsDomain.name].entries():
-            label = nodes.literal(entry["name"], entry["name"])
-            link = make_refnode(app.builder, docname, target, entry["id"], label)
-            value = nodes.literal(entry["default"], entry["default"])
-            rows.append([link, entry["what"], value])
-        place.replace_self(
-            table_nodes.table(COLUMNS, rows, classes=CLASSES, widths=COLUMNS.values())
-        )
-
-
 def setup(app):
     app.setup_extension("docs._ext.source.role")
-    app.add_domain(KnobsDomain)
-    app.add_node(knobs_table)
+    app.setup_extension("docs._ext.support.page_state")
+    MISSING["knob"] = "there is no knob %(target)r; write '.. knob::' for it"
     app.add_directive("knob", Knob)
-    app.add_directive("knob-index", KnobIndex)
     app.add_role("knob", KnobRole())
-    app.connect("env-get-outdated", read_again)
+    add_site_table(app, "knob-index", KnobIndex)
     app.connect("env-updated", name_twins)
-    app.connect("env-updated", pages_to_write)
-    app.connect("doctree-resolved", fill_table)
-    return {
-        "version": "1",
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,7 +4,7 @@ Switch on: ``"docs._ext.source"`` in ``extensions``, beside ``site.search_index`
 markup: it takes every table whose first column is headed "Old", such as those of
 ``docs/evidence/api_changes/names.py``.
 
-What it writes: an id at the first cell of each row, ``old-CompositeSpec``, and on the environment
+What it writes: an id at the first cell of each row, ``old-CompositeSpec``, and into ``page_state``
 ``renamed_api``: page -> [(name, id)]. ``site.search_index`` makes each an entry of the index unless
 something of today has that name. The name is the last one of the code in the cell, or the argument
 in ``Collector(exploration_mode=...)``; words of ordinary English are left to the full text.
@@ -14,7 +14,9 @@ import re
 
 from docutils import nodes
 
-KEY = "old_names"
+from docs._ext.support.page_state import page_state
+
+NAMES = "renamed_api"
 ARGUMENT = re.compile(r"\((\w+)=")
 DOTTED = re.compile(r"(?:\w+\.)*(\w+)")
 NAME = re.compile(r"\w*(?:_|[a-z0-9][A-Z])\w*")
@@ -24,12 +26,6 @@ def name_in(code):
     """``CompositeSpec``, ``_make_shuttle`` of ``Collector._make_shuttle``; None for a word."""
     found = ARGUMENT.search(code) or DOTTED.match(code)
     return found[1] if found and NAME.fullmatch(found[1]) else None
-
-
-def start(app, env, docnames):
-    """env-before-read-docs: make room for the names."""
-    if not hasattr(env, KEY):
-        setattr(env, KEY, {})
 
 
 def mark(app, doctree):
@@ -49,28 +45,10 @@ def mark(app, doctree):
                 names[name] = f"old-{name}"
                 cell["ids"].append(names[name])
     if names:
-        getattr(app.env, KEY)[app.env.docname] = sorted(names.items())
-
-
-def forget(app, env, docname):
-    """env-purge-doc: drop what the page said."""
-    getattr(env, KEY, {}).pop(docname, None)
-
-
-def merge(app, env, docnames, other):
-    """env-merge-info: collect what a parallel reader found."""
-    found = getattr(other, KEY)
-    getattr(env, KEY).update({page: found[page] for page in docnames if page in found})
+        page_state(app.env, NAMES)[app.env.docname] = sorted(names.items())
 
 
 def setup(app):
-    app.connect("env-before-read-docs", start)
+    app.setup_extension("docs._ext.support.page_state")
     app.connect("doctree-read", mark)
-    app.connect("env-purge-doc", forget)
-    app.connect("env-merge-info", merge)
-    return {
-        "version": "1",
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

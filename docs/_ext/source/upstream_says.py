@@ -41,37 +41,23 @@ from sphinx.util.nodes import make_refnode
 
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source import role as source_role
-from docs._ext.support import table_nodes
-from docs._ext.support.page_domain import PageDomain
+from docs._ext.support.page_state import page_state
+from docs._ext.support.site_table import SiteTable, add_site_table
 
 logger = logging.getLogger(__name__)
 
 API = "reference/api/"
-COLUMNS = {"Claim": 4, "Where": 3, "Verdict": 4}  # and the share of the width
+CLAIMS = "upstream_says"  # page -> its corrections, in its order
 
 
-class UpstreamDomain(PageDomain):
-    """The corrections of each page, in its order."""
-
-    name = "upstream"
-    label = "Corrections of upstream"
-    initial_data: ClassVar = {"claims": {}, "shown": {}}
-
-    def claims(self):
-        """Every claim once, although a class and its subclasses share a docstring."""
-        once = {}
-        for docname, claims in sorted(self.data["claims"].items()):
-            for claim in claims:
-                key = (
-                    claim["words"],
-                    claim["page"] or source_lookup.locate(claim["of"]).definition,
-                )
-                once.setdefault(key, (docname, claim))
-        return list(once.values())
-
-
-class claims_table(nodes.General, nodes.Element):
-    """Where the table goes once all pages are read."""
+def claims(env):
+    """Every claim once, although a class and its subclasses share a docstring."""
+    once = {}
+    for docname, own in sorted(page_state(env, CLAIMS).items()):
+        for claim in own:
+            place = claim["page"] or source_lookup.locate(claim["of"]).definition
+            once.setdefault((claim["words"], place), (docname, claim))
+    return list(once.values())
 
 
 class UpstreamSays(SphinxDirective):
@@ -98,8 +84,7 @@ class UpstreamSays(SphinxDirective):
                 self.check(words, kind, symbol)
             except source_lookup.SymbolNotFound as problem:
                 raise self.error(f"upstream-says: {problem}") from None
-        claims = self.env.domains[UpstreamDomain.name].data["claims"]
-        own = claims.setdefault(self.env.docname, [])
+        own = page_state(self.env, CLAIMS).setdefault(self.env.docname, [])
         note = nodes.admonition(classes=["warning", "upstream-says"])
         note["ids"].append(f"upstream-says-{len(own) + 1}")
         titles, messages = self.state.inline_text(f"The {kind} says “{words}”", self.lineno)
@@ -144,58 +129,31 @@ def verdict(note):
     return re.split(r"(?<=[.:;])\s", text, maxsplit=1)[0].rstrip(".:;")
 
 
-class UpstreamClaims(SphinxDirective):
+class UpstreamClaims(SiteTable):
     """``upstream-claims``: the table of all corrections."""
 
-    def run(self):
-        self.env.domains[UpstreamDomain.name].data["shown"][self.env.docname] = None
-        return [claims_table()]
+    columns: ClassVar = {"Claim": 4, "Where": 3, "Verdict": 4}
+    classes: ClassVar = ["upstream-claims"]
+    entries = staticmethod(claims)
 
-
-def pages_to_write(app, env):
-    """env-updated: a page with the table changes when a correction on another page does."""
-    domain = env.domains[UpstreamDomain.name]
-    claims = domain.claims()
-    changed = [page for page, shown in domain.data["shown"].items() if shown != claims]
-    domain.data["shown"].update(dict.fromkeys(changed, claims))
-    return changed
-
-
-def fill_table(app, doctree, docname):
-    """doctree-resolved: every page is read; put the rows where the table goes."""
-    for place in list(doctree.findall(claims_table)):
-        rows = [row(app, docname, *claim) for claim in app.env.domains["upstream"].claims()]
-        classes = ["upstream-claims", "colwidths-given"]
-        place.replace_self(
-            table_nodes.table(COLUMNS, rows, classes=classes, widths=COLUMNS.values())
-        )
-
-
-def row(app, docname, target, claim):
-    words = re.sub(r"``|\*\*", "", claim["words"])
-    link = make_refnode(app.builder, docname, target, claim["id"], nodes.Text(f"“{words}”"))
-    if claim["page"]:
-        name = claim["page"].rpartition("/")[2].removesuffix(".html")
-        where = nodes.reference("", name, refuri=claim["page"], internal=False)
-    else:
-        # as text, which a narrow column can break
-        name = source_lookup.locate(claim["of"]).name
-        where = source_role.source_link(claim["of"], app.config.source_repositories, name)
-    kind = "page " if claim["page"] else f"{claim['kind']} of "
-    return [link, [kind, where], claim["verdict"]]
+    @staticmethod
+    def row(app, docname, page, claim):
+        words = re.sub(r"``|\*\*", "", claim["words"])
+        link = make_refnode(app.builder, docname, page, claim["id"], nodes.Text(f"“{words}”"))
+        if claim["page"]:
+            name = claim["page"].rpartition("/")[2].removesuffix(".html")
+            where = nodes.reference("", name, refuri=claim["page"], internal=False)
+        else:
+            # as text, which a narrow column can break
+            name = source_lookup.locate(claim["of"]).name
+            where = source_role.source_link(claim["of"], app.config.source_repositories, name)
+        kind = "page " if claim["page"] else f"{claim['kind']} of "
+        return [link, [kind, where], claim["verdict"]]
 
 
 def setup(app):
     app.setup_extension("docs._ext.source.role")
-    app.add_domain(UpstreamDomain)
-    app.add_node(claims_table)
+    app.setup_extension("docs._ext.support.page_state")
     app.add_directive("upstream-says", UpstreamSays)
-    app.add_directive("upstream-claims", UpstreamClaims)
-    app.connect("env-updated", pages_to_write)
-    app.connect("doctree-resolved", fill_table)
-    return {
-        "version": "1",
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    add_site_table(app, "upstream-claims", UpstreamClaims)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

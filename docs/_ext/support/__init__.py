@@ -1,1 +1,3 @@
-"""What several packages of extensions share; no extension itself."""
+"""What several packages of extensions share; each of them switches on what it imports."""
+
+MODULES = ("page_state", "site_table")

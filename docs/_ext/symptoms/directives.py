@@ -34,11 +34,12 @@ from sphinx.util.docutils import SphinxDirective
 from docs._ext.gallery.cache import gallery_folders
 from docs._ext.gallery.order import read_order
 from docs._ext.site.page_stamp import gallery_runs
-from docs._ext.support.page_domain import PageDomain
+from docs._ext.support.page_state import page_state
 from docs._ext.symptoms.store import EFFECTS, SUBSYSTEMS, TOPIC, SymptomError, read, read_outputs
 
 logger = logging.getLogger(__name__)
 SCRIPT = "symptoms.js"
+SHOWN = "symptoms"  # the pages that show symptoms
 NOT_RUN = "(not executed in this preview)"
 # The script takes the forms out of hiding.
 FILTER = """\
@@ -58,14 +59,6 @@ PASTE = """\
 <output aria-live="polite"></output>
 </form>
 """
-
-
-class SymptomsDomain(PageDomain):
-    """Which pages show the symptoms, and which have a warning to repeat."""
-
-    name = "symptoms"
-    label = "Symptoms"
-    initial_data = {"shown": {}, "complained": {}}  # noqa: RUF012 - Sphinx's interface
 
 
 class symptom_row(nodes.General, nodes.Element):
@@ -91,8 +84,7 @@ class SymptomDirective(SphinxDirective):
         self.env.note_dependency(scripts / "order.txt")
         for script in scripts.glob("*.py"):
             self.env.note_dependency(script)
-        data = self.env.domains[SymptomsDomain.name].data
-        data["shown"][self.env.docname] = True
+        page_state(self.env, SHOWN)[self.env.docname] = True
         found = []
         for slug in read_order(scripts):
             script, page = scripts / f"{slug}.py", generated / f"{slug}.rst"
@@ -106,7 +98,7 @@ class SymptomDirective(SphinxDirective):
         return found
 
     def complain(self, text, subtype):
-        self.env.domains[SymptomsDomain.name].data["complained"][self.env.docname] = True
+        self.env.note_reread()
         location = self.get_location()
         logger.warning("%s", text, location=location, type="symptoms", subtype=subtype)
 
@@ -266,19 +258,18 @@ def drop_thumbnails(app, doctree):
 
 def add_script(app, pagename, templatename, context, doctree):
     """html-page-context: the pages with a form get the script."""
-    if pagename in app.env.domains[SymptomsDomain.name].data["shown"]:
+    if pagename in page_state(app.env, SHOWN):
         app.add_js_file(SCRIPT, loading_method="defer")
 
 
 def read_again(app, env, added, changed, removed):
-    """env-get-outdated: pages with a warning to repeat, and all when a symptom comes or goes."""
-    data = env.domains[SymptomsDomain.name].data
-    moved = [name for name in added | removed if f"/{TOPIC}/" in name]
-    return sorted(env.found_docs & set(data["shown"] if moved else data["complained"]))
+    """env-get-outdated: what shows the symptoms, when one comes or goes."""
+    moved = any(f"/{TOPIC}/" in name for name in added | removed)
+    return sorted(env.found_docs & set(page_state(env, SHOWN))) if moved else []
 
 
 def setup(app):
-    app.add_domain(SymptomsDomain)
+    app.setup_extension("docs._ext.support.page_state")
     app.add_node(symptom_row, html=(visit_row, depart_row))
     app.add_node(symptom_summary, html=(visit_summary, depart_summary))
     app.add_directive("symptom-map", SymptomMap)
@@ -288,9 +279,4 @@ def setup(app):
     app.connect("doctree-read", mark_fields)
     app.connect("env-get-outdated", read_again)
     app.connect("html-page-context", add_script)
-    return {
-        "version": "1",
-        "env_version": 1,
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,82 @@
+"""Tables whose rows come from every page: of knobs, of corrections.
+
+Switch on: a subclass of ``SiteTable`` says what it shows, and the extension that defines it calls
+``add_site_table(app, "knob-index", KnobIndex)`` in its ``setup``. Markup is that directive::
+
+    .. knob-index::
+
+What it writes: the table, filled in when every page has been read. A page with the table is written
+again when a row of it changed on another page.
+"""
+
+from typing import ClassVar
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from docs._ext.support import table_nodes
+from docs._ext.support.page_state import page_state
+
+TABLES = {}  # name of the directive -> its class
+SHOWN = "site_table"  # page -> {name of the directive: what its table showed}
+
+
+class site_table(nodes.General, nodes.Element):
+    """Where a table goes once all pages are read."""
+
+
+class SiteTable(SphinxDirective):
+    """A directive without arguments; a subclass says what the table shows."""
+
+    columns: ClassVar = {}  # title -> share of the width
+    classes: ClassVar = []
+
+    @staticmethod
+    def entries(env):
+        """``(page, entry)`` of each row."""
+        raise NotImplementedError
+
+    @staticmethod
+    def row(app, docname, page, entry):
+        """The cells of a row on the page *docname*."""
+        raise NotImplementedError
+
+    def run(self):
+        page_state(self.env, SHOWN).setdefault(self.env.docname, {})[self.name] = None
+        return [site_table(table=self.name)]
+
+
+def pages_to_write(app, env):
+    """env-updated: a page with a table changes when an entry on another page does."""
+    changed = []
+    for page, shown in page_state(env, SHOWN).items():
+        now = {name: TABLES[name].entries(env) for name in shown}
+        if now != shown:
+            shown.update(now)
+            changed.append(page)
+    return changed
+
+
+def fill(app, doctree, docname):
+    """doctree-resolved: every page is read; put the rows where the table goes."""
+    for place in list(doctree.findall(site_table)):
+        table = TABLES[place["table"]]
+        rows = [table.row(app, docname, *found) for found in table.entries(app.env)]
+        classes = [*table.classes, "colwidths-given"]
+        widths = table.columns.values()
+        place.replace_self(table_nodes.table(table.columns, rows, classes=classes, widths=widths))
+
+
+def add_site_table(app, name, table):
+    """Make *table* the directive *name*."""
+    app.setup_extension(__name__)
+    TABLES[name] = table
+    app.add_directive(name, table)
+
+
+def setup(app):
+    app.setup_extension("docs._ext.support.page_state")
+    app.add_node(site_table)
+    app.connect("env-updated", pages_to_write)
+    app.connect("doctree-resolved", fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
