@@ -38,7 +38,7 @@ def environment(kernels=False):
 
 
 def file_of(suite):
-    return f"benchmarks/bench_{suite}.py"
+    return main.LIBRARY.module(suite).as_posix()
 
 
 def survey(suites, device, every=False):

@@ -104,10 +104,10 @@ class Place:
         shutil.copytree(ROOT / "benchmarks", root / "benchmarks", ignore=ignored)
         for name in ("pyproject.toml", "requirements-docs.txt"):
             shutil.copy(ROOT / name, root)
-        (root / "benchmarks" / "bench_toy.py").write_text(SUITE)
         self.go = root / "go.txt"
         self.go.touch()
         self.library = records.Library(root / "benchmarks", root / "requirements-docs.txt")
+        self.library.module("toy").write_text(SUITE)
         self.plan()
 
     def plan(self, *first, longest=60, rest="toy:bench_gpu"):
@@ -316,7 +316,7 @@ def test_what_failed_is_measured_once_more_on_request(tmp_path, header):
 def test_the_command_names_what_differs(place):
     place.plan("good")
     place.run("first")
-    suite = place.root / "benchmarks" / "bench_toy.py"
+    suite = place.library.module("toy")
     suite.write_text(suite.read_text().replace('"good": int', '"good": float'))
     said = place.run("second", "--state", "first", code=2)
     assert "does not go on here: the code of toy:bench_gpu, toy:bench_one has changed" in said
