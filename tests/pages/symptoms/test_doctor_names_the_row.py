@@ -45,7 +45,7 @@ def seen(tmp_path_factory):
     """Every page in a fork of its own, and what the doctor finds on both of its sides."""
     folder = tmp_path_factory.mktemp("pages")
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "symptom_pages.py"), *SLUGS],
+        [sys.executable, str(ROOT / "tests" / "support" / "symptom_pages.py"), *SLUGS],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,

@@ -28,7 +28,7 @@ GROUPS = 2
 SLUGS = read_order(ROOT / "tutorials" / "debugging")
 REPAIRS = [
     repair
-    for path in sorted((ROOT / "tests" / "symptom_repairs").glob("*.toml"))
+    for path in sorted((ROOT / "tests" / "pages" / "symptoms" / "repairs").glob("*.toml"))
     for repair in tomllib.loads(path.read_text(encoding="utf-8"))["repair"]
 ]
 
@@ -49,7 +49,7 @@ def repaired(folder, repairs):
 def errors(folder, slugs):
     """What each page raises with the torchrl in *folder*: by slug, None where it passes."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "symptom_pages.py"), "--no-doctor", *slugs],
+        [sys.executable, str(ROOT / "tests" / "support" / "symptom_pages.py"), "--no-doctor", *slugs],
         env={**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
