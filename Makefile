@@ -8,9 +8,12 @@ SUITE ?=
 PORT ?= 8000
 PATTERN ?=
 ARGS ?=
+# Tests side by side; each worker keeps to one thread, and a file to one worker.
+WORKERS ?= 2
 
 BIN := .venv/bin
 RUN := $(BIN)/python
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --durations 10
 
 COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \
 	--no-annotate --custom-compile-command "make lock" --quiet
@@ -47,10 +50,10 @@ lint: venv  ## style of code, spelling, RST
 	$(BIN)/sphinx-lint --enable all --disable line-too-long,default-role --ignore docs/tutorials docs tutorials README.md CONTRIBUTING.md
 
 unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
-	$(RUN) -m pytest -m "not site and not browser" $(ARGS)
+	$(PYTEST) -m "not site and not browser" $(ARGS)
 
 site-tests: venv  ## links, weight and browser checks of build/html
-	$(RUN) -m pytest -m "site or browser" $(ARGS)
+	$(PYTEST) -m "site or browser" $(ARGS)
 
 bench: venv  ## take the benchmark records; SUITE=name for one, DEVICE=cuda for a GPU
 	@$(PYTHON) tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt --torch-backend "$(TORCH_BACKEND)"

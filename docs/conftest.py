@@ -12,6 +12,7 @@ os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
 from pathlib import Path
 
+import pytest
 from sybil import Sybil
 from sybil.integration.pytest import SybilItem
 
@@ -25,10 +26,14 @@ pytest_collect_file = Sybil(parsers=[parse_python], pattern="*.rst").pytest()
 
 
 class Tally:
-    """Which examples were collected, and which ran."""
+    """Which examples were collected, and which ran, with and without workers (pytest-xdist).
+
+    Each worker collects every example and says at its end which; all of them run somewhere, and
+    the process that prints the summary hears of each.
+    """
 
     def __init__(self):
-        self.items = {}
+        self.lines = {}  # page: {example: its line}
         self.ran = set()
         self.partial = False
 
@@ -40,7 +45,18 @@ class Tally:
         """Count what is left after -k and -m."""
         for item in session.items:
             if isinstance(item, SybilItem):
-                self.items.setdefault(Path(item.path), []).append(item)
+                self.lines.setdefault(str(item.path), {})[item.nodeid] = item.example.line
+
+    def pytest_sessionfinish(self, session):
+        """Tell the process that prints the summary what this worker has collected."""
+        if (output := getattr(session.config, "workeroutput", None)) is not None:
+            output["rst"] = self.lines, self.partial
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node):
+        """Take over what a worker has collected; one that crashed says nothing."""
+        lines, self.partial = getattr(node, "workeroutput", {}).get("rst", ({}, self.partial))
+        self.lines |= lines
 
     def pytest_runtest_logreport(self, report):
         """An example that failed ran as well."""
@@ -50,7 +66,7 @@ class Tally:
     def pytest_terminal_summary(self, terminalreporter):
         """Print the share of Python blocks that ran."""
         asked = [] if self.partial else pages_asked_for(terminalreporter.config)
-        executed, left_out = self.count({*self.items, *asked})
+        executed, left_out = self.count({*map(Path, self.lines), *asked})
         total = executed + len(left_out)
         if total:
             share = 100 * executed / total
@@ -65,8 +81,8 @@ class Tally:
         """Number of blocks that ran, and (place, reason) of the others."""
         executed, left_out = 0, []
         for page in sorted(pages):
-            items = self.items.get(page, [])
-            lines = [item.example.line for item in items if item.nodeid in self.ran]
+            examples = self.lines.get(str(page), {})
+            lines = [line for name, line in examples.items() if name in self.ran]
             for block in python_blocks(page):
                 if any(within(block, line) for line in lines):
                     executed += 1

@@ -120,11 +120,18 @@ def run_pages(tmp_path):
     return run
 
 
-def test_share_is_printed_with_reasons(run_pages):
-    run = run_pages(page=PAGE)
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_share_is_printed_with_reasons(run_pages, workers):
+    run = run_pages("-n", workers, "--dist", "loadfile", page=PAGE)
     assert run.returncode == 0, run.stdout
     assert "RST Python blocks: 2 executed of 4 (50.0 %)" in run.stdout
     assert "not executed: docs/page.rst:11: Needs four GPUs." in run.stdout
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_share_of_a_selection_is_of_the_pages_that_ran(run_pages, workers):
+    run = run_pages("-n", workers, "-k", "first", first=">>> 1\n1\n", second=">>> 1\n1\n")
+    assert "RST Python blocks: 1 executed of 1 (100.0 %)" in run.stdout
 
 
 def test_page_without_a_block_that_runs_still_counts(run_pages):
