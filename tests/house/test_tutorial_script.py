@@ -14,7 +14,7 @@ LIBRARY = "import unittest\nunittest.TestCase().assertEqual(1, 2)\n"
         ("print('quiet')\nassert True\n", "the page passed"),
         ("assert (\n    1 ==\n    2\n), 'text'\n", "assert 1 == 2, 'text'"),
         (HELPER + "check(1)\n", "assert value > 1, 'too small'"),
-        (LIBRARY, "AssertionError: 1 != 2"),
+        (LIBRARY, "unittest.TestCase().assertEqual(1, 2)"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
         ("raise SystemExit('stop')\n", "SystemExit: stop"),
     ],
@@ -31,13 +31,13 @@ def test_a_driver_mutates_in_a_child(tmp_path):
     page.write_text("import string\nassert string.digits == '0123456789'\n")
     driver = """
 import json, string, sys
-from tests.support.tutorial_script import in_a_fork
+from tests.support.tutorial_script import mutated
 page = sys.argv[1]
 def mutation(): string.digits = ""
 def own_result(): return "found"
 def broken(): raise LookupError("no such line")
 runs = mutation, own_result, broken, lambda: None
-print(json.dumps([in_a_fork(run, page) for run in runs]))
+print(json.dumps([mutated(run, page) for run in runs]))
 """
     changed, own, broken, unchanged = run_driver(driver, page, tmp_path)
     assert changed == "assert string.digits == '0123456789'"

@@ -13,7 +13,7 @@ import io
 import json
 import os
 import re
-import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -30,6 +30,8 @@ SECONDS = 60  # for the doctor: many pages on a busy machine
 NOT_OF_THE_PAGE = ("pymp-", "torchrl_storage_init_")
 GRACE_S = 3  # for what was told to stop
 HUNG_S = 300  # a page; the alarm ends its process
+DIED = {"error": "the process died", "broken": [], "fixed": []}
+LIMIT_S = 1800  # all pages: a bound for a hung child, not an expectation
 
 
 def observe(slug, with_doctor):
@@ -104,24 +106,18 @@ def watched(slug, with_doctor):
     return seen
 
 
-def in_a_fork(slug, with_doctor):
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        import torch
-
-        signal.alarm(HUNG_S)
-        torch.set_num_threads(1)
-        text = json.dumps(watched(slug, with_doctor))
-        sys.stdout.flush()
-        with os.fdopen(write, "wb") as pipe:
-            pipe.write(text.encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
-    return json.loads(text) if text else {"error": "the process died", "broken": [], "fixed": []}
+def run_pages(slugs, *options, folder, **environment):
+    """What a process says about these pages, by slug; it starts in *folder*."""
+    done = subprocess.run(
+        [sys.executable, __file__, *options, *slugs],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
+    return json.loads(done.stdout)
 
 
 def main():
@@ -134,9 +130,12 @@ def main():
     import torchrl.modules
     import torchrl.objectives  # noqa: F401
 
+    from tests.support.forks import in_a_fork
+
     slugs = [argument for argument in sys.argv[1:] if argument != "--no-doctor"]
     with_doctor = len(slugs) == len(sys.argv) - 1
-    print(json.dumps({slug: in_a_fork(slug, with_doctor) for slug in slugs}, indent=1))
+    seen = {slug: in_a_fork(watched, slug, with_doctor, limit_s=HUNG_S) for slug in slugs}
+    print(json.dumps({slug: page or DIED for slug, page in seen.items()}, indent=1))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 
 from tests.support import ROOT
+from tests.support.forks import in_a_fork
 
 TIMEOUT_S = 600  # a bound for a hung child, not an expectation
 
@@ -60,44 +61,48 @@ def run_driver(driver, page, tmp_path):
 # -- For drivers ---------------------------------------------------------------
 
 
-def failing_assertion(page):
-    """The assertion of *page* that fails, as text; or what else it raises; or "the page passed"."""
-    page = str(page)
-    source = Path(page).read_text(encoding="utf-8")
+def failing_assertion(page, text=None, printed=None):
+    """What stops *page*, or *text* in its place; "the page passed" where nothing does.
+
+    What it prints goes to the stream *printed*, if there is one.
+    """
+    source = text or Path(page).read_text(encoding="utf-8")
+    code = compile(source, str(page), "exec")
+    return failing_in(page, lambda: exec(code, {"__name__": "__main__"}), source, printed)
+
+
+def failing_in(path, function, source=None, printed=None):
+    """The assertion of the file *path* that fails in *function*, or another error, as text.
+
+    An assertion is an ``assert`` or the call of a function that raises an AssertionError.
+    """
+    source = source or Path(path).read_text(encoding="utf-8")
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(source, page, "exec"), {"__name__": "__main__"})
+        with contextlib.redirect_stdout(printed or io.StringIO()):
+            function()
     except BaseException as error:
         if isinstance(error, AssertionError):
-            frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == page]
-            line = frames[-1].lineno
+            lines = [
+                frame.lineno
+                for frame in traceback.extract_tb(error.__traceback__)
+                if frame.filename == str(path)
+            ]
             for node in ast.walk(ast.parse(source)):
-                if isinstance(node, ast.Assert) and node.lineno <= line <= node.end_lineno:
+                is_check = isinstance(node, ast.Assert | ast.Expr)
+                if is_check and node.lineno <= lines[-1] <= node.end_lineno:
                     return ast.unparse(node)
         return f"{type(error).__name__}: {error}"
     return "the page passed"
 
 
-def in_a_fork(mutation, page):
-    """In a child: what *mutation* returns, or where nothing, the failing assertion of *page*.
+def mutated(mutation, page):
+    """In a child: what *mutation* returns, or where nothing, the failing assertion of *page*."""
+    return in_a_fork(_mutate, mutation, page)
 
-    A fork per mutation needs one import of torchrl, which costs more than most pages.
-    """
-    import torch
 
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        torch.set_num_threads(1)
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                text = mutation() or failing_assertion(page)
-        except BaseException:
-            text = traceback.format_exc()
-        os.write(write, text.encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
-    return text.decode()
+def _mutate(mutation, page):
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            return mutation() or failing_assertion(page)
+    except BaseException:
+        return traceback.format_exc()

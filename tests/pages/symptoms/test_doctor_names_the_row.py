@@ -1,10 +1,6 @@
 """Each symptom has its page, its check and its place in the ranking, and the check is right."""
 
 import inspect
-import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torchrl_doctor
@@ -12,10 +8,10 @@ import torchrl_doctor
 from docs._ext.gallery.order import read_order
 from docs._ext.symptoms.store import read
 from tests.support import ROOT
+from tests.support.symptom_pages import run_pages
 
 PAGES = ROOT / "tutorials" / "debugging"
 SLUGS = sorted(page.stem for page in PAGES.glob("*.py"))
-LIMIT_S = 1800  # a bound for a hung child, not an expectation
 
 
 def test_each_page_has_a_check_and_a_place():
@@ -43,17 +39,7 @@ def test_an_argument_of_diagnose_is_an_object_of_the_reader_or_a_limit():
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
     """Every page in a fork of its own, and what the doctor finds on both of its sides."""
-    folder = tmp_path_factory.mktemp("pages")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "support" / "symptom_pages.py"), *SLUGS],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=LIMIT_S,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    return run_pages(SLUGS, folder=tmp_path_factory.mktemp("pages"))
 
 
 def problems_of(slug, page):

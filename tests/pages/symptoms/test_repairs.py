@@ -5,11 +5,7 @@ runs the pages is ``tests/support/symptom_pages.py``.
 """
 
 import importlib.util
-import json
-import os
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -18,6 +14,7 @@ import pytest
 from docs._ext.gallery.order import read_order
 from docs._ext.symptoms.store import GONE
 from tests.support import ROOT
+from tests.support.symptom_pages import run_pages
 
 pytestmark = pytest.mark.slow
 
@@ -46,25 +43,13 @@ def repaired(folder, repairs):
     return folder
 
 
-def errors(folder, slugs):
-    """What each page raises with the torchrl in *folder*: by slug, None where it passes."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "support" / "symptom_pages.py"), "--no-doctor", *slugs],
-        env={**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return {slug: seen["error"] for slug, seen in json.loads(done.stdout).items()}
-
-
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_the_pages_of_each_cause_notice_its_repair_and_no_other_does(tmp_path, group):
     repairs = REPAIRS[group::GROUPS]
     expected = {slug for repair in repairs for slug in repair["pages"]}
-    found = errors(repaired(tmp_path, repairs), SLUGS)
-    failed = {slug: error for slug, error in found.items() if error}
+    torchrl = repaired(tmp_path, repairs)
+    found = run_pages(SLUGS, "--no-doctor", folder=tmp_path, PYTHONPATH=str(torchrl))
+    failed = {slug: seen["error"] for slug, seen in found.items() if seen["error"]}
     assert set(failed) == expected, {slug: failed.get(slug) for slug in set(failed) ^ expected}
     silent = {slug for slug in failed if not failed[slug].startswith(f"AssertionError: {GONE}")}
     assert not silent, {slug: failed[slug] for slug in silent}

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from tests.support.tutorial_script import run_driver, run_page
+from tests.support.tutorial_script import run_driver
 
 # Before torchrl is imported: its log lines carry a time stamp.
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
@@ -23,46 +23,28 @@ PAGE = ROOT / "tutorials" / "recurrent" / "backends.py"
 RUN = ROOT / "docs" / "evidence" / "recurrent_backends" / "refusals.py"
 
 
-# What both drivers do: find the assertion that fails while a mutation holds.
-FAILING = '''
-import ast, contextlib, io, json, os, sys, traceback
+# What both drivers begin with.
+START = """
+import io, json, os, sys
 from unittest import mock
+
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["RL_LOGGING_LEVEL"] = "ERROR"
 path = sys.argv[1]
 source = open(path).read()
+
 import matplotlib
 matplotlib.use("agg")
 import torch
 from torchrl.modules import LSTMModule
 from torchrl.modules.tensordict_module import _rnn_precision, _rnn_triton, rnn
+from tests.support.tutorial_script import failing_assertion, failing_in
+"""
 
-
-def failing(function):
-    """The assertion of the file that fails in *function*, or what it printed."""
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            function()
-    except AssertionError as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
-        line = frames[-1].lineno
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Assert) and node.lineno <= line <= node.end_lineno:
-                return ast.unparse(node)
-    except BaseException as error:
-        return f"{type(error).__name__}: {error}"
-    return printed.getvalue()
-'''
-
-# Only "nothing" and "another_tanh" start the interpreter; the others run as if without Triton.
+# Only "another_tanh" starts the interpreter; the others run as if without Triton.
 TUTORIAL = (
-    FAILING
+    START
     + '''
-def page(text=source):
-    exec(compile(text, path, "exec"), {"__name__": "__main__"})
-
-
 def scan_zeroes_at_resets():
     """Scan starts a piece from zero, not from the stored state."""
     scan = LSTMModule._lstm_scan_with_resets
@@ -114,16 +96,17 @@ def fast_is_everywhere():
 
 
 defaults = [torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32]
-results = {"defaults": defaults, "nothing": failing(page)}
 formula = "2 * tl.sigmoid(2 * x) - 1"
 assert source.count(formula) == 1
-results["another_tanh"] = failing(lambda: page(source.replace(formula, "tl.sigmoid(x)")))
+other = source.replace(formula, "tl.sigmoid(x)")
+results = {"defaults": defaults, "another_tanh": failing_assertion(path, other)}
 with mock.patch.object(rnn, "_has_triton", False):
-    results["no_triton"] = failing(page)
+    printed = io.StringIO()
+    results["no_triton"] = [failing_assertion(path, printed=printed), printed.getvalue()]
     for mutation in (scan_zeroes_at_resets, pad_fills_placeholders, auto_is_scan,
                      recompute_is_none, recompute_is_ignored, fast_is_everywhere):
         with mutation():
-            results[mutation.__name__] = failing(page)
+            results[mutation.__name__] = failing_assertion(path)
 print(json.dumps(results))
 '''
 )
@@ -141,27 +124,17 @@ CAUGHT_BY = {
 }
 
 
-@pytest.mark.slow
-def test_plain_script_prints_the_same_text_twice(tmp_path):
-    first, second = (run_page(PAGE, tmp_path, seed) for seed in ("1", "2"))
-    assert first == second
-    assert "kernels in the interpreter" in first
-
-
 @pytest.fixture(scope="module")
 def caught(tmp_path_factory):
     return run_driver(TUTORIAL, PAGE, tmp_path_factory.mktemp("mutations"))
 
 
-def test_page_passes_unchanged(caught):
-    assert "kernels in the interpreter" in caught["nothing"]
-    assert "no CUDA device here" in caught["nothing"]
-
-
 def test_page_passes_without_triton(caught):
-    assert "requires the triton package" in caught["no_triton"]
-    assert "no Triton on this platform" in caught["no_triton"]
-    assert "pad, scan, auto: no effect" in caught["no_triton"]  # the last line it prints
+    said, printed = caught["no_triton"]
+    assert said == "the page passed"
+    assert "requires the triton package" in printed
+    assert "no Triton on this platform" in printed
+    assert "pad, scan, auto: no effect" in printed  # the last line it prints
 
 
 @pytest.mark.parametrize("mutation", CAUGHT_BY)
@@ -226,7 +199,7 @@ def test_hidden_size_is_padded():
 # -- The run -------------------------------------------------------------------
 
 REFUSALS = (
-    FAILING
+    START
     + """
 import importlib.util
 spec = importlib.util.spec_from_file_location("recurrent_refusals", path)
@@ -306,7 +279,7 @@ run.make("LSTM", recurrent_backend="scan")
 results = {}
 for name, (mutation, part) in parts.items():
     with mutation():
-        results[name] = failing(part)
+        results[name] = failing_in(path, part)
 print(json.dumps(results))
 """
 )

@@ -1,18 +1,18 @@
-"""The tutorial on sequence training: runs as a plain script, prints the same text, can fail."""
+"""The tutorial on sequence training can fail."""
 
 import ast
 
 import pytest
 
 from tests.support import ROOT
-from tests.support.tutorial_script import run_driver, run_page
+from tests.support.tutorial_script import run_driver
 
 PAGE = ROOT / "tutorials" / "recurrent" / "sequence_training.py"
 
 # Runs in one process, which imports torchrl once for all changes. A change is either a patch of
 # torchrl or another text of the page. Writes {change: failing statement of the page} as JSON.
 DRIVER = """
-import ast, contextlib, io, json, sys, traceback
+import contextlib, json, sys
 page = sys.argv[1]
 import matplotlib
 matplotlib.use("agg")
@@ -20,6 +20,7 @@ from unittest import mock
 import torchrl.objectives.common as common
 from torchrl.data import SliceSampler
 from torchrl.modules import set_recurrent_mode
+from tests.support.tutorial_script import failing_assertion
 
 ONE_SEED = ("SEEDS = range(5)", "SEEDS = range(1)")
 TEXTS = {
@@ -64,18 +65,8 @@ def failing_statement(change):
         assert old in source, old
         source = source.replace(old, new)
     patch = PATCHES.get(change, contextlib.nullcontext)
-    try:
-        with patch(), contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(source, page, "exec"), {"__name__": "__main__"})
-    except AssertionError as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == page]
-        line = frames[-1].lineno
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Assert | ast.Expr) and node.lineno <= line <= node.end_lineno:
-                return ast.unparse(node)
-    except BaseException as error:
-        return f"{type(error).__name__}: {error}"
-    return "the page passed"
+    with patch():
+        return failing_assertion(page, source)
 
 
 print(json.dumps({change: failing_statement(change) for change in CHOSEN}))
@@ -108,13 +99,6 @@ CAUGHT_LATE = {
 def run_changed(changes, tmp_path):
     """What the driver writes about these changes."""
     return run_driver(f"CHOSEN = {list(changes)}\n{DRIVER}", PAGE, tmp_path)
-
-
-@pytest.mark.slow
-def test_plain_script_prints_the_same_text_twice(tmp_path):
-    first, second = (run_page(PAGE, tmp_path, seed) for seed in ("1", "2"))
-    assert first == second
-    assert "memoryless" in first
 
 
 @pytest.mark.slow
