@@ -8,6 +8,7 @@ SUITE ?=
 PORT ?= 8000
 PATTERN ?=
 ARGS ?=
+BASE ?= origin/main
 # Tests side by side; each worker keeps to one thread, and a file to one worker.
 WORKERS ?= 2
 
@@ -21,7 +22,7 @@ COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group 
 .DEFAULT_GOAL := help
 # `make -j test` too builds the site before it tests it.
 .NOTPARALLEL:
-.PHONY: help html html-fast html-pattern test lint unit site-tests bench cuda-kit serve linkcheck \
+.PHONY: help html html-fast html-pattern test test-changed lint unit site-tests bench cuda-kit serve linkcheck \
 	notebook-test lock clean venv
 
 help:  ## list the targets
@@ -42,6 +43,9 @@ html-pattern: venv  ## execute only the tutorials whose path matches PATTERN=...
 	@$(RUN) tools/build_site.py --pattern "$(PATTERN)" $(ARGS)
 
 test: lint unit html site-tests  ## lint, unit tests, RST blocks, build, link and browser checks
+
+test-changed: venv  ## what the diff to BASE=origin/main touches: lint, its tests, its scripts
+	@$(RUN) tools/changed.py --base $(BASE) $(ARGS)
 
 lint: venv  ## style of code, spelling, RST
 	$(BIN)/ruff check .

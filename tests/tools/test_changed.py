@@ -1,0 +1,145 @@
+"""What `make test-changed` runs for a diff."""
+
+import subprocess
+
+import pytest
+
+from tests.support import ROOT
+from tools import changed
+
+TREE = {
+    "docs/reference/page.rst": "Title\n=====\n\nIt is so. :claim:`it-is-so`\n\n>>> 1\n1\n",
+    "docs/evidence/page/shown.py": "print('{}')\n",
+    "docs/_ext/site/words.py": "",
+    "tutorials/debugging/it_hangs.py": "",
+    "tutorials/memory/lesson.py": "# Short. :claim:`short`\n",
+    "benchmarks/suites/queues.py": "",
+    "benchmarks/results/queues/cpu.json": "{}",
+    "tools/serve.py": "",
+    "tests/conftest.py": "",
+    "tests/house/test_house.py": "",
+    "tests/support/site_of.py": "",
+    "tests/ext/site/test_words.py": "from tests.support.site_of import Site\n",
+    "tests/ext/site/test_other.py": "",
+    "tests/pages/reference/test_page.py": "",
+    "tests/pages/reference/test_far.py": "@guards('it-is-so')\ndef test_so(): ...\n",
+    "tests/pages/reference/test_run.py": "load_evidence('page/shown')\n",
+    "tests/pages/tutorials/test_rows.py": "PAGE = ROOT / 'memory' / 'lesson.py'\n".replace(
+        "'", '"'
+    ),
+    "tests/benchmarks/test_queues.py": "",
+    "tests/pages/performance/test_queues.py": "",
+    "tests/tools/test_serve.py": "",
+    "tests/tools/test_typed_numbers.py": "",
+}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for path, text in TREE.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "whole", "fast", "scripts"),
+    [
+        (
+            "docs/reference/page.rst",
+            ["docs/reference/page.rst", "tests/pages/reference/test_page.py"],
+            ["tests/pages/reference/test_far.py"],
+            [],
+        ),
+        (
+            "docs/evidence/page/shown.py",
+            ["tests/pages/reference/test_page.py"],
+            ["tests/pages/reference/test_run.py"],
+            ["docs/evidence/page/shown.py"],
+        ),
+        ("docs/_ext/site/words.py", ["tests/ext/site/test_words.py"], ["tests/ext/site"], []),
+        (
+            "tutorials/debugging/it_hangs.py",
+            [f"{changed.DOCTOR_NAMES}[it_hangs]"],
+            [],
+            ["tutorials/debugging/it_hangs.py"],
+        ),
+        (
+            "tutorials/memory/lesson.py",
+            [],
+            ["tests/pages/tutorials/test_rows.py"],
+            ["tutorials/memory/lesson.py"],
+        ),
+        (
+            "benchmarks/suites/queues.py",
+            ["tests/benchmarks/test_queues.py"],
+            ["tests/benchmarks"],
+            [],
+        ),
+        ("benchmarks/results/queues/cpu.json", ["tests/pages/performance/test_queues.py"], [], []),
+        ("tools/serve.py", ["tests/tools/test_serve.py"], [], []),
+        ("tests/ext/site/test_other.py", ["tests/ext/site/test_other.py"], [], []),
+        ("tests/support/site_of.py", [], ["tests/ext/site/test_words.py"], []),
+        ("tests/conftest.py", [], ["tests"], []),
+        ("README.md", [], [], []),
+        ("tools/gone.py", [], [], []),
+    ],
+)
+def test_what_belongs_to_a_file(tree, path, whole, fast, scripts):
+    found = changed.selection([path], tree)
+    always = [] if fast == ["tests"] else changed.ALWAYS
+    assert found == (whole, sorted([*fast, *always]), scripts)
+
+
+def test_a_page_that_is_named_alone_is_found_by_its_claims_and_its_path():
+    assert changed.names_of("docs/reference/page.rst", ROOT / "nowhere") == {
+        "docs/reference/page.rst",
+        "docs.reference.page",
+        'reference" / "page.rst',
+        "reference/page",
+    }
+
+
+def test_a_diff_is_what_is_committed_since_the_base_edited_and_new(tree):
+    def git(*arguments):
+        who = ["-c", "user.name=x", "-c", "user.email=x@y.invalid"]
+        subprocess.run(["git", *who, *arguments], cwd=tree, check=True, capture_output=True)
+
+    git("init", "--initial-branch", "main")
+    git("add", ".")
+    git("commit", "-m", "first")
+    assert changed.changed_files("no/such/branch", tree) == []
+    git("checkout", "-b", "topic")
+    (tree / "tools/serve.py").write_text("1\n")
+    git("commit", "-am", "second")
+    (tree / "docs/_ext/site/words.py").unlink()
+    (tree / "tests/ext/site/test_new.py").write_text("")
+    edited = ["docs/_ext/site/words.py", "tests/ext/site/test_new.py"]
+    assert changed.changed_files("main", tree) == [*edited, "tools/serve.py"]
+    assert changed.changed_files("no/such/branch", tree) == edited
+
+
+def test_every_rule_has_something_in_the_repository():
+    """A folder that moved would leave a rule behind that selects nothing."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    paths = listed.stdout.splitlines()
+    for rule in changed.LAYOUT:
+        found = [path for path in paths if any(changed.selection_of_rule(rule, path, ROOT))]
+        assert found, rule[0]
+    assert all((ROOT / path).exists() for path in changed.ALWAYS)
+    file, _, name = changed.DOCTOR_NAMES.partition("::")
+    assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_a_failure_ends_with_its_command(monkeypatch, capfd):
+    ran = [["true"], ["false", "of", "two"], ["sh", "-c", "exit 5"]]
+    monkeypatch.setattr(changed, "commands", lambda paths: ran)
+    with pytest.raises(SystemExit) as ended:
+        changed.main(["--base", "HEAD"])
+    assert str(ended.value) == "Failed:\nfalse of two"
+    with pytest.raises(SystemExit) as ended:
+        changed.main(["--base", "HEAD", "--dry-run"])
+    assert not ended.value.code
+    assert "$ false of two" in capfd.readouterr().out

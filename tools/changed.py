@@ -1,0 +1,169 @@
+"""Check what a diff touches: ``make test-changed``, or ``make test-changed BASE=HEAD~3``.
+
+    python tools/changed.py [--base origin/main] [--dry-run]
+
+The diff is that of the working tree, new files included, against where it left BASE; without such
+a branch, against the last commit. Lint and the tests of the whole tree (``tests/house``) always
+run. Beside them, for each changed file:
+
+* the file itself, where pytest collects it (a test, a page with examples), and the tests of the
+  same layout: ``docs/performance/x.rst`` has ``tests/pages/performance/test_x.py``,
+  ``docs/_ext/site/x.py`` has ``tests/ext/site``, ``tools/x.py`` has ``tests/tools/test_x.py``;
+* every test file that names it: by its path, its module, the id of a claim on it, or, for an
+  evidence script and a record, by page and name;
+* a tutorial and an evidence script: one run of it; of a symptom, the doctor's verdict too.
+
+Tests marked ``slow`` run where they stand in a changed file or in one of the same layout and name.
+What this leaves out is `make test`, which says whether a commit is right.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ALWAYS = ["tests/house", "tests/tools/test_typed_numbers.py"]
+FAST = "not slow and not site and not browser and not notebook"
+WHOLE = "not site and not browser and not notebook"
+DOCTOR_NAMES = (
+    "tests/pages/symptoms/test_doctor_names_the_row.py"
+    "::test_the_doctor_names_what_is_broken_and_nothing_that_is_fixed"
+)
+CLAIM = re.compile(r":claim:`([\w-]+)`")
+# (a changed path, the tests of the same layout and name, others of the same layout)
+LAYOUT = [
+    (r"docs/_ext/(\w+)/(\w+)\.py", r"tests/ext/\1/test_\2.py", r"tests/ext/\1"),
+    (r"docs/(\w+)/(\w+)\.rst", r"tests/pages/\1/test_\2.py", None),
+    (r"docs/evidence/(\w+)/\w+\.py", r"tests/pages/*/test_\1.py", None),
+    (r"tutorials/debugging/\w+\.py", None, "tests/ext/symptoms"),
+    (r"tutorials/\w+/(\w+)\.py", r"tests/pages/tutorials/test_\1.py", None),
+    (r"benchmarks/(?:suites/)?(\w+)\.py", r"tests/benchmarks/test_\1.py", "tests/benchmarks"),
+    (r"benchmarks/results/(\w+)/.*", r"tests/pages/performance/test_\1.py", None),
+    (r"tools/(\w+)\.py", r"tests/tools/test_\1.py", None),
+    (r"doctor/.*", None, "tests/doctor"),
+    (r"(\.github|\.ci)/.*|pyproject\.toml", r"tests/tools/test_workflows.py", None),
+    (r"conf\.py|tests/support/site/.*", None, "tests/tools/test_build_site.py"),
+]
+
+
+def changed_files(base, root=ROOT):
+    """Paths that differ from where the working tree left *base*, deleted ones included."""
+
+    def git(*arguments):
+        command = ["git", *arguments]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+    start = git("merge-base", base, "HEAD")
+    start = start.stdout.strip() if start.returncode == 0 else "HEAD"
+    known = git("diff", "--name-only", "-z", "--no-renames", start).stdout
+    new = git("ls-files", "--others", "--exclude-standard", "-z").stdout
+    return sorted({*known.split("\0"), *new.split("\0")} - {""})
+
+
+def names_of(path, root=ROOT):
+    """What a test says that is about the file *path*."""
+    stem = re.sub(r"\.\w+$", "", path)
+    module = stem.removesuffix("/__init__")
+    if "/" not in path:
+        return set()
+    # as the path, the module, and what is joined to the root of the repository
+    names = {path, module.replace("/", "."), '" / "'.join(path.split("/")[-2:])}
+    for prefix in ("docs/evidence/", "benchmarks/results/", "docs/", "tutorials/debugging/"):
+        if stem.startswith(prefix):
+            names.add(stem.removeprefix(prefix))
+            break
+    if path.endswith((".rst", ".py")) and path.startswith(("docs/", "tutorials/")):
+        file = root / path
+        names |= set(CLAIM.findall(file.read_text(encoding="utf-8")) if file.is_file() else ())
+    return names
+
+
+def imports(path):
+    """Regular expression of the import of a module below a package, by its parts."""
+    package, _, name = re.sub(r"\.py$", "", path).replace("/", ".").rpartition(".")
+    return rf"from {re.escape(package)} import [^\n]*\b{name}\b" if package else r"(?!)"
+
+
+def naming_tests(paths, root=ROOT):
+    """Test files that name one of *paths*."""
+    names = set().union(*(names_of(path, root) for path in paths))
+    said = [rf"(?<![\w./-]){re.escape(name)}(?![\w/-])" for name in sorted(names)]
+    said += [imports(path) for path in paths if path.endswith(".py")]
+    if not said:
+        return set()
+    pattern = re.compile("|".join(said))
+    return {
+        file.relative_to(root).as_posix()
+        for file in root.glob("tests/**/test_*.py")
+        if pattern.search(file.read_text(encoding="utf-8"))
+    }
+
+
+def selection_of_rule(rule, path, root):
+    """What one rule of LAYOUT has for *path*: tests of its name, and others beside them."""
+    pattern, own, others = rule
+    match = re.fullmatch(pattern, path)
+    if match is None:
+        return set(), set()
+    found = root.glob(match.expand(own)) if own else ()
+    return {file.relative_to(root).as_posix() for file in found}, {match.expand(others or "")} - {
+        ""
+    }
+
+
+def selection(paths, root=ROOT):
+    """(test files that run whole, those that run without slow tests, scripts that run)."""
+    whole, fast, scripts = set(), set(ALWAYS), set()
+    for path in paths:
+        there = (root / path).is_file()
+        if re.fullmatch(r"tests/.*/test_\w+\.py|docs/.*\.rst", path) and there:
+            whole.add(path)
+        if re.fullmatch(r"tutorials/\w+/\w+\.py|docs/evidence/\w+/\w+\.py", path) and there:
+            scripts.add(path)
+        if there and path.startswith("tutorials/debugging/") and path.endswith(".py"):
+            whole.add(f"{DOCTOR_NAMES}[{Path(path).stem}]")
+        if path.endswith("conftest.py"):
+            fast.add(str(Path(path).parent))
+        for rule in LAYOUT:
+            own, others = selection_of_rule(rule, path, root)
+            whole |= own
+            fast |= others
+    fast |= naming_tests(paths, root)
+    fast = {path for path in fast - whole if (root / path).exists()}
+    fast = {path for path in fast if not fast & {str(folder) for folder in Path(path).parents}}
+    return sorted(whole), sorted(fast), sorted(scripts)
+
+
+def commands(paths, root=ROOT):
+    """What to run for these changed files."""
+    whole, fast, scripts = selection(paths, root)
+    yield ["make", "lint"]
+    yield from ([sys.executable, str(root / script)] for script in scripts)
+    pytest = [sys.executable, "-m", "pytest", "-q", "--durations", "10", "-m"]
+    yield [*pytest, FAST, *fast]
+    if whole:
+        yield [*pytest, WHOLE, *whole]
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--base", default="origin/main")
+    parser.add_argument("--dry-run", action="store_true", help="say what would run")
+    arguments = parser.parse_args(argv)
+    failed = []
+    for command in commands(changed_files(arguments.base)):
+        said = " ".join(command).replace(sys.executable, "python").replace(f"{ROOT}/", "")
+        print(f"$ {said}", flush=True)
+        if not arguments.dry_run:
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+            status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+            # 5: nothing was left to run, as for a page without examples
+            failed += [said] if status not in (0, 5) else []
+    sys.exit("\n".join(["Failed:", *failed]) if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
