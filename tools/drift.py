@@ -1,12 +1,14 @@
-"""What breaks when the pins move: loosen them, and report a test run on the newest stack.
+"""What breaks when the pins move: move them, and report a test run on that stack.
 
     python tools/drift.py unpin
+    python tools/drift.py pin torch==2.14.1 triton
     python tools/drift.py report --pinned OLD --newest NEW --log LOG --outcome success
 
-``unpin`` rewrites the ``stack`` group of pyproject.toml without versions and prints the options
-with which ``make lock ARGS=...`` upgrades these packages alone. ``report`` prints Markdown: the
-verdict, what moved between two lock files, and the lines of the log that name a failure. Both
-run on a bare Python, before anything is installed.
+``unpin`` rewrites the ``stack`` group of pyproject.toml without versions, ``pin`` gives the named
+packages another version, or none. Both print the options with which ``make lock ARGS=...`` moves
+these packages alone. ``report`` prints Markdown: the verdict, what moved between two lock files,
+and the lines of the log that name a failure. All run on a bare Python, before anything is
+installed.
 """
 
 import argparse
@@ -22,18 +24,28 @@ FAILURE = re.compile(r"^(FAILED|ERROR) |WARNING: |^make: \*\*\*|^E   ")
 SHOWN_FAILURES = 60
 
 
-def unpin(pyproject):
-    """Drop the versions of the stack; return the names of its packages."""
+def move(pyproject, versions=None):
+    """Give packages of the stack these versions, {name: "==1.2" or ""}; return their names.
+
+    Without *versions* every package loses its own.
+    """
     text = pyproject.read_text(encoding="utf-8")
     group = GROUP.search(text)
     if group is None:
         sys.exit(f"{pyproject.name} has no dependency group 'stack = [': drift has nothing to move")
     body = group["body"]
     names = [match["name"] for match in REQUIREMENT.finditer(body)]
-    loose = REQUIREMENT.sub(r"\g<before>\g<name>", body)
+    versions = dict.fromkeys(names, "") if versions is None else versions
+    if strangers := sorted(set(versions) - set(names)):
+        sys.exit(f"{', '.join(strangers)}: not in the stack, which is {', '.join(names)}")
+
+    def moved(match):
+        return match["before"] + match["name"] + versions.get(match["name"], match["version"])
+
     start, end = group.span("body")
-    pyproject.write_text(text[:start] + loose + text[end:], encoding="utf-8")
-    return names
+    body = REQUIREMENT.sub(moved, body)
+    pyproject.write_text(text[:start] + body + text[end:], encoding="utf-8")
+    return list(versions)
 
 
 def pins(text):
@@ -54,15 +66,15 @@ def moved(pinned, newest):
     return [row for row in rows if row[1] != row[2]]
 
 
-def verdict(outcome, rows):
+def verdict(outcome, rows, stack):
     """One sentence a reader can act on."""
     if outcome == "success":
         if rows:
-            return "No drift: every test passes on the newest stack. The pins can move."
-        return "No drift: the pins are the newest releases, and every test passes."
+            return f"No drift: every test passes on {stack}."
+        return f"No drift: the pins are {stack}, and every test passes."
     if outcome == "failure":
         if rows:
-            return "**Drift**: the tests fail on the newest stack."
+            return f"**Drift**: the tests fail on {stack}."
         return "The tests fail on the pinned stack: this is no drift, main itself is broken."
     return f"No verdict: the test run was {outcome}."
 
@@ -72,12 +84,12 @@ def failures(log):
     return list(dict.fromkeys(line for line in log.splitlines() if FAILURE.search(line)))
 
 
-def report(outcome, pinned, newest, log):
+def report(outcome, pinned, newest, log, stack="the newest releases"):
     """The whole report, as Markdown."""
     rows = moved(pins(pinned), pins(newest))
-    lines = [verdict(outcome, rows), ""]
+    lines = [verdict(outcome, rows, stack), ""]
     if rows:
-        lines += ["| Package | Pinned | Newest |", "|---|---|---|"]
+        lines += ["| Package | Pinned | Tried |", "|---|---|---|"]
         lines += [f"| {name} | {old} | {new} |" for name, old, new in rows]
         lines.append("")
     failed = failures(log) if outcome != "success" else []
@@ -95,18 +107,27 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     loosen = commands.add_parser("unpin")
-    loosen.add_argument("--pyproject", type=Path, default=ROOT / "pyproject.toml")
+    fix = commands.add_parser("pin")
+    fix.add_argument("packages", nargs="+", help="torch==2.14.1, or torch for any version")
+    for command in (loosen, fix):
+        command.add_argument("--pyproject", type=Path, default=ROOT / "pyproject.toml")
     tell = commands.add_parser("report")
     for name in ("pinned", "newest", "log"):
         tell.add_argument(f"--{name}", type=Path, required=True)
     tell.add_argument("--outcome", required=True)
+    tell.add_argument("--stack", default="the newest releases")
     arguments = parser.parse_args(argv)
-    if arguments.command == "unpin":
-        names = unpin(arguments.pyproject)
-        print(" ".join(f"--upgrade-package {name}" for name in names))
-    else:
+    if arguments.command == "report":
         files = (arguments.pinned, arguments.newest, arguments.log)
-        print(report(arguments.outcome, *(f.read_text(encoding="utf-8") for f in files)))
+        texts = [file.read_text(encoding="utf-8") for file in files]
+        print(report(arguments.outcome, *texts, stack=arguments.stack))
+        return
+    versions = None
+    if arguments.command == "pin":
+        parts = (package.partition("==") for package in arguments.packages)
+        versions = {name: sign + version for name, sign, version in parts}
+    names = move(arguments.pyproject, versions)
+    print(" ".join(f"--upgrade-package {name}" for name in names))
 
 
 if __name__ == "__main__":

@@ -143,10 +143,37 @@ def test_unpin_loosens_the_stack_and_nothing_else(tmp_path, capsys):
     )
 
 
+def test_pin_moves_what_it_names_and_nothing_else(tmp_path, capsys):
+    path = tmp_path / "pyproject.toml"
+    path.write_text(PYPROJECT)
+    drift.main(["pin", "torch==2.14.1", "triton", "--pyproject", str(path)])
+    assert capsys.readouterr().out.split()[1::2] == ["torch", "triton"]
+    assert path.read_text() == PYPROJECT.replace('"torch==2.15.0"', '"torch==2.14.1"').replace(
+        "triton==3.9.0;", "triton;"
+    )
+    with pytest.raises(SystemExit, match="numpy: not in the stack, which is torch, gymnasium"):
+        drift.move(path, {"numpy": "==1"})
+
+
+def test_the_nightly_run_moves_packages_of_our_stack(tmp_path):
+    """With a torch that pyproject.toml says torchrl loads with, and that is not the pinned one."""
+    path = tmp_path / "pyproject.toml"
+    nightly = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
+    stacks = nightly["jobs"]["drift"]["strategy"]["matrix"]["include"]
+    assert len(stacks) == 2
+    for stack in stacks:
+        shutil.copy(ROOT / "pyproject.toml", path)
+        drift.main([*stack["move"].split(), "--pyproject", str(path)])
+        assert path.read_text() != (ROOT / "pyproject.toml").read_text()
+    (older,) = re.findall(r'"torch==([\d.]+)"', path.read_text())
+    assert older in stack["stack"]
+    assert re.search(rf"# .*\b{re.escape(older)}\b", path.read_text())
+
+
 def test_unpin_understands_our_pyproject(tmp_path):
     path = tmp_path / "pyproject.toml"
     shutil.copy(ROOT / "pyproject.toml", path)
-    assert {"torch", "torchrl", "tensordict"} <= set(drift.unpin(path))
+    assert {"torch", "torchrl", "tensordict"} <= set(drift.move(path))
     assert not re.search(r'"(torch|torchrl|tensordict)==', path.read_text())
 
 
@@ -154,7 +181,7 @@ def test_unpin_without_a_stack_says_so(tmp_path):
     path = tmp_path / "pyproject.toml"
     path.write_text("[dependency-groups]\n")
     with pytest.raises(SystemExit, match="no dependency group 'stack"):
-        drift.unpin(path)
+        drift.move(path)
 
 
 def test_report_names_what_moved_and_what_failed():
@@ -172,7 +199,7 @@ def test_report_names_what_moved_and_what_failed():
 @pytest.mark.parametrize(
     ("outcome", "newest", "sentence"),
     [
-        ("success", NEWEST, "No drift: every test passes on the newest stack"),
+        ("success", NEWEST, "No drift: every test passes on the newest releases"),
         ("success", PINNED, "No drift: the pins are the newest releases"),
         ("failure", PINNED, "this is no drift, main itself is broken"),
         ("cancelled", NEWEST, "No verdict: the test run was cancelled"),
