@@ -54,7 +54,7 @@ lint: venv  ## style of code, spelling, RST
 	$(BIN)/sphinx-lint --enable all --disable line-too-long,default-role --ignore docs/tutorials docs tutorials README.md CONTRIBUTING.md
 
 unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
-	$(PYTEST) -m "not site and not browser" $(ARGS)
+	$(PYTEST) -m "not site and not browser and not notebook" $(ARGS)
 
 site-tests: venv  ## links, weight and browser checks of build/html
 	$(PYTEST) -m "site or browser" $(ARGS)
@@ -73,7 +73,7 @@ linkcheck: venv  ## check the links to other hosts
 	$(RUN) -m sphinx -c . -b linkcheck -D plot_gallery=0 -d build/linkcheck/doctrees docs build/linkcheck
 
 notebook-test: venv  ## execute the downloadable notebooks
-	$(RUN) -m pytest -m notebook $(ARGS)
+	$(PYTEST) -m notebook $(ARGS)
 
 lock: venv  ## compile both lock files from pyproject.toml; ARGS=--upgrade for newer versions
 	$(COMPILE) --output-file requirements-docs.txt $(ARGS)

@@ -1,5 +1,10 @@
-"""The notebooks that readers download: readable text, the script's code, and a run of each."""
+"""The notebooks that readers download: readable text, the script's code, and that they run.
 
+The gallery has executed the code of each script, so here one notebook shows that a kernel can
+execute it too, workers included; `make notebook-test` executes all.
+"""
+
+import ast
 import io
 import json
 import sys
@@ -191,6 +196,22 @@ def execute(book, folder, monkeypatch):
     client.execute()
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+
+
+@pytest.mark.parametrize("script", TUTORIALS, ids=lambda s: s.stem)
+def test_notebook_has_the_code_of_its_script_and_no_other(script):
+    cells = notebook_without_leftovers(script).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    written = ast.parse(script.read_text(encoding="utf-8"))
+    del written.body[0]  # the text at the top
+    assert ast.unparse(ast.parse(code)) == ast.unparse(written)
+
+
+@pytest.mark.slow
+def test_a_notebook_with_workers_runs_in_an_empty_folder(tmp_path, monkeypatch):
+    """A worker of a notebook finds no main module that it could import again."""
+    (script,) = (script for script in SYMPTOMS if script.stem == "workers_act_alike")
+    execute(notebook_without_leftovers(script), tmp_path, monkeypatch)
 
 
 @pytest.mark.notebook
