@@ -22,8 +22,8 @@ COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group 
 .DEFAULT_GOAL := help
 # `make -j test` too builds the site before it tests it.
 .NOTPARALLEL:
-.PHONY: help html html-fast html-pattern test test-changed lint unit site-tests bench cuda-kit serve linkcheck \
-	notebook-test lock clean venv
+.PHONY: help html html-fast html-pattern test test-changed costs lint unit site-tests bench cuda-kit \
+	serve linkcheck notebook-test lock clean venv
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ linkcheck: venv  ## check the links to other hosts
 
 notebook-test: venv  ## execute the downloadable notebooks
 	$(PYTEST) -m notebook $(ARGS)
+
+costs: venv  ## measure what each command costs, into CONTRIBUTING.md (alone on the machine)
+	@$(RUN) tools/costs.py $(ARGS)
 
 lock: venv  ## compile both lock files from pyproject.toml; ARGS=--upgrade for newer versions
 	$(COMPILE) --output-file requirements-docs.txt $(ARGS)
