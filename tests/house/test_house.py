@@ -17,10 +17,14 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
+from docs._ext.site.html_fixes import FIXES
 from tests.support import ROOT
 
 EXTENSIONS = sorted((ROOT / "docs" / "_ext").glob("*/*.py"))
 PACKAGES = sorted((ROOT / "docs" / "_ext").glob("*/__init__.py"))
+PATCHES = tomllib.loads(
+    (ROOT / "docs" / "reference" / "api" / "docstring_patches.toml").read_text(encoding="utf-8")
+)["patch"]
 LOCK = ROOT / "requirements-docs.txt"  # what the site is built and tested with
 BENCH_LOCK = ROOT / "requirements-bench.txt"  # that, and what the benchmarks compare with
 LOCKS = {LOCK: {"stack", "docs", "bench", "test"}, BENCH_LOCK: {"peers", "stack", "docs", "bench"}}
@@ -149,6 +153,55 @@ def test_event_handlers_are_named_functions_that_say_their_event(path):
             elif handler.id in functions:
                 said = ast.get_docstring(functions[handler.id]) or ""
                 assert event in said, f"{path.name}: {handler.id} does not say it handles {event}"
+
+
+# -- what waits for upstream -------------------------------------------------
+
+UPSTREAM = re.compile(r"[\w.-]+/[\w.-]+#\d+|not reported")
+
+
+def private_names(tree):
+    """Statements of a module that use a private name of another one, with that name."""
+    for statement in tree.body:
+        for node in ast.walk(statement):
+            match node:
+                case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                    continue
+                case ast.Attribute(attr=name):
+                    pass
+                case ast.Call(args=[_, ast.Constant(value=str(name)), *_]):
+                    pass
+                case _:
+                    continue
+            if re.fullmatch(r"_[a-z]\w*", name) and name != "_replace":  # that one is public
+                yield statement, name
+
+
+@pytest.mark.parametrize("path", EXTENSIONS, ids=lambda path: f"{path.parent.name}.{path.stem}")
+def test_a_private_hook_names_the_issue_that_it_waits_for(path):
+    source = path.read_text(encoding="utf-8")
+    for statement, name in private_names(ast.parse(source)):
+        place = f"{path.relative_to(ROOT)}:{statement.lineno}"
+        said = ast.get_source_segment(source, statement)
+        assert UPSTREAM.search(said), (
+            f"{place}: say in the docstring or a comment which issue (owner/repository#number) "
+            f"asks for something public instead of {name}, or 'not reported'"
+        )
+
+
+def test_private_hooks_are_seen():
+    hooks = [*private_names(ast.parse("def f():\n    a.b._c()\n    getattr(a, '_d')\n    self._e"))]
+    assert [name for _, name in hooks] == ["_d", "_c"]
+
+
+@pytest.mark.parametrize("name", FIXES)
+def test_a_fix_names_the_issue_that_it_waits_for(name):
+    assert UPSTREAM.fullmatch(FIXES[name].upstream)
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: f"{patch['symbol']}-{patch['find']}")
+def test_a_patch_names_the_issue_that_it_waits_for(patch):
+    assert UPSTREAM.fullmatch(patch["upstream"])
 
 
 # -- dependencies ------------------------------------------------------------

@@ -13,14 +13,17 @@ CHILD_GRACE_S = 3
 def end_server():
     """End the process that starts workers by "forkserver".
 
-    It would end with this process, and no public call ends it earlier: the next tutorial would
-    get workers with what this one had preloaded.
+    It would end with this process, and no public call ends it earlier (python/cpython#81688): the
+    next tutorial would get workers with what this one had preloaded.
     """
     multiprocessing.forkserver._forkserver._stop()
 
 
 def children():
-    """Descendants of this process, less the two helpers that multiprocessing keeps on purpose."""
+    """Descendants of this process, less the two helpers that multiprocessing keeps on purpose.
+
+    Nothing public tells their ids (not reported).
+    """
     helpers = {
         multiprocessing.resource_tracker._resource_tracker._pid,
         multiprocessing.forkserver._forkserver._forkserver_pid,

@@ -84,7 +84,7 @@ _images = []  # of their earlier runs: path, content, status
 
 
 class GuardedBlock(getattr(gen_rst, "_exec_once", object)):
-    """One code block of a tutorial; sphinx-gallery itself lets SystemExit end the build."""
+    """One code block; sphinx-gallery lets SystemExit end the build (not reported)."""
 
     def __call__(self):
         _running.executing = True
@@ -224,7 +224,7 @@ def setup(app):
             "gallery_guard: this sphinx-gallery has no gen_rst._exec_once to guard; "
             "install the version in requirements-docs.txt"
         )
-    gen_rst._exec_once = GuardedBlock
+    gen_rst._exec_once = GuardedBlock  # no setting wraps the execution of a block (not reported)
     # torchrl reads this at import; its log lines carry the time and a path.
     os.environ["RL_LOGGING_LEVEL"] = "ERROR"
     app.add_config_value("tutorial_time_limit", 60, "", types=[int, float])

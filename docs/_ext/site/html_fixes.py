@@ -4,14 +4,17 @@ Switch on: ``"docs._ext.site"`` in ``extensions`` and ``template_bridge =
 "docs._ext.site.html_fixes.Templates"``. Sphinx renders each page through that bridge, so a page is
 corrected once, when it is written.
 
-What it changes is the list ``FIXES``, each entry with its reason. It takes the style sheets and
+What it changes is the list ``FIXES``, each entry with its reason and the upstream issue that it
+waits for. It takes the style sheets and
 scripts of ``NEEDED_FOR`` off pages that do not use them. A server sends ``404.html`` for addresses
 of any depth, so its relative addresses become absolute. ``tests/ext/site/test_html_fixes.py`` shows
 each fault in the installed package, and so says when an entry is no longer needed.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import imagesize
@@ -26,14 +29,25 @@ DIALOGS = {
     "secondary-sidebar-modal": "On this page",
 }
 
+
+class Fix(NamedTuple):
+    """A correction, and the upstream issue that makes it superfluous, or "not reported"."""
+
+    upstream: str
+    pattern: re.Pattern
+    replacement: str | Callable
+
+
 FIXES = {
     # Draws icons of the user's own making only; every page would fetch and run it for nothing.
-    "icon script": (
+    "icon script": Fix(
+        "pydata/pydata-sphinx-theme#2379",
         re.compile(r'\s*<script defer src="[^"]*fontawesome\.js[^"]*"></script>'),
         "",
     ),
     # `tooltip` is no attribute of HTML and shows to a mouse only: the card gets a line of text.
-    "gallery card": (
+    "gallery card": Fix(
+        "not reported",
         re.compile(
             r'<div class="sphx-glr-thumbcontainer" tooltip="([^"]*)">(.*?)'
             r'(<div class="sphx-glr-thumbnail-title">.*?</div>)',
@@ -42,19 +56,26 @@ FIXES = {
         r'<div class="sphx-glr-thumbcontainer">\2\3<p class="sphx-glr-thumbnail-intro">\1</p>',
     ),
     # One per gallery section, all with the same id, and no tutorial has tags.
-    "gallery tags": (re.compile(r"<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"), ""),
+    "gallery tags": Fix(
+        "not reported",
+        re.compile(r"<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),
+        "",
+    ),
     # The fold of the side bar is an icon; a screen reader has nothing to say for it.
-    "sidebar fold": (
+    "sidebar fold": Fix(
+        "not reported",
         re.compile(r'<summary>(?=<span class="toctree-toggle")'),
         '<summary aria-label="Pages of this section">',
     ),
     # A screen reader says "dialog" and nothing else.
-    "unnamed dialog": (
+    "unnamed dialog": Fix(
+        "not reported",
         re.compile(r'<dialog id="pst-(search-dialog|(?:primary|secondary)-sidebar-modal)"(?= |>)'),
         lambda match: f'{match[0]} aria-label="{DIALOGS[match[1]]}"',
     ),
     # They wait for the page to be there anyway; in the head they only hold up its first sight.
-    "blocking script": (
+    "blocking script": Fix(
+        "not reported",
         re.compile(
             r'<script (?=src="(?:[^"]*/)?(?:doctools|sphinx_highlight|clipboard\.min|copybutton'
             r"|searchtools|language_data|searchindex)\.js\b)"
@@ -62,7 +83,8 @@ FIXES = {
         "<script defer ",
     ),
     # A signature in several lines is a list of definitions without a term.
-    "parameter list": (
+    "parameter list": Fix(
+        "not reported",
         re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*</dd>\n)+)</dl>'),
         lambda match: '<ul class="sig-params">\n{}</ul>'.format(
             match[1].replace("<dd>", "<li>").replace("</dd>", "</li>")
@@ -107,8 +129,8 @@ RELATIVE = re.compile(
 
 def corrected(html):
     """The page with every fix applied."""
-    for pattern, replacement in FIXES.values():
-        html = pattern.sub(replacement, html)
+    for fix in FIXES.values():
+        html = fix.pattern.sub(fix.replacement, html)
     return html
 
 
@@ -118,7 +140,7 @@ def absolute(html, prefix):
 
 
 def split_paragraphs(app, doctree, docname):
-    """doctree-resolved: move blocks out of paragraphs.
+    """doctree-resolved: move blocks out of paragraphs (sphinx-doc/sphinx#9141).
 
     Sphinx puts the description of a parameter into the paragraph of its name. Where it has
     paragraphs or lists of its own, they would end that paragraph early in HTML.
@@ -136,7 +158,7 @@ def split_paragraphs(app, doctree, docname):
 
 
 def trim_assets(app, pagename, templatename, context, doctree):
-    """html-page-context: keep the assets that the page uses."""
+    """html-page-context: keep the assets that the page uses (not reported)."""
     body = corrected(context.get("body") or "")
 
     def wanted(asset):
@@ -150,7 +172,7 @@ def trim_assets(app, pagename, templatename, context, doctree):
 def size_figures(app, pagename, templatename, context, doctree):
     """html-page-context: give each gallery figure its size, or the text jumps when it loads.
 
-    With a size it can load late: most figures stand below the first screen.
+    With a size it can load late: most figures stand below the first screen (not reported).
     """
 
     def sized(match):

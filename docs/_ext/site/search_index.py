@@ -57,7 +57,10 @@ def old_names_of(env):
 
 
 def complete(app):
-    """html-collect-pages, when the pages are written and the search index is not."""
+    """html-collect-pages, when the pages are written and the search index is not.
+
+    What it adds has no public way in (sphinx-doc/sphinx#12599 is the loss of index entries).
+    """
     indexer = getattr(app.builder, "indexer", None)
     if indexer is not None:
         known = indexer._index_entries

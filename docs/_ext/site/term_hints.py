@@ -23,7 +23,7 @@ from sphinx import addnodes
 
 from docs._ext.support.page_state import page_state
 
-SENTENCES = "term_hints: sentences"  # page -> {id of a term: its first sentence}
+SENTENCES = "term_hints: sentences"  # page -> {a term, in lower case: (its id, its first sentence)}
 USES = "term_hints: uses"  # page -> terms that it refers to, in lower case
 SHOWN = "term_hints: shown"  # page -> what its hints said in the last build
 SCRIPT = "term-hints.js"
@@ -40,14 +40,15 @@ def first_sentence(text):
 
 
 def sentences(doctree):
-    """Id of each term on the page -> the first sentence of its definition."""
+    """Each term on the page, in lower case -> its id, and the first sentence of its definition."""
     found = {}
     for glossary in doctree.findall(addnodes.glossary):
         for item in glossary.findall(nodes.definition_list_item):
             text = next(iter(item.findall(nodes.paragraph)), None)
             if text is not None:
                 for term in item.findall(nodes.term):
-                    found |= dict.fromkeys(term["ids"], first_sentence(text.astext()))
+                    for target in term["ids"]:
+                        found[term.astext().lower()] = target, first_sentence(text.astext())
     return found
 
 
@@ -68,13 +69,9 @@ def collect(app, doctree):
 
 def hints(env, pagename):
     """What the page's references say: (page, id, sentence) of each term that has one."""
-    found = set()
-    for term in page_state(env, USES).get(pagename, []):
-        page, term_id = env.domains.standard_domain._terms.get(term, ("", ""))
-        sentence = page_state(env, SENTENCES).get(page, {}).get(term_id)
-        if sentence:
-            found.add((page, term_id, sentence))
-    return sorted(found)
+    used = page_state(env, USES).get(pagename, [])
+    glossaries = page_state(env, SENTENCES).items()
+    return sorted((page, *own[term]) for term in used for page, own in glossaries if term in own)
 
 
 def rewrite(app, env):

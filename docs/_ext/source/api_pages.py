@@ -16,8 +16,9 @@ Switch on
         Groups of symbols and pages that belong together, with a sentence that says why. Every
         member shows its group, so each link exists in both directions.
     ``docstring_patches.toml``
-        ``symbol``, ``find`` (a regular expression), ``replace``, ``why``: the smallest changes that
-        make an upstream docstring valid. One that no longer applies is a warning.
+        ``symbol``, ``find`` (a regular expression), ``replace``, ``why``, ``upstream`` (an issue,
+        or "not reported"): the smallest changes that make an upstream docstring valid. One that no
+        longer applies is a warning.
     ``notes/<symbol>.rst``
         Shown above the docstring: what it gets wrong, in ``.. upstream-says::`` of
         :mod:`upstream_says` with a doctest that proves what happens instead, and former names.
