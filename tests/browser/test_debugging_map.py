@@ -114,7 +114,7 @@ def ids(page):
 def test_the_landing_page_leads_to_the_map_in_one_click(open_page, site_url):
     page = open_page()
     page.goto(f"{site_url}index.html")
-    page.locator('.door-name a[href="reference/debugging_map.html"]').click()
+    page.locator('.entry-card-name a[href="reference/debugging_map.html"]').click()
     page.wait_for_url("**/reference/debugging_map.html")
 
 

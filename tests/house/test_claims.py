@@ -39,7 +39,8 @@ def problems(found, ids):
 def test_each_claim_has_one_id_and_a_test():
     files = [path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
     ids = {name for path in files for name in guarded(path.read_text("utf-8"))}
-    assert list(problems(scan(ROOT), ids)) == []
+    found = list(problems(scan(ROOT), ids))
+    assert not found, "\n".join(["", *found])
 
 
 def test_no_claim_shows_in_the_card_of_a_tutorial():
