@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks import comparison, record
-from benchmarks.journal import BusyError, Journal
+from benchmarks.checkpoint import BusyError, Checkpoint
 from benchmarks.kit import plan
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = record.Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PACKAGES = ("gymnasium", "numpy", "tensordict", "torch", "torchrl", "triton")
-NO_RECORDS = (":(exclude,top)benchmarks/results", ":(exclude,top)benchmarks/repeats")
+NO_RECORDS = (":(exclude,top)benchmarks/results", ":(exclude,top)benchmarks/replicates")
 # What TorchRL is measured beside; a record names those that its suite imports.
 PEERS = {
     "ale_py": "ale-py",
@@ -37,7 +37,7 @@ def main():
     parser.add_argument("--device", choices=record.DEVICES, default="cpu")
     parser.add_argument("--suite", action="append", choices=LIBRARY.suites(), help="default: all")
     parser.add_argument("--commit", help="for a copy of the tree without git: what it is a copy of")
-    parser.add_argument("--again", action="store_true", help="a second record, to compare with")
+    parser.add_argument("--replicate", action="store_true", help="a second record, to compare with")
     parser.add_argument("--fresh", action="store_true", help="forget what an interrupted run kept")
     parser.add_argument("--check", action="store_true", help="list outdated records, run nothing")
     parser.add_argument("--restamp", metavar="COMMIT", help="after a rename; see README.md")
@@ -54,7 +54,7 @@ def main():
     commit, dirty = state_of_tree(options.commit)
     failed = []
     for number, suite in enumerate(suites, start=1):
-        path = (LIBRARY.again if options.again else LIBRARY.path)(suite, options.device)
+        path = (LIBRARY.replicate if options.replicate else LIBRARY.path)(suite, options.device)
         print(f"[{number}/{len(suites)}] {datetime.now():%H:%M:%S} ", end="")
         if not take(suite, options.device, commit, dirty, path=path, fresh=options.fresh):
             failed.append(suite)
@@ -144,46 +144,55 @@ def take(suite, device, commit, dirty, *, path=None, fresh=False):
     """
     path = path or LIBRARY.path(suite, device)
     folder = ROOT / "build" / "benchmarks"
-    journal = Journal(folder / f"{path.parts[-3]}.{suite}-{device}.jsonl")
+    checkpoint = Checkpoint(folder / f"{path.parts[-3]}.{suite}-{device}.jsonl")
     code = LIBRARY.hashes(suite)  # of the code as it is run, not as it is edited meanwhile
     state = {"code": code, "commit": commit, "dirty": dirty, "versions": versions(suite)}
     try:
-        with journal.locked():
-            if fresh or journal.state != state:
-                journal.start(state)
-            return measure(suite, device, journal) and finish(suite, device, journal, path)
+        with checkpoint.locked():
+            if fresh or checkpoint.state != state:
+                checkpoint.start(state)
+            return measure(suite, device, checkpoint) and finish(suite, device, checkpoint, path)
     except BusyError as error:
         print(error, file=sys.stderr)
         return False
 
 
-def measure(suite, device, journal):
-    """Add what is missing to *journal*; return whether everything passed or was skipped."""
-    name, kept = f"{suite}@{device}", len(journal.finished)
+def measure(suite, device, checkpoint):
+    """Add what is missing to *checkpoint*; return whether everything passed or was skipped."""
+    name, kept = f"{suite}@{device}", len(checkpoint.finished)
     print(f"{name}: going on after {kept} finished" if kept else f"{name}: running", flush=True)
     command = [sys.executable, "-m", "pytest", LIBRARY.module(suite).as_posix()]
     command += ["-o", "python_files=bench_*.py", "-o", "python_functions=bench_*"]
-    command += ["-p", "no:cacheprovider", "--device", device, f"--journal={journal.path}"]
+    # pytest-benchmark, where an environment has it, claims the name of the fixture
+    command += [
+        "-p",
+        "no:benchmark",
+        "-p",
+        "no:cacheprovider",
+        "--device",
+        device,
+        f"--checkpoint={checkpoint.path}",
+    ]
     try:
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
     except KeyboardInterrupt:
         code = pytest.ExitCode.INTERRUPTED
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return True
-    kept = len(journal.finished)
+    kept = len(checkpoint.finished)
     print(f"{name}: {kept} finished measurements are kept; the same command goes on after them")
     if code == pytest.ExitCode.INTERRUPTED:
         sys.exit(130)
     return False
 
 
-def finish(suite, device, journal, path):
-    """Turn *journal* into the record in *path*, and say what a reader of the record should know."""
+def finish(suite, device, checkpoint, path):
+    """Turn *checkpoint* into the record in *path*; say what a reader of the record should know."""
     name = f"{suite}@{device}"
-    for left_out, reason in journal.skipped.items():
+    for left_out, reason in checkpoint.skipped.items():
         print(f"{name}: skipped {left_out}: {reason}")
-    if journal.finished:
-        found = assemble(suite, device, journal)
+    if checkpoint.finished:
+        found = assemble(suite, device, checkpoint)
         record.save(found, path)
         print(f"{name}: wrote {path.relative_to(ROOT)}")
         if above := record.noisy(found):
@@ -191,21 +200,21 @@ def finish(suite, device, journal, path):
             print(f"{name}: {share} values are noisy: {', '.join(above)}")
     else:
         print(f"{name}: skipped, nothing in it can run here; the old record is untouched")
-    journal.remove()
+    checkpoint.remove()
     return True
 
 
-def assemble(suite, device, journal):
-    """Turn the journal of a complete run into a record."""
-    said, state = journal.sittings[-1], journal.state
-    left_out = [{"name": name, "reason": reason} for name, reason in journal.skipped.items()]
+def assemble(suite, device, checkpoint):
+    """Turn the checkpoint of a complete run into a record."""
+    said, state = checkpoint.sittings[-1], checkpoint.state
+    left_out = [{"name": name, "reason": reason} for name, reason in checkpoint.skipped.items()]
     return {
         "format": record.FORMAT,
         "suite": suite,
         "device": device,
         "title": said["title"],
         "description": said["description"],
-        "code": measured_by(journal.finished, state["code"]),
+        "code": measured_by(checkpoint.finished, state["code"]),
         "taken": {
             "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "commit": state["commit"],
@@ -213,12 +222,12 @@ def assemble(suite, device, journal):
             "command": record.RETAKE.format(device=device, suite=suite),
             "environment": said["environment"],
             "threads": said["threads"],
-            "sittings": len(journal.sittings),
+            "sittings": len(checkpoint.sittings),
         },
         "machine": said["machine"],
         "versions": state["versions"],
         "metrics": said["metrics"],
-        "benchmarks": merge(journal.finished),
+        "benchmarks": merge(checkpoint.finished),
         **({"skipped": left_out} if left_out else {}),
     }
 

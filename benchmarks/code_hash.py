@@ -24,7 +24,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-HARNESS = {"__init__", "__main__", "code_hash", "comparison", "conftest", "journal", "record"}
+HARNESS = {"__init__", "__main__", "checkpoint", "code_hash", "comparison", "conftest", "record"}
+HARNESS |= {"timing"}
 PREFIX = "bench_"
 UNITS = ("B", "s", "%", "1")
 # Packages whose decorators tell nobody of what they decorate.

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from benchmarks import measure
-from benchmarks.journal import Journal
+from benchmarks.checkpoint import Checkpoint
 from benchmarks.record import DEVICES
+from benchmarks.timing import Benchmark
 
 # Named one by one: a variable of another name may hold a path or a secret.
 VARIABLES = (
@@ -27,12 +28,14 @@ SUITE = pytest.StashKey[dict]()
 
 def pytest_addoption(parser):
     parser.addoption("--device", choices=DEVICES, default="cpu", help="where to measure")
-    parser.addoption("--journal", help="file that keeps each finished benchmark; goes on after it")
+    parser.addoption(
+        "--checkpoint", help="file that keeps each finished benchmark; goes on after it"
+    )
 
 
 def pytest_configure(config):
-    if path := config.getoption("--journal"):
-        config.pluginmanager.register(Keeper(Journal(path)))
+    if path := config.getoption("--checkpoint"):
+        config.pluginmanager.register(Keeper(Checkpoint(path)))
     torch.set_num_threads(measure.THREADS)
     # Tracing scan raises it in torch 2.11; as an error it would fail the check that scan runs.
     config.addinivalue_line(
@@ -42,8 +45,6 @@ def pytest_configure(config):
     config.addinivalue_line(
         "filterwarnings", "ignore:Warning. Profiler clears events at the end:UserWarning"
     )
-    # A benchmark that is skipped or interrupted has timed nothing; one that forgets to fails below.
-    config.addinivalue_line("filterwarnings", "ignore:Benchmark fixture was not used at all")
     if config.getoption("--device") == "cuda" and not torch.cuda.is_available():
         raise pytest.UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
 
@@ -81,36 +82,43 @@ def pytest_runtest_call(item):
         pytest.skip(f"torchrl's C++ extension does not load beside torch {torch.__version__}")
 
 
-class Keeper:
-    """Writes the journal of a run, and leaves out what an interrupted run has finished."""
+@pytest.fixture
+def benchmark():
+    return Benchmark()
 
-    def __init__(self, journal):
-        self.journal = journal
+
+class Keeper:
+    """Writes the checkpoint of a run, and leaves out what an interrupted run has finished."""
+
+    def __init__(self, checkpoint):
+        self.checkpoint = checkpoint
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config, items):
         if items:
-            self.journal.add(suite=config.stash[SUITE] | describe_settings(config))
-        finished = {entry["name"] for entry in self.journal.finished}
+            self.checkpoint.add(suite=config.stash[SUITE] | describe_settings(config))
+        finished = {entry["name"] for entry in self.checkpoint.finished}
         config.hook.pytest_deselected(items=[item for item in items if item.name in finished])
         items[:] = [item for item in items if item.name not in finished]
 
     def pytest_collectreport(self, report):
         if report.skipped:  # a module that lacks what all of it needs
-            self.journal.add(skipped={"name": Path(report.nodeid).stem, "reason": reason(report)})
+            self.checkpoint.add(
+                skipped={"name": Path(report.nodeid).stem, "reason": reason(report)}
+            )
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
         report = yield
         if report.skipped:
-            self.journal.add(skipped={"name": item.name, "reason": reason(report)})
+            self.checkpoint.add(skipped={"name": item.name, "reason": reason(report)})
         elif report.passed and call.when == "call":
             benchmark = item.funcargs["benchmark"]
-            if benchmark.stats is None:
+            if not benchmark.seconds:
                 raise pytest.UsageError(f"{item.name} has timed nothing: call measure.timed")
-            stats = {"data": benchmark.stats.stats.data}
+            stats = {"data": benchmark.seconds}
             noted = {"extra_info": benchmark.extra_info, "stats": stats}
-            self.journal.add(passed={"name": item.name, **noted})
+            self.checkpoint.add(passed={"name": item.name, **noted})
         return report
 
 

@@ -354,13 +354,13 @@ class Library:
     def path(self, suite, device):
         return self.folder / "results" / suite / f"{device}.json"
 
-    def again(self, suite, device):
+    def replicate(self, suite, device):
         """Where a second record stands, which says how far the first one repeats."""
-        return self.folder / "repeats" / suite / f"{device}.json"
+        return self.folder / "replicates" / suite / f"{device}.json"
 
-    def repeated(self):
+    def replicates(self):
         """The ``(suite, device)`` of every second record."""
-        paths = self.folder.glob("repeats/*/*.json")
+        paths = self.folder.glob("replicates/*/*.json")
         return sorted((path.parent.name, path.stem) for path in paths)
 
     def find(self, suite, device):
@@ -394,7 +394,7 @@ class Library:
     def files(self):
         """The paths of all records, the second ones last."""
         firsts = [self.path(*one) for one in self.taken()]
-        return firsts + [self.again(*one) for one in self.repeated()]
+        return firsts + [self.replicate(*one) for one in self.replicates()]
 
     def _suite(self, suite, renamed=()):
         return code_hash.Suite(f"{code_hash.PREFIX}{suite}", self._modules(), renamed)
@@ -468,7 +468,7 @@ def restamp(record, then, now, renamed):
 
 def name_of(path):
     """How to say which record *path* is."""
-    return f"{path.parent.name}@{path.stem}{' again' * (path.parts[-3] != 'results')}"
+    return f"{path.parent.name}@{path.stem}{' replicate' * (path.parts[-3] != 'results')}"
 
 
 def reasons(outdated):

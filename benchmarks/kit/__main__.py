@@ -106,7 +106,7 @@ def merged(parts):
 
 
 class Merged:
-    """The parts of one suite as one journal, for ``assemble``."""
+    """The parts of one suite as one checkpoint, for ``assemble``."""
 
     def __init__(self, parts):
         self.state = parts[0].state
@@ -129,23 +129,23 @@ def write_records(options):
         raise state.StateError("a rehearsal measures nothing: no record comes of it")
     device = header["device"]
     for suite, parts in parts_of(kept).items():
-        journal = Merged(parts)
-        if not journal.finished:
+        checkpoint = Merged(parts)
+        if not checkpoint.finished:
             print(f"{suite}@{device}: nothing was measured")
             continue
-        if journal.state["code"] != main.LIBRARY.hashes(suite):
+        if checkpoint.state["code"] != main.LIBRARY.hashes(suite):
             raise state.StateError(f"the code of {suite} has changed since: check out what ran")
-        found = main.assemble(suite, device, journal)
-        found["taken"]["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(journal.last))
+        found = main.assemble(suite, device, checkpoint)
+        found["taken"]["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(checkpoint.last))
         path = main.LIBRARY.path(suite, device)
-        if journal.unmeasured:
-            found["unmeasured"] = journal.unmeasured
+        if checkpoint.unmeasured:
+            found["unmeasured"] = checkpoint.unmeasured
             if stands(path):
                 print(f"{suite}@{device}: {path.name} is whole and stands; not replaced by a part")
                 continue
         record.save(found, path)
-        left = f", {len(journal.unmeasured)} not measured yet" if journal.unmeasured else ""
-        print(f"{suite}@{device}: wrote {len(journal.finished)} results{left}")
+        left = f", {len(checkpoint.unmeasured)} not measured yet" if checkpoint.unmeasured else ""
+        print(f"{suite}@{device}: wrote {len(checkpoint.finished)} results{left}")
     return 0
 
 

@@ -21,7 +21,7 @@ FOLDER = main.ROOT / "build" / "kit"  # ignored by git; it is what travels besid
 TRAVELS = 64 * 2**20  # bytes of tree, wheels and state
 COMMAND = 2000  # characters
 INSTALL_S = 40  # before the kit starts: unpacking the wheels
-ROOTS = ["torchrl", "tensordict", "gymnasium", "pytest", "pytest-benchmark", "psutil"]
+ROOTS = ["torchrl", "tensordict", "gymnasium", "pytest", "psutil"]
 ROOTS += ["jsonschema", "numpy", "ale-py", "stable-baselines3"]
 # Too large to travel. Where the machine has none, what needs them is skipped with the reason.
 LEFT_BEHIND = {"matplotlib", "opencv-python-headless", "pandas"}

@@ -60,11 +60,11 @@ def keeper(asked):
         def __init__(self):
             super().__init__(Part(asked["state"], asked["suite"]))
             self.parent = os.getppid()
-            self.seconds = self.journal.seconds()
+            self.seconds = self.checkpoint.seconds()
 
         def keep(self, **line):
             try:
-                self.journal.add(**line)
+                self.checkpoint.add(**line)
             except OSError as error:
                 pytest.exit(f"cannot keep results: {error}", CANNOT_KEEP)
 

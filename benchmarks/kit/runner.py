@@ -24,10 +24,9 @@ ENDING_S = 20
 
 def pytest_command(files, device, asked):
     command = [sys.executable, "-m", "pytest", *files, "--device", device, "-q", "--tb=short"]
-    command += ["--benchmark-quiet"]
     command += ["-o", "python_files=bench_*.py", "-o", "python_functions=bench_*"]
     # Plugins of the machine are left out: one that warns would end a suite.
-    command += ["-p", "no:cacheprovider", "-p", "pytest_benchmark.plugin"]
+    command += ["-p", "no:cacheprovider"]
     return [*command, "-p", "benchmarks.kit.plugin", "--kit", json.dumps(asked)]
 
 

@@ -12,7 +12,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from benchmarks.journal import Journal
+from benchmarks.checkpoint import Checkpoint
 
 FILES, FILE_BYTES = 8, 16 * 2**20
 NAME = "measured.jsonl"
@@ -24,7 +24,7 @@ class StateError(RuntimeError):
     """A state that cannot be used or kept; the text says why and what to do."""
 
 
-class Part(Journal):
+class Part(Checkpoint):
     """The lines of one suite, in the file that all suites share."""
 
     def __init__(self, path, suite):
@@ -66,7 +66,7 @@ class State:
         return Part(self.path, suite)
 
     def lines(self):
-        return Journal(self.path).lines()
+        return Checkpoint(self.path).lines()
 
     @property
     def header(self):

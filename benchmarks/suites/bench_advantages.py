@@ -34,8 +34,15 @@ from torchrl.objectives.value.functional import (
 )
 
 from benchmarks import measure
-from benchmarks.paired import LEAST_ROUNDS, MOST_ROUNDS, WARMUP_ROUNDS, note, paired
-from benchmarks.turns import report, reported, rounds
+from benchmarks.interleaved import (
+    LEAST_ROUNDS,
+    MOST_ROUNDS,
+    WARMUP_ROUNDS,
+    note,
+    paired,
+    report,
+    rounds,
+)
 
 BATCH = 16
 STEPS = (8, 32, 128, 512, 2048)
@@ -168,7 +175,6 @@ def both_forms(case, device):
     return error, peaks, rounds(device, forms, count, WARMUP_ROUNDS)
 
 
-@reported
 @pytest.mark.parametrize("form", [VECTORIZED, LOOP])
 @pytest.mark.parametrize(
     "case", list(function_cases()), ids=[function_key(*case) for case in function_cases()]

@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 import torch
 
-from benchmarks import measure, turns
+from benchmarks import interleaved, measure
 
 KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 * 2**30)}
 FRAMES = 512
@@ -138,14 +138,13 @@ def samples_of(children):
     return samples
 
 
-@turns.reported
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", WORKS)
 def bench_work(benchmark, device, name, way):
     if device.type == "cuda":
         pytest.skip("the C library does not allocate on a GPU")
     sampled = dict(measured()[name, way])
-    turns.report(
+    interleaved.report(
         benchmark,
         sampled.pop("work_time"),
         WARMUP,

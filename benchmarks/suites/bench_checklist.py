@@ -44,7 +44,7 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.utils import ValueEstimators
 from torchrl.objectives.value.functional import vec_generalized_advantage_estimate
 
-from benchmarks.turns import report, reported, rounds
+from benchmarks.interleaved import report, rounds
 
 GAMMA, LMBDA = 0.99, 0.95
 SEED = 0
@@ -503,7 +503,6 @@ def cases():
             yield world, name
 
 
-@reported
 @pytest.mark.parametrize(("world", "name"), list(cases()))
 def bench_item(benchmark, device, world, name):
     found, names = measured(world, device), items_of(world)

@@ -19,8 +19,7 @@ import torch
 from torchrl.collectors import AsyncBatchedCollector, Collector, MultiSyncCollector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
-from benchmarks import measure
-from benchmarks import paired as pairs
+from benchmarks import interleaved, measure
 from benchmarks.counting import (
     EPISODE,
     OBSERVED,
@@ -236,7 +235,7 @@ def note(benchmark, key, *, title, parameters, **said):
         "step_ms": 0,
         **parameters,
     }
-    pairs.note(benchmark, key, "round_time", title=title, parameters=parameters, **said)
+    interleaved.note(benchmark, key, "round_time", title=title, parameters=parameters, **said)
 
 
 @pytest.fixture(autouse=True)
@@ -258,7 +257,7 @@ def measure_knob(benchmark, device, key, knob):
     keep = "return_same_td" not in knob.options
     ours = Side(make_collector(knob.options, knob.image_bytes, device=device), frames, keep)
     reference = Side(make_collector({}, knob.image_bytes, device=device), frames)
-    ratios = pairs.paired(benchmark, device, ours.collect, reference.collect, SECONDS)
+    ratios = interleaved.paired(benchmark, device, ours.collect, reference.collect, SECONDS)
     if not keep:
         ours.kept = [ours.collect().clone()]
     exact = {
@@ -311,7 +310,7 @@ class Filling:
 @pytest.mark.parametrize("way", ["direct", "row by row"])
 def bench_buffer(benchmark, device, way):
     ours, reference = Filling(way, device), Filling("extend", device)
-    ratios = pairs.paired(benchmark, device, ours.collect, reference.collect, SECONDS)
+    ratios = interleaved.paired(benchmark, device, ours.collect, reference.collect, SECONDS)
     for filling in (ours, reference):
         written = filling.buffer.write_count
         assert written % FRAMES == 0, written
@@ -357,11 +356,11 @@ def first_batches(options, units, device):
 def bench_compile(benchmark, device, empty_caches, units):
     reference, seconds_off = first_batches({}, units, device)
     ours, seconds = first_batches({"compile_policy": True}, units, device)
-    ratios = pairs.paired(benchmark, device, ours.collect, reference.collect, SECONDS)
+    ratios = interleaved.paired(benchmark, device, ours.collect, reference.collect, SECONDS)
     check(ours)
     check(reference)
     exact = {"first_batch_time": seconds}
-    per_frame = median(benchmark.stats.stats.data) / FRAMES
+    per_frame = median(benchmark.seconds) / FRAMES
     saved = per_frame / median(ratios) - per_frame
     if saved > 0:
         exact["break_even_frames"] = math.ceil((seconds - seconds_off) / saved)
@@ -438,7 +437,7 @@ def bench_workers(benchmark, device, tmp_path, key):
     frames = max(size, FRAMES)
     ours = Side(make_workers(options, dial, shares), frames)
     reference = Side(make_workers({}, dial, shares), frames)
-    ratios = pairs.paired(benchmark, device, ours.collect, reference.collect, SECONDS)
+    ratios = interleaved.paired(benchmark, device, ours.collect, reference.collect, SECONDS)
     preempts = "preemptive_threshold" in options
     kept = [collected(batch) for batch in ours.kept]
     counted = check_frames(kept)
@@ -486,7 +485,7 @@ def bench_threads(benchmark, device, tmp_path, given):
         torch.set_num_threads(threads)
         return matrix @ matrix
 
-    ratios = pairs.paired(
+    ratios = interleaved.paired(
         benchmark,
         torch.device("cpu"),
         lambda: multiply(during),

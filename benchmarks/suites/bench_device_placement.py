@@ -20,7 +20,7 @@ from torchrl.data import Bounded, Composite, Unbounded
 from torchrl.envs import EnvBase, GymEnv
 
 from benchmarks import measure, simulated_cuda
-from benchmarks.paired import note, paired
+from benchmarks.interleaved import note, paired
 
 STEPS = 50
 ENVIRONMENTS = 16  # of the key tensor

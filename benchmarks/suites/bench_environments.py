@@ -36,7 +36,7 @@ from torchrl.envs import (
     TransformedEnv,
 )
 
-from benchmarks import measure, paired
+from benchmarks import interleaved, measure
 
 SEED = 0
 SECONDS = 0.4  # for the rounds of one benchmark and of its reference
@@ -445,7 +445,7 @@ class Clock:
 def compare(benchmark, device, ours, reference):
     """The ratios of the rounds, and the clocks cut to the same rounds."""
     clocks = Clock(ours), Clock(reference)
-    ratios = paired.paired(benchmark, device, *clocks, seconds=SECONDS)
+    ratios = interleaved.paired(benchmark, device, *clocks, seconds=SECONDS)
     for clock in clocks:
         clock.walls = clock.walls[-len(ratios) :]
         clock.processor = clock.processor[-len(ratios) :]
@@ -512,7 +512,7 @@ def bench_ways(benchmark, device, environment, count, way):
         )
     finally:
         ours.close()
-    paired.note(
+    interleaved.note(
         benchmark,
         key_of(environment, count, way),
         "round_time",
@@ -648,7 +648,7 @@ def bench_part(benchmark, device, part):
     assert wanted == found, wanted ^ found
     ratios, clock, cut_clock = compare(benchmark, device, ours, reference)
     times = median(clock.walls), median(cut_clock.walls)
-    paired.note(
+    interleaved.note(
         benchmark,
         f"part-{part}",
         "round_time",
@@ -728,7 +728,7 @@ def bench_variant(benchmark, device, variant):
     last, expected = ours(), reference()
     torch.testing.assert_close(last["next", "observation"].cpu(), expected["next", "observation"])
     ratios, clock, _ = compare(benchmark, device, ours, reference)
-    paired.note(
+    interleaved.note(
         benchmark,
         f"variant-{variant}",
         "round_time",
@@ -813,7 +813,7 @@ def bench_pixels(benchmark, device, pixels):
         stacked = stacked["next", "observation"] / 255
         torch.testing.assert_close(last["next", "observation"], stacked)
     ratios, clock, _ = compare(benchmark, device, ours, reference)
-    paired.note(
+    interleaved.note(
         benchmark,
         f"pixels-{pixels}",
         "round_time",
@@ -1081,7 +1081,7 @@ def bench_pitfall(benchmark, device, pitfall):
     for env in envs:
         env.close()
     frames = PITFALL_STEPS * (rows or 1)
-    paired.note(
+    interleaved.note(
         benchmark,
         f"pitfall-{pitfall}",
         "round_time",

@@ -18,7 +18,7 @@ import torch
 import torchrl
 from torchrl.envs import AntEnv, HopperEnv, HumanoidEnv, Walker2dEnv
 
-from benchmarks import measure, paired
+from benchmarks import interleaved, measure
 
 SECONDS = 0.7
 BATCHES = (1, 32, 1024)
@@ -171,8 +171,10 @@ def bench(
         rounds_of(steps, ours, wait)()
         spent.append(time.perf_counter() - begin)
 
-    ratios = paired.paired(benchmark, device, timed, rounds_of(steps, reference), seconds=SECONDS)
-    paired.note(
+    ratios = interleaved.paired(
+        benchmark, device, timed, rounds_of(steps, reference), seconds=SECONDS
+    )
+    interleaved.note(
         benchmark,
         key,
         "round_time",
@@ -288,9 +290,11 @@ def bench_ends(benchmark, device, kind):
 
     rollout = run()
     assert rollout.numel() == ENDS_STEPS
-    benchmark.pedantic(run, rounds=paired.LEAST_ROUNDS, warmup_rounds=paired.WARMUP_ROUNDS)
+    benchmark.pedantic(
+        run, rounds=interleaved.LEAST_ROUNDS, warmup_rounds=interleaved.WARMUP_ROUNDS
+    )
     name = kind.__name__.lower()
-    paired.note(
+    interleaved.note(
         benchmark,
         f"ends-{name}",
         "round_time",

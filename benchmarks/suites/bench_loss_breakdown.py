@@ -31,7 +31,7 @@ from torchrl.objectives import A2CLoss, ClipPPOLoss, SACLoss, SoftUpdate
 from torchrl.objectives.value import GAE, VTrace
 
 from benchmarks import measure
-from benchmarks.turns import report, reported
+from benchmarks.interleaved import report
 
 HIDDEN = (64, 64)
 SAC_HIDDEN = (256, 256)
@@ -361,7 +361,6 @@ def cases():
             yield name, part
 
 
-@reported
 @pytest.mark.parametrize(("name", "part"), list(cases()))
 def bench_part(benchmark, device, name, part):
     found, kind = measured(name, device), ALGORITHMS[name]

@@ -35,7 +35,7 @@ from torchrl.modules import (
 from torchrl.objectives import ClipPPOLoss, DQNLoss, HardUpdate, SoftUpdate
 from torchrl.objectives.value import GAE
 
-from benchmarks import measure, paired
+from benchmarks import interleaved, measure
 
 OBSERVATION, ACTIONS, HIDDEN = 8, 4, 64
 SEED = 0
@@ -158,7 +158,7 @@ METRICS = {
 
 
 def pairs(benchmark, device, ours, reference):
-    return paired.paired(benchmark, device, ours, reference, SECONDS)
+    return interleaved.paired(benchmark, device, ours, reference, SECONDS)
 
 
 def repeated(function):
@@ -291,7 +291,7 @@ def bench_trunks(benchmark, device, kind, wiring):
     ratios = pairs(
         benchmark, device, lambda: backward(ours.loss, data), lambda: backward(two.loss, data)
     )
-    paired.note(
+    interleaved.note(
         benchmark,
         f"trunk-{kind}-{wiring}",
         "step_time",
@@ -414,7 +414,7 @@ def bench_actor(benchmark, device, kind, batch, part):
     with torch.no_grad(), set_interaction_type(mode):
         check_actor(kind, part, call(), network, observation)
         ratios = pairs(benchmark, device, repeated(call), repeated(lambda: network(observation)))
-    paired.note(
+    interleaved.note(
         benchmark,
         f"actor-{kind}-{part}-b{batch}",
         "calls_time",
@@ -458,7 +458,7 @@ def bench_functional(benchmark, device, batch, functional):
     ratios = pairs(
         benchmark, device, lambda: backward(ours, data), lambda: backward(reference, data)
     )
-    paired.note(
+    interleaved.note(
         benchmark,
         f"functional-{str(functional).lower()}-b{batch}",
         "step_time",
@@ -523,7 +523,7 @@ def bench_target_update(benchmark, device, layers, width, kind):
     assert difference(targets, expected) == 0
     assert kind == SKIPPED or difference(targets, untouched) > 0
     ratios = pairs(benchmark, device, repeated(updater.step), repeated(foreach))
-    paired.note(
+    interleaved.note(
         benchmark,
         f"target-{kind}-l{layers}-w{width}",
         "calls_time",
@@ -567,7 +567,7 @@ def bench_autocast(benchmark, device, width, batch, lowered):
     assert error < (0.1 if lowered else TOLERANCE), error
     ratios = pairs(benchmark, device, lambda: step(lowered), lambda: step(False))
     name = "bfloat16" if lowered else "float32"
-    paired.note(
+    interleaved.note(
         benchmark,
         f"bf16-{name}-w{width}",
         "pass_time",
@@ -663,7 +663,7 @@ def bench_precision(benchmark, device, kind, lowering):
         measure.settled,
         args=(device, lambda: subject.compute(lowering)),
         rounds=measure.ROUNDS,
-        warmup_rounds=paired.WARMUP_ROUNDS,
+        warmup_rounds=interleaved.WARMUP_ROUNDS,
     )
     largest = max(parameter.abs().max().item() for parameter in expected)
     errors = {
@@ -675,7 +675,7 @@ def bench_precision(benchmark, device, kind, lowering):
         "ratio_error": ((exact_log_prob - log_prob).exp() - 1).abs().max().item(),
     }
     assert all(0 < error < float("inf") for error in errors.values()), errors
-    paired.note(
+    interleaved.note(
         benchmark,
         f"precision-{kind}-{lowering}",
         "precision_time",

@@ -20,7 +20,6 @@ import os
 import statistics
 import tempfile
 import time
-from collections import deque
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -150,26 +149,6 @@ METRICS = {
         "exact": False,
     },
 }
-
-# -- A clock that is told the times ------------------------------------------------
-
-_told = deque()
-
-
-def told():
-    """The timer of this suite: times were taken inside a trace or in another process."""
-    return _told.popleft()
-
-
-pytestmark = pytest.mark.benchmark(timer=told)
-
-
-def tell(benchmark, seconds):
-    """Give *benchmark* durations that were measured before."""
-    for duration in seconds:
-        _told.extend((0.0, duration))
-    benchmark.pedantic(lambda: None, rounds=len(seconds))
-    assert not _told
 
 
 def note(benchmark, *arguments, warmup_rounds=WARMUP, **keywords):
@@ -685,7 +664,7 @@ def bench_ranges(benchmark, device, view, index):
 
     assert start >= 0
     assert start + duration <= shown[0][1] + 1e-9, "a range outlasts what it is in"
-    tell(benchmark, [duration])
+    benchmark.state([duration])
     note(
         benchmark,
         f"{view}-{index:02}",
@@ -708,7 +687,7 @@ def bench_parts(benchmark, device, part):
     per_frame, once = ("policy", "env"), ("collector", "advantage", "rest")
     wanted = FRAMES if part in per_frame else 1 if part in once else updates
     assert calls == {wanted}
-    tell(benchmark, seconds)
+    benchmark.state(seconds)
     note(
         benchmark,
         f"part-{part}",
@@ -731,7 +710,7 @@ def bench_halves(benchmark, device, half):
     unwatched = [found[name] for found in plain]
 
     assert all(found[name] <= found["iteration"] for found in plain)
-    tell(benchmark, seconds)
+    benchmark.state(seconds)
     note(
         benchmark,
         f"half-{half}",
@@ -750,7 +729,7 @@ def bench_halves(benchmark, device, half):
 def bench_overhead(benchmark, device, way):
     found = dict(measured(device)[0][way])
     title, place, _ = WAYS[way]
-    tell(benchmark, found.pop("iteration_time"))
+    benchmark.state(found.pop("iteration_time"))
     note(
         benchmark,
         f"overhead-{way}",
@@ -764,7 +743,7 @@ def bench_overhead(benchmark, device, way):
 @pytest.mark.parametrize("kind", RANGE_KINDS)
 def bench_range_cost(benchmark, device, kind):
     seconds = measured(device)[1][kind]
-    tell(benchmark, [max(0.0, s) for s in seconds])
+    benchmark.state([max(0.0, s) for s in seconds])
     note(
         benchmark,
         f"range-{kind}",

@@ -22,7 +22,7 @@ from torchrl.envs import Compose, GymEnv, InitTracker, SerialEnv, TransformedEnv
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 
 from benchmarks import measure
-from benchmarks.paired import note, paired
+from benchmarks.interleaved import note, paired
 
 STEPS = 50
 ENVIRONMENTS = 4  # of the keys batch-*

@@ -31,7 +31,7 @@ from torchrl.data import (
 )
 
 from benchmarks import measure
-from benchmarks.paired import note, paired
+from benchmarks.interleaved import note, paired
 
 BATCH = 256  # rows of one sample, one extend and one chunk that is read
 ADDED = 64  # rows of one round that adds them one by one

@@ -31,7 +31,7 @@ from torchrl.data import (
 )
 
 from benchmarks import measure
-from benchmarks.paired import note, paired
+from benchmarks.interleaved import note, paired
 
 ROWS = (10_000, 100_000, 1_000_000)
 EPISODE = 50

@@ -19,7 +19,7 @@ from torchrl.modules import MLP
 from torchrl.modules.inference_server import InferenceServer
 
 from benchmarks import measure
-from benchmarks.paired import note, paired
+from benchmarks.interleaved import note, paired
 
 OBSERVATIONS, ACTIONS = 4, 2
 REQUESTS = 96  # in one round, of all clients together

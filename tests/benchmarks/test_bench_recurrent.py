@@ -17,6 +17,7 @@ from benchmarks import measure
 from benchmarks.record import SCHEMA, Library
 from benchmarks.suites import bench_recurrent_backends as backends
 from benchmarks.suites import bench_recurrent_modes as modes
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 
@@ -31,20 +32,6 @@ pytestmark = pytest.mark.filterwarnings(
 CPU = torch.device("cpu")
 CASES = {cell: backends.Case(cell, batch=3, steps=7, hidden=5, resets=2) for cell in backends.CELLS}
 EAGER = ("pad", "scan", "scan-recompute", "torch-nn")  # compilation takes too long for a test
-
-
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suites use."""
-
-    def __init__(self):
-        self.extra_info = {}
-        self.rounds = 0
-
-    def pedantic(self, target, setup, rounds, warmup_rounds):
-        self.rounds = rounds
-        for _ in range(warmup_rounds + rounds):
-            args, kwargs = setup()
-            target(*args, **kwargs)
 
 
 @pytest.fixture
@@ -108,7 +95,7 @@ def test_entry_has_declared_metrics(small, name):
     backends.prepare.cache_clear()
     noted = benchmark.extra_info
     assert noted["key"] == f"gru-{name}-b3-t7-h5-r2"
-    assert benchmark.rounds == len(noted["sampled"]["time_vs_pad"]) == backends.LEAST_ROUNDS
+    assert len(benchmark.seconds) == len(noted["sampled"]["time_vs_pad"]) == backends.LEAST_ROUNDS
     metrics = {noted["timing"], *noted["exact"], *noted["sampled"]}
     assert metrics == set(backends.METRICS)
     axes = ("batch", "steps", "hidden", "resets")
@@ -284,8 +271,8 @@ def test_rounds_are_paired():
         benchmark, CPU, lambda: calls.append("ours"), lambda: calls.append("baseline")
     ).run()
     assert calls == ["baseline", "ours"] * (len(calls) // 2)
-    assert len(ours) == len(ratios) == benchmark.rounds
-    assert len(calls) == 2 * (1 + modes.WARMUP_ROUNDS + benchmark.rounds)
+    assert len(ours) == len(ratios) == len(benchmark.seconds)
+    assert len(calls) == 2 * (1 + modes.WARMUP_ROUNDS + len(benchmark.seconds))
 
 
 # -- What the page says about the operators --------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import __main__ as main
 from benchmarks import comparison
 from benchmarks import record as records
-from benchmarks.journal import Journal
+from benchmarks.checkpoint import Checkpoint
 from benchmarks.record import AbsentError, Library, RecordError, UnknownError
 from tests.support import ROOT
 from tests.support.claims import guards
@@ -208,15 +208,15 @@ def test_measurement_keeps_median_and_quartiles():
 
 
 class Run:
-    """Stands for pytest: writes the *lines* of a journal, and returns *code*."""
+    """Stands for pytest: writes the *lines* of a checkpoint, and returns *code*."""
 
     def __init__(self, *lines, code=0):
         self.lines, self.returncode = lines, code
 
     def __call__(self, command, **_):
-        path = next(part.partition("=")[2] for part in command if "--journal=" in part)
+        path = next(part.partition("=")[2] for part in command if "--checkpoint=" in part)
         for line in self.lines:
-            Journal(path).add(**line)
+            Checkpoint(path).add(**line)
         return self
 
 
@@ -478,7 +478,7 @@ def test_check_lists_outdated_records(folder, monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert any("memory_footprint/cpu.json:1:2: expected JSON" in line for line in lines)
     assert "memory_recurrent@cpu: the code of bench_step has changed" in lines
-    assert "networks@cpu again: valid" in lines
+    assert "networks@cpu replicate: valid" in lines
 
 
 def test_tree_without_git_asks_for_the_commit(monkeypatch, tmp_path):
@@ -491,7 +491,7 @@ def test_tree_without_git_asks_for_the_commit(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "dirty"),
-    [("results/a/cpu.json", False), ("repeats/a/cpu.json", False), ("suites/bench_a.py", True)],
+    [("results/a/cpu.json", False), ("replicates/a/cpu.json", False), ("suites/bench_a.py", True)],
 )
 def test_records_make_no_tree_dirty(monkeypatch, tmp_path, changed, dirty):
     def git(*arguments):
@@ -669,7 +669,7 @@ REPEATED = dict(
 
 
 def repeated(suite):
-    first, second = COMMITTED.find(suite, "cpu"), records.load(COMMITTED.again(suite, "cpu"))
+    first, second = COMMITTED.find(suite, "cpu"), records.load(COMMITTED.replicate(suite, "cpu"))
     return first, second, comparison.repeat(first, second, REPEATED[suite].split())
 
 
@@ -699,7 +699,7 @@ def test_all_but_a_few_ratios_repeat():
 
 @guards("second-records-taken")
 def test_every_second_record_is_shown():
-    assert COMMITTED.repeated() == [(suite, "cpu") for suite in sorted(REPEATED)]
+    assert COMMITTED.replicates() == [(suite, "cpu") for suite in sorted(REPEATED)]
     for suite in COMMITTED.suites():
         found = COMMITTED.find(suite, "cpu")["benchmarks"].values()
         ratios = {name for one in found for name in one["metrics"] if name.startswith("time_vs_")}

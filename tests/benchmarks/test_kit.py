@@ -100,7 +100,7 @@ class Place:
 
     def __init__(self, root):
         self.root = root
-        ignored = shutil.ignore_patterns("__pycache__", "bench_*.py", "results", "repeats")
+        ignored = shutil.ignore_patterns("__pycache__", "bench_*.py", "results", "replicates")
         shutil.copytree(ROOT / "benchmarks", root / "benchmarks", ignore=ignored)
         for name in ("pyproject.toml", "requirements-docs.txt"):
             shutil.copy(ROOT / name, root)
@@ -338,10 +338,10 @@ def test_two_states_make_one_record(tmp_path, header):
     kept[0].part("toy").add(failed={"name": "b", "reason": "early"})
     kept[1].part("toy").add(passed={"name": "b"})
     kept[1].part("toy").add(hung={"name": "c", "reason": "late"})
-    journal = Merged(parts_of(kept)["toy"])
-    assert [one["name"] for one in journal.finished] == ["a", "b"]
-    assert journal.skipped == {"c": "hung: late"}
-    assert journal.unmeasured == ["d"]
+    checkpoint = Merged(parts_of(kept)["toy"])
+    assert [one["name"] for one in checkpoint.finished] == ["a", "b"]
+    assert checkpoint.skipped == {"c": "hung: late"}
+    assert checkpoint.unmeasured == ["d"]
 
 
 def test_a_rehearsal_makes_no_record(place):

@@ -8,8 +8,8 @@ Switch on: ``"docs._ext.records"`` in ``extensions``, beside ``records``. Markup
        collectors@cpu: frames_vs_collector
        replay_buffers@cpu: time_vs_random time_vs_plain
 
-Each line names a suite that has a second record under ``benchmarks/repeats/``, taken with
-``python -m benchmarks --again``, and the metrics to compare.
+Each line names a suite that has a second record under ``benchmarks/replicates/``, taken with
+``python -m benchmarks --replicate``, and the metrics to compare.
 
 What it writes: a table with a row per suite: how many values, how many stayed within the bound
 above which a value is called noisy, how far they moved in the middle and at most, and which moved
@@ -53,7 +53,7 @@ class RecordRepeat(SphinxDirective):
     def row(self, address, metrics):
         suite, device = split_address(address)
         record, _ = reach(self.env, suite, device)
-        path = library(self.env).again(suite, device)
+        path = library(self.env).replicate(suite, device)
         self.env.note_dependency(path)
         self.env.note_dependency(Path(comparison.__file__))
         found = comparison.repeat(record, records.load(path), metrics)

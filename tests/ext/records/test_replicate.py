@@ -16,7 +16,7 @@ def repeated(project):  # noqa: F811
     again = copy.deepcopy(json.loads(project.path.read_text()))
     for point in ("min", "q1", "median", "q3", "max", "iqr"):
         again["benchmarks"]["small-a"]["metrics"]["time"][point] *= 1.5
-    records.save(again, project.library.again("toy", "cpu"))
+    records.save(again, project.library.replicate("toy", "cpu"))
     project.page(REPEAT)
     return project
 
@@ -30,7 +30,7 @@ def test_it_says_how_far_the_values_moved(repeated):
 
 def test_a_second_record_taken_anew_changes_the_table(repeated):
     clean(repeated)
-    path = repeated.library.again("toy", "cpu")
+    path = repeated.library.replicate("toy", "cpu")
     records.save(json.loads(repeated.path.read_text()), path)
     clean(repeated)
     assert "toy 4 4 0 % 0 % " in " ".join(repeated.text().split())
@@ -38,7 +38,7 @@ def test_a_second_record_taken_anew_changes_the_table(repeated):
 
 @pytest.mark.parametrize("fault", ["code", "metric", "absent"])
 def test_what_does_not_compare_is_named(repeated, fault):
-    path = repeated.library.again("toy", "cpu")
+    path = repeated.library.replicate("toy", "cpu")
     said = "No such file"
     if fault == "code":
         again = json.loads(path.read_text())

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torchrl.objectives.value import GAE
 
-from benchmarks import turns
+from benchmarks import interleaved
 from benchmarks.record import Library
 from benchmarks.suites import bench_advantages as suite
 from benchmarks.suites import bench_loss_breakdown as breakdown
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
@@ -18,38 +19,24 @@ COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 CPU = torch.device("cpu")
 
 
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suites use; keeps what the clock told."""
-
-    def __init__(self):
-        self.extra_info, self.seconds = {}, []
-
-    def pedantic(self, target, setup, rounds, warmup_rounds=0):
-        for _ in range(warmup_rounds + rounds):
-            args, kwargs = setup() or ((), {})
-            begin = turns.CLOCK()
-            target(*args, **kwargs)
-            self.seconds.append(turns.CLOCK() - begin)
-
-
 def metrics_of(noted):
     return {noted["timing"], *noted["exact"], *noted["sampled"]}
 
 
-# -- turns -----------------------------------------------------------------------
+# -- In turn ---------------------------------------------------------------------
 
 
-def test_turns_call_every_way_in_every_round():
+def test_rounds_call_every_way_in_every_round():
     called = []
     ways = {name: lambda name=name: called.append(name) for name in "ab"}
-    spent = turns.rounds(CPU, ways, count=3, warmup=2)
+    spent = interleaved.rounds(CPU, ways, count=3, warmup=2)
     assert called == list("ab" * 5)
     assert {name: len(seconds) for name, seconds in spent.items()} == {"a": 3, "b": 3}
 
 
-def test_turns_report_the_seconds_they_were_given():
+def test_a_report_states_the_seconds_they_were_given():
     benchmark, seconds = Benchmark(), [0.5, 0.25, 2.0]
-    turns.report(benchmark, seconds, 2, "key", "time", title="t", parameters={})
+    interleaved.report(benchmark, seconds, 2, "key", "time", title="t", parameters={})
     assert benchmark.seconds == seconds
     assert benchmark.extra_info["warmup_rounds"] == 2
     assert benchmark.extra_info["timing"] == "time"
@@ -63,7 +50,7 @@ def few_rounds():
     with (
         mock.patch.object(suite, "SECONDS", 0),
         mock.patch.object(suite, "LEAST_ROUNDS", 2),
-        mock.patch("benchmarks.paired.LEAST_ROUNDS", 2),
+        mock.patch("benchmarks.interleaved.LEAST_ROUNDS", 2),
     ):
         yield
     suite.both_forms.cache_clear()

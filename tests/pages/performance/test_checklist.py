@@ -10,9 +10,9 @@ import pytest
 import torch
 from torchrl.envs import check_env_specs
 
-from benchmarks import turns
 from benchmarks.record import Library
 from benchmarks.suites import bench_checklist as suite
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
@@ -20,19 +20,6 @@ from tests.support.evidence_module import load_evidence
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/checklist.rst"
 CPU = torch.device("cpu")
-
-
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suite uses."""
-
-    def __init__(self):
-        self.extra_info, self.seconds = {}, []
-
-    def pedantic(self, target, setup, rounds):
-        for _ in range(rounds):
-            setup()
-            target()
-            self.seconds.append(turns.CLOCK())
 
 
 @pytest.fixture

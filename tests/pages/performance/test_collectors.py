@@ -23,11 +23,12 @@ from torchrl.collectors import (
 )
 from torchrl.envs import StepCounter, TransformedEnv, common
 
-from benchmarks import paired
+from benchmarks import interleaved
 from benchmarks.counting import EPISODE, Counting, Dial, check_actions, check_frames, make_policy
 from benchmarks.record import Library
 from benchmarks.suites import bench_collector_knobs as knobs
 from benchmarks.suites import bench_collectors as suite
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
@@ -36,28 +37,13 @@ COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 CPU = torch.device("cpu")
 
 
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suites use."""
-
-    def __init__(self):
-        self.extra_info = {}
-        self.stats = mock.Mock()
-
-    def pedantic(self, target, setup=None, teardown=None, rounds=1, warmup_rounds=0):
-        for _ in range(warmup_rounds + rounds):
-            args, kwargs = (setup and setup()) or ((), {})
-            target(*args, **kwargs)
-            if teardown:
-                teardown()
-
-
 @pytest.fixture(autouse=True)
 def small():
     sizes = [
         (suite, {"FRAMES": 8, "ROUND_SECONDS": 0, "LEAST_ROUNDS": 2, "MOST_ROUNDS": 2}),
         (suite, {"TRAP_PAUSE": 0, "TRAP_ROUNDS": 1}),
         (knobs, {"SECONDS": 0}),
-        (paired, {"LEAST_ROUNDS": 2, "WARMUP_ROUNDS": 1}),
+        (interleaved, {"LEAST_ROUNDS": 2, "WARMUP_ROUNDS": 1}),
     ]
     threads = torch.get_num_threads()
     patches = [mock.patch.object(where, name, v) for where, by in sizes for name, v in by.items()]

@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.record import Library
 from benchmarks.suites import bench_compile as bench
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 
@@ -22,17 +23,6 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.filterwarnings(
     "ignore:torch._dynamo.config.inline_inbuilt_nn_modules:FutureWarning"
 )
-
-
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suite uses."""
-
-    def __init__(self):
-        self.extra_info = {}
-
-    def pedantic(self, target, args, rounds):
-        assert rounds == 1
-        return target(*args)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from torchrl.envs import GymEnv
 from benchmarks import measure, simulated_cuda
 from benchmarks.record import SCHEMA, Library
 from benchmarks.suites import bench_device_placement as suite
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 
@@ -42,18 +43,6 @@ def counted(name, no_cuda_sync=False):
 def recorded(key, metric):
     record = COMMITTED.find("device_placement", "cpu")
     return record["benchmarks"][key]["metrics"][metric]["median"]
-
-
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suite uses."""
-
-    def __init__(self):
-        self.extra_info = {}
-
-    def pedantic(self, target, setup, rounds, warmup_rounds):
-        for _ in range(warmup_rounds + rounds):
-            args, kwargs = setup()
-            target(*args, **kwargs)
 
 
 # -- The simulated GPU ------------------------------------------------------------

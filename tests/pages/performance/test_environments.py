@@ -27,10 +27,11 @@ from torchrl.envs import (
 )
 from torchrl.envs.libs import isaac_lab
 
-from benchmarks import paired
+from benchmarks import interleaved
 from benchmarks.record import Library
 from benchmarks.suites import bench_environments as suite
 from benchmarks.suites import bench_environments_mujoco as mujoco_suite
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
@@ -41,26 +42,14 @@ ALONE = ("loop", "sync", "serial", "wrapped-sync")  # the ways that start no pro
 WORKERS = ("async", "parallel", "parallel-no-buffers", "num-envs", "wrapped-async")
 
 
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suites use."""
-
-    def __init__(self):
-        self.extra_info = {}
-
-    def pedantic(self, target, setup=None, rounds=1, warmup_rounds=0):
-        for _ in range(warmup_rounds + rounds):
-            args, kwargs = setup() if setup else ((), {})
-            target(*args, **kwargs)
-
-
 @pytest.fixture(autouse=True)
 def small():
     sizes = {"BATCH": 3, "LARGE_BATCH": 4, "FRAMES": 6, "PART_STEPS": 8, "PITFALL_STEPS": 4}
     with contextlib.ExitStack() as stack:
         for name, size in sizes.items():
             stack.enter_context(mock.patch.object(suite, name, size))
-        stack.enter_context(mock.patch.object(paired, "LEAST_ROUNDS", 2))
-        stack.enter_context(mock.patch.object(paired, "MOST_ROUNDS", 2))
+        stack.enter_context(mock.patch.object(interleaved, "LEAST_ROUNDS", 2))
+        stack.enter_context(mock.patch.object(interleaved, "MOST_ROUNDS", 2))
         yield
     suite.prepare.cache_clear()
 

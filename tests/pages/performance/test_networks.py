@@ -15,9 +15,10 @@ import torchrl
 from torchrl.collectors import Collector
 from torchrl.objectives import ClipPPOLoss, SoftUpdate
 
-from benchmarks import measure, paired
+from benchmarks import interleaved, measure
 from benchmarks.record import Library
 from benchmarks.suites import bench_networks as bench
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
@@ -26,25 +27,12 @@ COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 CPU = torch.device("cpu")
 
 
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suite uses."""
-
-    def __init__(self):
-        self.extra_info = {}
-
-    def pedantic(self, target, args=None, setup=None, rounds=1, warmup_rounds=0):
-        for _ in range(rounds + warmup_rounds):
-            given = (args, {}) if setup is None else setup()
-            result = target(*given[0], **given[1])
-        return result
-
-
 @pytest.fixture(autouse=True)
 def small():
     with (
         mock.patch.object(bench, "SECONDS", 0),
-        mock.patch.object(paired, "LEAST_ROUNDS", 1),
-        mock.patch.object(paired, "WARMUP_ROUNDS", 1),
+        mock.patch.object(interleaved, "LEAST_ROUNDS", 1),
+        mock.patch.object(interleaved, "WARMUP_ROUNDS", 1),
         mock.patch.object(measure, "ROUNDS", 1),
         mock.patch.dict(bench.TRUNKS, {"mlp": ((bench.OBSERVATION,), 4)}),
     ):

@@ -20,6 +20,7 @@ from torchrl.envs import EnvBase, GymEnv, TransformedEnv
 
 from benchmarks.record import SCHEMA, Library
 from benchmarks.suites import bench_profiling as suite
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
@@ -27,19 +28,6 @@ from tests.support.evidence_module import load_evidence
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 CPU = torch.device("cpu")
 WAYS = list(suite.WAYS)  # all of them; the fixture below leaves some out
-
-
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suite uses."""
-
-    def __init__(self):
-        self.extra_info, self.durations = {}, []
-
-    def pedantic(self, target, rounds):
-        for _ in range(rounds):
-            start = suite.told()
-            target()
-            self.durations.append(suite.told() - start)
 
 
 # -- The suite --------------------------------------------------------------------
@@ -81,7 +69,7 @@ def entry(bench, *arguments):
     benchmark = Benchmark()
     bench(benchmark, CPU, *arguments)
     noted = benchmark.extra_info
-    metrics = {noted["timing"]: benchmark.durations}
+    metrics = {noted["timing"]: benchmark.seconds}
     metrics |= noted["sampled"] | {name: [value] for name, value in noted["exact"].items()}
     assert set(metrics) <= set(suite.METRICS)
     assert re.match(SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"], noted["key"])

@@ -14,6 +14,7 @@ from torchrl.modules import LSTMModule, set_recurrent_mode
 
 from benchmarks.record import SCHEMA, Library, load
 from benchmarks.suites import bench_recurrent_primer as suite
+from benchmarks.timing import Benchmark
 from tests.benchmarks.test_bench_allocator import BOUND
 from tests.support import ROOT
 from tests.support.claims import guards
@@ -21,18 +22,6 @@ from tests.support.claims import guards
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 CPU = torch.device("cpu")
 EAGER = ("pad", "scan", "scan-recompute")
-
-
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suite uses."""
-
-    def __init__(self):
-        self.extra_info = {}
-
-    def pedantic(self, target, setup, rounds, warmup_rounds):
-        for _ in range(warmup_rounds + rounds):
-            args, kwargs = setup()
-            target(*args, **kwargs)
 
 
 @pytest.fixture
@@ -233,7 +222,7 @@ def test_compiled_scan_is_first_with_resets():
 
 @guards("compiled-lstm-time-luck", "second-run-elsewhere")
 def test_compiled_lstm_scan_does_not_repeat():
-    again = load(COMMITTED.again("recurrent_backends", "cpu"))["benchmarks"]
+    again = load(COMMITTED.replicate("recurrent_backends", "cpu"))["benchmarks"]
     ratios = []
     for resets in (0, 1, 4, 16):
         key = f"lstm-scan-compiled-b16-t128-h128-r{resets}"

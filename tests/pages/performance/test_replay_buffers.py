@@ -36,10 +36,11 @@ from torchrl.data import (
 from torchrl.data.replay_buffers.samplers import prioritized_slice as prioritized_slice_module
 from torchrl.data.replay_buffers.samplers import slice as slice_module
 
-from benchmarks import paired
+from benchmarks import interleaved
 from benchmarks.record import Library, value
 from benchmarks.suites import bench_replay_buffers as storages
 from benchmarks.suites import bench_replay_buffers_samplers as samplers
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
@@ -54,19 +55,6 @@ def run(monkeypatch, tmp_path):
     return load_evidence("replay_buffers/costs")
 
 
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suites use."""
-
-    def __init__(self):
-        self.extra_info, self.rounds = {}, 0
-
-    def pedantic(self, target, args=(), setup=None, rounds=1, warmup_rounds=0):
-        self.rounds = rounds
-        for _ in range(warmup_rounds + rounds):
-            arguments, keywords = setup() if setup else (args, {})
-            target(*arguments, **keywords)
-
-
 @pytest.fixture
 def small():
     sizes = {
@@ -78,7 +66,7 @@ def small():
             "CONTENT_ROWS": 16,
         },
         samplers: {"DRAWS": 4000, "SLICE_DRAWS": 400, "WRITER_ROWS": 600, "UPDATE": 0, "STEPS": 2},
-        paired: {"LEAST_ROUNDS": 3, "MOST_ROUNDS": 3, "WARMUP_ROUNDS": 1},
+        interleaved: {"LEAST_ROUNDS": 3, "MOST_ROUNDS": 3, "WARMUP_ROUNDS": 1},
     }
     with contextlib.ExitStack() as stack:
         for module, values in sizes.items():
@@ -121,7 +109,7 @@ def test_every_access_of_a_storage_is_measured(small, storage):
             noted = assert_declared(benchmark, storages)
             assert noted["key"] == f"{element}-{access}-{storage}"
             assert noted["parameters"]["storage"] == storages.TITLES[storage]
-            assert len(noted["sampled"]["time_vs_plain"]) == benchmark.rounds == 3
+            assert len(noted["sampled"]["time_vs_plain"]) == len(benchmark.seconds) == 3
 
 
 def test_keys_of_the_storages_are_unique():

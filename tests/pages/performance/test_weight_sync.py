@@ -16,30 +16,17 @@ from torchrl.weight_update import (
     WeightSyncScheme,
 )
 
-from benchmarks import paired
+from benchmarks import interleaved
 from benchmarks.record import Library
 from benchmarks.suites import bench_weight_sync as suite
 from benchmarks.suites import bench_weight_sync_ray as on_ray
 from benchmarks.suites import bench_weight_sync_server as server_suite
+from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 CPU = torch.device("cpu")
-
-
-class Benchmark:
-    """As much of pytest-benchmark's fixture as the suites use."""
-
-    def __init__(self):
-        self.extra_info = {}
-        self.rounds = 0
-
-    def pedantic(self, target, args=(), setup=None, rounds=1, warmup_rounds=0):
-        self.rounds = rounds
-        for _ in range(warmup_rounds + rounds):
-            given, options = (setup() if setup else None) or (args, {})
-            target(*given, **options)
 
 
 @pytest.fixture
@@ -49,8 +36,8 @@ def small():
             stack.enter_context(mock.patch.object(module, "ROUNDS", 2))
             stack.enter_context(mock.patch.object(module, "WARMUP_ROUNDS", 1))
         stack.enter_context(mock.patch.object(on_ray, "FRAMES", 8))
-        stack.enter_context(mock.patch.object(paired, "LEAST_ROUNDS", 2))
-        stack.enter_context(mock.patch.object(paired, "MOST_ROUNDS", 2))
+        stack.enter_context(mock.patch.object(interleaved, "LEAST_ROUNDS", 2))
+        stack.enter_context(mock.patch.object(interleaved, "MOST_ROUNDS", 2))
         yield
 
 

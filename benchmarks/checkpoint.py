@@ -12,10 +12,10 @@ from pathlib import Path
 
 
 class BusyError(RuntimeError):
-    """Another process writes the same journal."""
+    """Another process writes the same checkpoint."""
 
 
-class Journal:
+class Checkpoint:
     """The lines of one run of one suite."""
 
     def __init__(self, path):
@@ -68,7 +68,7 @@ class Journal:
 
     @property
     def finished(self):
-        """Every benchmark that passed, as pytest-benchmark has it."""
+        """Every benchmark that passed, as the fixture has it."""
         return self._all("passed")
 
     @property

@@ -1,7 +1,10 @@
-"""Time two ways of doing the same work in turn, so that their ratio survives a noisy machine.
+"""Time several ways of doing the same work in turn, so that their ratios survive a noisy machine.
 
-A change here changes the hash of every suite that imports this module, so its records are to be
-taken again.
+:func:`paired` times two ways for one benchmark. Where many ways are compared with one, or a call is
+divided into parts, each would run again for every benchmark: there the rounds are timed once, by
+:func:`rounds` or by the suite, and :func:`report` hands them to the benchmark that states them.
+
+A change here voids the benchmarks that reach it.
 """
 
 import time
@@ -46,3 +49,22 @@ def note(benchmark, key, timing, **said):
     """:func:`benchmarks.measure.note` for a benchmark that :func:`paired` has timed."""
     measure.note(benchmark, key, timing, **said)
     benchmark.extra_info["warmup_rounds"] = WARMUP_ROUNDS
+
+
+def rounds(device, ways, count, warmup):
+    """Call each of *ways*, a mapping to functions, in turn; return the seconds of the rounds."""
+    spent = {name: [] for name in ways}
+    for turn in range(warmup + count):
+        for name, function in ways.items():
+            begin = time.perf_counter()
+            measure.settled(device, function)
+            if turn >= warmup:
+                spent[name].append(time.perf_counter() - begin)
+    return spent
+
+
+def report(benchmark, seconds, warmup, key, timing, **said):
+    """:func:`benchmarks.measure.note` for rounds that were timed before."""
+    benchmark.state(seconds)
+    measure.note(benchmark, key, timing, **said)
+    benchmark.extra_info["warmup_rounds"] = warmup
