@@ -32,7 +32,6 @@ that no page shows ``evidence.unused``.
 """
 
 import difflib
-import shutil
 from pathlib import Path
 
 from docutils import nodes
@@ -43,7 +42,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from docs._ext.evidence.store import Store
 from docs._ext.records import plot as record_plot
 from docs._ext.support import table_nodes
-from docs._ext.support.page_state import link, page_state
+from docs._ext.support.page_state import link_file, page_state
 
 logger = logging.getLogger(__name__)
 ROOT = Path(__file__).parents[3]
@@ -126,11 +125,12 @@ class EvidenceDirective(SphinxDirective):
 
     def origin(self, name):
         """The paragraph below: which script printed this."""
-        text = f"{name.rpartition('/')[2]}.py"
+        script = self.env.app.evidence_store.script(name)
+        text = nodes.literal(script.name, script.name)
         return nodes.paragraph(
             "",
             "Printed by ",
-            link(self.env, "file", f"{DOWNLOADS}/{name}.py", nodes.literal(text, text)),
+            link_file(self.env, script, f"{DOWNLOADS}/{name}.py", text),
             nodes.Text(" while this site was built."),
             classes=["evidence-origin"],
         )
@@ -200,19 +200,6 @@ def name_unused(app, env):
             )
 
 
-def copy_scripts(app, exception):
-    """build-finished: put the scripts where the pages link them."""
-    if exception or app.builder.format != "html":
-        return
-    folder = Path(app.outdir, DOWNLOADS)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for name in app.evidence_store.names():
-        copy = folder / f"{name}.py"
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copyfile(app.evidence_store.script(name), copy)
-
-
 def setup(app):
     app.setup_extension("docs._ext.support.page_state")
     app.add_config_value("evidence_folder", str(ROOT / "docs" / "evidence"), "env", [str])
@@ -224,5 +211,4 @@ def setup(app):
     app.add_directive("evidence-figure", EvidenceFigure)
     app.connect("builder-inited", execute_scripts, priority=400)
     app.connect("env-check-consistency", name_unused)
-    app.connect("build-finished", copy_scripts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,7 +6,7 @@ text changed and at no other time. This extension adds:
 * a fingerprint of everything else a run depends on (versions of the stack and of all it requires,
   Python, NVIDIA devices, ``conf.py``, the modules of this package), kept in
   ``docs/tutorials/fingerprint.json``; another fingerprint reruns the whole gallery, after
-  ``gallery_stack`` has checked the stack;
+  ``stack`` has checked the stack;
 * generated files of a removed or renamed tutorial are deleted, and so are its page, its images
   and its downloads in the output folder;
 * when a document, label or term vanishes, every page is written again, so that a link to it is

@@ -1,7 +1,6 @@
 """Guard every tutorial while it runs.
 
-Switch on with ``"docs._ext.gallery"`` and ``"docs._ext.gallery"`` in ``extensions`` and, in
-``sphinx_gallery_conf``::
+Switch on with ``"docs._ext.gallery"`` in ``extensions`` and, in ``sphinx_gallery_conf``::
 
     "reset_argv": "docs._ext.gallery.guard.start_tutorial",
     "reset_modules": ["matplotlib", "docs._ext.gallery.guard.finish_tutorial"],
@@ -19,7 +18,7 @@ of a signal is left to ``tools/build_site.py``. An assertion that fails says wha
 environment is restored after each tutorial, and where ``gallery_stack`` names torch, its defaults
 and its number of threads.
 
-Writes ``<name>.stamp.json`` beside the page of a tutorial that passed (see ``gallery_stack``).
+Writes ``<name>.stamp.json`` beside the page of a tutorial that passed (see ``stack``).
 """
 
 import importlib

@@ -24,6 +24,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -81,6 +82,12 @@ def check_stack(probe):
     )
 
 
+def utc_now():
+    """The time in UTC; SOURCE_DATE_EPOCH, when set, makes it reproducible."""
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def device_in_use():
     """ "cpu", or the name of the CUDA device that a script which imported torch could use."""
     torch = sys.modules.get("torch")
@@ -91,11 +98,9 @@ def device_in_use():
 
 def write_stamp(target, allowed_warnings, cpu_seconds):
     """Write the stamp of the tutorial whose copy is ``target``."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    when = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
     stamp = {
         "tutorial": target.name,
-        "date": when.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "date": utc_now(),
         "device": device_in_use(),
         "python": platform.python_version(),
         "versions": {name: installed_version(name) for name in STAMPED},

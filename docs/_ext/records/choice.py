@@ -1,6 +1,6 @@
 """Decision tables that a record decides: which option is first in each situation, and by how much.
 
-Switch on: ``"docs._ext.records"`` in ``extensions``, beside ``records``. Markup::
+Switch on: ``"docs._ext.records"`` in ``extensions``. Markup::
 
     .. record-choice:: collectors@cpu
        :situation: step_ms wait

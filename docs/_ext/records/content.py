@@ -1,10 +1,10 @@
-"""What a record looks like on a page: values, tables, stamps."""
+"""What a record looks like on a page: values, tables, stamps; ``directives`` places it."""
 
 from docutils import nodes
 
 from benchmarks import record as records
 from benchmarks.record import AGAIN
-from docs._ext.records.store import library, link_file, link_stamp, stamp_id
+from docs._ext.records.store import library, link_record, link_stamp, stamp_id
 from docs._ext.support import table_nodes
 
 # -- Values ----------------------------------------------------------------------
@@ -103,7 +103,7 @@ def stamp_line(env, record, outdated):
     paragraph = nodes.paragraph("", text, classes=["record-stamp"])
     paragraph += link_stamp(env, address, "Full stamp")
     paragraph += nodes.Text(", ")
-    paragraph += link_file(env, address, "raw data")
+    paragraph += link_record(env, address, "raw data")
     paragraph += nodes.Text(".")
     return paragraph
 
@@ -139,7 +139,7 @@ def index_entry(env, record, outdated):
             record, record["benchmarks"], list(record["metrics"]), outdated, keys=True
         )
     paragraph = nodes.paragraph("", "Raw data: ")
-    paragraph += link_file(env, address, f"{address.replace('@', '-')}.json")
+    paragraph += link_record(env, address, f"{address.replace('@', '-')}.json")
     section += paragraph
     return section
 

@@ -1,7 +1,8 @@
 """Values, tables and plots out of the benchmark records.
 
-Switch on: add ``records`` to ``extensions``. It reads ``benchmarks/`` and ``requirements-docs.txt``
-beside the folder ``docs``; ``records_folder`` and ``records_requirements`` name others.
+Switch on: ``"docs._ext.records"`` in ``extensions``. It reads ``benchmarks/`` and
+``requirements-docs.txt`` beside the folder ``docs``; ``records_folder`` and
+``records_requirements`` name others.
 
 Markup::
 
@@ -37,7 +38,6 @@ It writes links from each value to the record's stamp, which the page with ``rec
 and the records themselves as ``_downloads/records/<suite>-<device>.json``.
 """
 
-import shutil
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
@@ -59,7 +59,6 @@ from docs._ext.records.content import (
 )
 from docs._ext.records.store import (
     ABSENT,
-    DOWNLOADS,
     complain,
     library,
     link_stamp,
@@ -247,17 +246,6 @@ def read_again(app, env, added, changed, removed):
     return sorted(waiting & env.found_docs)
 
 
-def copy_records(app, exception):
-    """build-finished: put the records where the pages link them."""
-    if exception or app.builder.format != "html":
-        return
-    found = library(app.env)
-    folder = Path(app.outdir, DOWNLOADS)
-    folder.mkdir(parents=True, exist_ok=True)
-    for suite, device in found.taken():
-        shutil.copyfile(found.path(suite, device), folder / f"{suite}-{device}.json")
-
-
 def setup(app):
     app.add_config_value("records_folder", str(ROOT / "benchmarks"), "env", [str])
     app.add_config_value("records_requirements", str(ROOT / "requirements-docs.txt"), "env", [str])
@@ -268,5 +256,4 @@ def setup(app):
     app.add_directive("record-plot", RecordPlot)
     app.add_directive("record-index", RecordIndex)
     app.connect("env-get-outdated", read_again)
-    app.connect("build-finished", copy_records)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,6 @@
 """How far a second run of a suite repeats the first: what a reader may read into a difference.
 
-Switch on: ``"docs._ext.records"`` in ``extensions``, beside ``records``. Markup::
+Switch on: ``"docs._ext.records"`` in ``extensions``. Markup::
 
     .. record-repeat::
        :caption: Ratios of two runs on one machine

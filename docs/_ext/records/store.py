@@ -9,7 +9,7 @@ from docutils import nodes
 from sphinx.util import logging
 
 from benchmarks import record as records
-from docs._ext.support.page_state import link, page_state
+from docs._ext.support.page_state import link, link_file, page_state
 
 logger = logging.getLogger(__name__)
 DOWNLOADS = "_downloads/records"
@@ -76,7 +76,8 @@ def link_stamp(env, address, text, hover=None):
     return link(env, "stamp", address, content, hover)
 
 
-def link_file(env, address, text):
+def link_record(env, address, text):
     """A link to a record itself."""
     path = f"{DOWNLOADS}/{address.replace('@', '-')}.json"
-    return link(env, "file", path, nodes.inline(text, text))
+    source = library(env).path(*split_address(address))
+    return link_file(env, source, path, nodes.inline(text, text))

@@ -5,7 +5,7 @@ Purpose
     that is legible on a phone.
 
 Switch on
-    Add ``timeline`` to ``extensions``, beside ``records``.
+    ``"docs._ext.records"`` in ``extensions``.
 
 Markup
     ::

@@ -1,6 +1,6 @@
 """Claims: sentences with an id, which the tests guard.
 
-Switch on: ``"docs._ext.site.claims"`` in ``extensions``. Markup, at the end of a sentence or of a
+Switch on: ``"docs._ext.site"`` in ``extensions``. Markup, at the end of a sentence or of a
 table cell, in pages, text cells of tutorials, catalogs, and texts of evidence scripts::
 
     The carrier is bound anew at each step. :claim:`carrier-bound-anew` The next sentence.

@@ -3,7 +3,7 @@
 Every Python block in RST runs in ``make test``. The few that cannot run here carry this
 directive instead of ``code-block``, and the reader sees the reason above the code.
 
-Switch on: add ``"docs._ext.site"`` to ``extensions``.
+Switch on: ``"docs._ext.site"`` in ``extensions``.
 
 Markup; the argument is the reason, in one sentence, and is required::
 

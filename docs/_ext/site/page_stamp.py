@@ -1,7 +1,7 @@
 """Say on every page which stack and device it was built or executed on, and when.
 
-Switch on: add ``"docs._ext.site"`` to ``extensions``, and with the pydata theme put the template
-where it belongs: ``html_theme_options["article_footer_items"] = ["page-stamp"]``.
+Switch on: ``"docs._ext.site"`` in ``extensions``, and with the pydata theme put the template where
+it belongs: ``html_theme_options["article_footer_items"] = ["page-stamp"]``.
 Without the template the stamp still reaches machines through ``page_stamp`` in the context.
 
 There is no markup; every page gets one stamp:
@@ -35,15 +35,13 @@ the date are no config values: they would rewrite every page on every commit.
 """
 
 import json
-import os
 import platform
 import subprocess
-import time
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from sphinx.util import logging
+
+from docs._ext.gallery.stack import installed_version, utc_now
 
 logger = logging.getLogger(__name__)
 
@@ -57,20 +55,6 @@ def installed_versions():
         **{package: installed_version(package) for package in PACKAGES},
         "python": platform.python_version(),
     }
-
-
-def installed_version(package):
-    """Version of one package, None if it is missing."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def utc_now():
-    """Time of the build; SOURCE_DATE_EPOCH, when set, makes it reproducible."""
-    seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def manual_commit(folder):

@@ -9,7 +9,7 @@ Switch on: ``"docs._ext.site"`` in ``extensions``, and ``search_names.js`` besid
 ``html_search_scorer``, which names the hits. There is no markup.
 
 What it writes: ``indexentries`` of ``searchindex.js``, complete and in the order of a full build,
-and among its ``alltitles`` the glossary terms, the knobs of ``knobs.py`` and the old names that
+and among its ``alltitles`` the glossary terms, the knobs of ``source.knobs`` and the old names that
 ``source.renamed_api`` finds.
 ``tests/ext/site/test_search_index.py`` compares the builds.
 """

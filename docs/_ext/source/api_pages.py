@@ -6,8 +6,8 @@ Purpose
     part in.
 
 Switch on
-    Add ``"docs._ext.source"`` to ``extensions`` beside ``sphinx.ext.autodoc``,
-    ``sphinx.ext.napoleon`` and ``role``. Everything else is data in ``docs/reference/api``:
+    ``"docs._ext.source"`` in ``extensions``, beside ``"sphinx.ext.autodoc"`` and
+    ``"sphinx.ext.napoleon"``. Everything else is data in ``docs/reference/api``:
 
     ``symbols.toml``
         The list: subject, symbol, members to show. A line added is a page, a line removed is a
@@ -21,7 +21,7 @@ Switch on
         longer applies is a warning.
     ``notes/<symbol>.rst``
         Shown above the docstring: what it gets wrong, in ``.. upstream-says::`` of
-        :mod:`upstream_says` with a doctest that proves what happens instead, and former names.
+        ``upstream_says`` with a doctest that proves what happens instead, and former names.
 
 Markup
     ``.. api-index::`` writes the list of pages by subject. Each subject is a page too, so that the

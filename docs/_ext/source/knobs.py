@@ -6,8 +6,8 @@ Purpose
     removes stops the build.
 
 Switch on
-    ``"docs._ext.source"`` in ``extensions``; ``site.search_index`` lists the entries for the site's
-    search.
+    ``"docs._ext.source"`` in ``extensions``, beside ``"docs._ext.site"``, whose ``search_index``
+    lists the entries for the search.
 
 Markup
     ::

@@ -1,7 +1,8 @@
 """Find the lines that define a symbol of an installed package, without importing it.
 
 Purpose
-    :mod:`role` links to these lines and :mod:`api_pages` checks its lists against them.
+    ``role`` links to these lines, ``api_pages`` checks its lists against them and ``knobs`` reads
+    defaults from them.
     Reading the files with :mod:`ast` costs milliseconds where ``import torchrl`` costs seconds,
     and works where :mod:`inspect` does not: torchrl rewrites ``__module__`` of everything in
     ``torchrl.data.replay_buffers``.

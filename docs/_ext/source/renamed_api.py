@@ -1,6 +1,6 @@
 """Rows of a table of old names that a search can lead to.
 
-Switch on: ``"docs._ext.source"`` in ``extensions``, beside ``site.search_index``. There is no
+Switch on: ``"docs._ext.source"`` in ``extensions``, beside ``"docs._ext.site"``. There is no
 markup: it takes every table whose first column is headed "Old", such as those of
 ``docs/evidence/api_changes/names.py``.
 

@@ -5,7 +5,7 @@ Purpose
     with. Nobody types a line number, and a symbol that upstream removes stops the build.
 
 Switch on
-    Add ``"docs._ext.source"`` to ``extensions``. ``source_repositories`` maps a package to its
+    ``"docs._ext.source"`` in ``extensions``. ``source_repositories`` maps a package to its
     GitHub repository and the pattern of its release tags; the default covers torchrl, tensordict,
     torch and gymnasium. A development release has no tag, so its links go to ``main``.
 

@@ -5,7 +5,7 @@ Purpose
     instead is an example that fails once upstream's code does what the words say.
 
 Switch on
-    ``"docs._ext.source"`` in ``extensions``; :mod:`api_pages` does so, for its notes.
+    ``"docs._ext.source"`` in ``extensions``; ``api_pages`` switches it on for its notes.
 
 Markup
     ::

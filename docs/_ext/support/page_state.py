@@ -8,16 +8,19 @@ that imports it. There is no markup. In Python::
 
     note_target(env, "knob", name, anchor, what_it_does)                # any page may now use
     link(env, "knob", name, nodes.Text(name))
+    link_file(env, script, "_downloads/scripts/one.py", nodes.Text("one.py"))
 
 A store is a dictionary by page. What a page left is dropped when the page is read anew or goes, and
 what parallel readers found is collected; all of it survives to the next build. Stores have no
 order.
 
-It writes nothing but links: ``link`` leads to what any page named with ``note_target``, whose
-``hover`` shows unless the link has its own, and with the kind ``file`` to a file of the HTML site,
-given by its path. A name that no page noted is a warning; an extension words it by an entry in
-``MISSING``.
+It writes links, and the files that they lead to. ``link`` leads to what any page named with
+``note_target``, whose ``hover`` shows unless the link has its own. A name that no page noted is a
+warning; an extension words it by an entry in ``MISSING``.
 """
+
+import shutil
+from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
@@ -25,6 +28,7 @@ from sphinx.domains import Domain
 from sphinx.util.nodes import make_refnode
 from sphinx.util.osutil import relative_uri
 
+FILES = "files"  # page -> {path in the site: file that it links there}
 MISSING = {}  # kind of a target -> warning, with the name as %(target)s
 
 
@@ -48,7 +52,7 @@ class PageState(Domain):
     def resolve_xref(self, env, fromdocname, builder, typ, target, node, contnode):
         if typ == "file":
             if builder.format != "html":
-                return contnode  # only there such files are put beside the pages
+                return contnode  # only there the files are put beside the pages
             address = relative_uri(builder.get_target_uri(fromdocname), target)
             return nodes.reference("", "", contnode, refuri=address, internal=True)
         for page, targets in sorted(page_state(env, f"targets: {typ}").items()):
@@ -83,6 +87,24 @@ def link(env, kind, name, content, hover=None):
     )
 
 
+def link_file(env, source, path, content):
+    """A link to *source*, which the HTML site holds as *path*: for years, without a hash in it."""
+    page_state(env, FILES).setdefault(env.docname, {})[path] = source
+    return link(env, "file", path, content)
+
+
+def copy_files(app, exception):
+    """build-finished: put the files where the pages link them."""
+    if exception or app.builder.format != "html":
+        return
+    for files in page_state(app.env, FILES).values():
+        for path, source in files.items():
+            copy = Path(app.outdir, path)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
+
+
 def setup(app):
     app.add_domain(PageState)
+    app.connect("build-finished", copy_files)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Tables of what extensions computed: ``records``, ``evidence``, ``source.upstream_says``.
+"""Tables of what extensions computed: records, evidence, and those of ``site_table``.
 
 A cell is a text, a node, or a list of these.
 """

@@ -146,7 +146,8 @@ def test_changed_stack_rewrites_every_page(site):
     site.write(
         "conf.py",
         CONF.replace("PLOT", "True")
-        + "    from docs._ext.site import page_stamp\n    page_stamp.version = str.upper\n",
+        + "    from docs._ext.site import page_stamp\n"
+        + "    page_stamp.installed_version = str.upper\n",
     )
     assert site.build(EVENING).returncode == 0
     for page in ("index", "other"):
