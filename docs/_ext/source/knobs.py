@@ -20,20 +20,28 @@ Markup
 
            Leaves out the synchronization after copies between devices.
 
+        .. knob:: HardUpdate
+           :of: torchrl.objectives.HardUpdate
+           :parameter: value_network_update_interval
+           ...
+
         .. knob:: TORCHRL_PROFILING
            :source: torchrl._utils.set_profiling_enabled
-           :default: unset
+           :default: unset, which is off :claim:`profiling-variable-off`
            ...
 
         :knob:`no_cuda_sync` :knob:`without a sync <no_cuda_sync>`
 
         .. knob-index::
 
-    ``:of:`` takes classes and functions that have a parameter (or a dataclass field) of this name.
-    What is no parameter has ``:source:`` and ``:default:`` instead. A remark tells apart knobs that
-    share a name: ``num_threads (ParallelEnv)``. ``ProfileConfig.workers`` is the parameter
-    ``workers``, found by the whole name, where the last one alone is another word of the glossary.
-    ``knob-index`` is the table of all knobs.
+    ``:of:`` takes classes and functions that have a parameter (or a dataclass field) of this name,
+    or take it out of their keywords (``kwargs.pop(name, default)``). ``:parameter:`` names it where
+    the knob has another name. What is no parameter has ``:source:`` and ``:default:`` instead: a
+    claim that a test guards, or ``none`` for what you use or leave. With ``:of:``, ``:source:``
+    says what to link in its place. A remark tells apart knobs that share a name: ``num_threads
+    (ParallelEnv)``. ``ProfileConfig.workers`` is the parameter ``workers``, found by the whole
+    name, where the last one alone is another word of the glossary. ``knob-index`` is the table of
+    all knobs.
 
 What it writes
     A description with the id ``knob-no-cuda-sync``, an entry of the index, and the table. A
@@ -81,7 +89,8 @@ def default(symbol, name):
         if field and field.kind == "value" and (found := _assigned(field.text, name)):
             return found[0]
         location = source_lookup.find(f"{symbol}.__init__")
-    known = _parameters(location) if location and location.kind == "function" else {}
+    is_function = location and location.kind == "function"
+    known = {**_keywords(location), **_parameters(location)} if is_function else {}
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known) or 'none'}"
@@ -112,6 +121,19 @@ def _parameters(location):
     }
 
 
+def _keywords(location):
+    """Name of each parameter that the function pops from its ``**kwargs`` -> its default."""
+    found = {}
+    for node in ast.walk(ast.parse(textwrap.dedent(location.text))):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="kwargs"), attr="pop" | "get"),
+                args=[ast.Constant(value=str(name)), value],
+            ):
+                found[name] = ast.unparse(value)
+    return found
+
+
 # -- Entries -------------------------------------------------------------------
 
 
@@ -130,6 +152,7 @@ class Knob(SphinxDirective):
     option_spec: ClassVar = {
         **dict.fromkeys(SAID, directives.unchanged_required),
         "of": str.split,
+        "parameter": directives.unchanged_required,
         "source": directives.unchanged_required,
         "default": directives.unchanged_required,
     }
@@ -149,10 +172,10 @@ class Knob(SphinxDirective):
         name = " ".join(self.arguments[0].split())
         bare = name.partition(" ")[0]
         missing = [option for option in SAID if option not in self.options]
-        if ("of" in self.options) == ("source" in self.options):
-            missing.append("either of or source")
-        if "source" in self.options and "default" not in self.options:
-            missing.append("default")
+        if ("of" in self.options) == ("default" in self.options):
+            missing.append("either of or default")
+        if "default" in self.options and "source" not in self.options:
+            missing.append("source")
         if missing:
             raise self.error(f"knob {name!r} needs the options {', '.join(missing)}")
         target = f"knob-{nodes.make_id(name)}"
@@ -179,23 +202,25 @@ class Knob(SphinxDirective):
 
     def facts(self, name):
         """Nodes for the default, and for the links to the source."""
-        links = self.config.source_repositories
-        if symbol := self.options.get("source"):
-            value = self.parse_inline(self.options["default"])[0]
-            return value, [source_role.source_link(symbol, links)]
+        shown = [self.options["source"]] if "source" in self.options else self.options["of"]
+        source = []
+        for symbol in shown:
+            source += [nodes.Text(", ")] if source else []
+            source += [source_role.source_link(symbol, self.config.source_repositories)]
+        if "default" in self.options:
+            return self.parse_inline(self.options["default"])[0], source
+        parameter = self.options.get("parameter", name)
         owners = {}
         for symbol in self.options["of"]:
-            owners.setdefault(default(symbol, name), []).append(symbol.rpartition(".")[2])
+            text = default(symbol, parameter)
+            text = f"{parameter}={text}" if text and parameter != name else text
+            owners.setdefault(text, []).append(symbol.rpartition(".")[2])
         value = []
         for text, classes in owners.items():
             value += [nodes.Text(", ")] if value else []
             value += [nodes.literal(text, text) if text else nodes.Text("none, it is required")]
             if len(owners) > 1:
                 value += [nodes.Text(f" ({', '.join(classes)})")]
-        source = []
-        for symbol in self.options["of"]:
-            source += [nodes.Text(", ")] if source else []
-            source += [source_role.source_link(symbol, links)]
         return value, source
 
 

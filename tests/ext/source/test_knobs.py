@@ -1,11 +1,13 @@
 """What docs/_ext/source/knobs.py writes on a small site, and what it refuses."""
 
+import inspect
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+from torchrl.objectives import HardUpdate
 
 from docs._ext.source.knobs import default
 from docs._ext.source.lookup import SymbolNotFound
@@ -81,6 +83,20 @@ def test_a_dotted_name_is_the_parameter_of_its_last_part(folder):
     assert '"collector.no_cuda_sync":[[' in (folder / "html" / "searchindex.js").read_text()
 
 
+def test_a_parameter_of_another_name_is_read(folder):
+    page = folder / "docs" / "page.rst"
+    knob = KNOB.replace("knob:: no_cuda_sync", "knob:: HardUpdate").replace(
+        ":of: torchrl.collectors.Collector",
+        ":of: torchrl.objectives.HardUpdate\n   :parameter: value_network_update_interval\n"
+        "   :source: torchrl.objectives.SoftUpdate",
+    )
+    page.write_text(page.read_text() + knob)
+    assert build(folder) == (0, "")
+    installed = inspect.signature(HardUpdate).parameters["value_network_update_interval"].default
+    assert f"Default : value_network_update_interval={installed} Trade-off" in text(folder, "page")
+    assert "Source : SoftUpdate" in text(folder, "page")
+
+
 def test_the_table_and_the_role_lead_to_the_entries(folder):
     build(folder)
     page = (folder / "html" / "index.html").read_text()
@@ -110,7 +126,9 @@ BROKEN = {
     "renamed": ("no_cuda_sync", "no_cuda_synch", "did you mean 'no_cuda_sync'?"),
     "vanished": ("collectors.Collector", "collectors.Gatherer", "has no 'Gatherer'"),
     "field": ("   :flip: Never blindly.\n", "", "needs the options flip"),
-    "neither": ("   :of: torchrl.collectors.Collector\n", "", "either of or source"),
+    "neither": ("   :of: torchrl.collectors.Collector\n", "", "either of or default"),
+    "typed": ("   :flip:", "   :default: False\n   :flip:", "either of or default"),
+    "parameter": ("   :flip:", "   :parameter: no_cuda\n   :flip:", "has no parameter 'no_cuda'"),
 }
 
 
@@ -145,5 +163,6 @@ def test_defaults_of_parameters_and_fields():
     assert default("torchrl.collectors.Collector", "create_env_fn") is None
     assert default("torchrl.collectors.ProfileConfig", "with_stack") == "True"
     assert default("torchrl.objectives.utils.SoftUpdate", "eps") is not None
+    assert default("torchrl.envs.GymEnv._build_env", "num_envs") == "0"  # popped from kwargs
     with pytest.raises(SymbolNotFound, match="has no parameter 'nothing'; it has: "):
         default("torchrl.collectors.Collector", "nothing")
