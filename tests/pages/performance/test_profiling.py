@@ -1,10 +1,10 @@
 """The suite profiling, run small; what the page on profiling says of TorchRL and of the record."""
 
-import ast
 import contextlib
 import inspect
 import pickle
 import re
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.profiler import ProfilerAction
 from torchrl import _utils, timeit
-from torchrl.collectors import Collector, MultiCollector, ProfileConfig, _runner
+from torchrl.collectors import Collector, MultiCollector, ProfileConfig
 from torchrl.collectors._base import _ProfilerHook
 from torchrl.data.utils import CloudpickleWrapper
-from torchrl.envs import EnvBase, GymEnv, TransformedEnv
+from torchrl.envs import GymEnv
 
 from benchmarks.record import SCHEMA, Library
 from benchmarks.suites import bench_profiling as suite
@@ -207,12 +207,13 @@ def test_without_the_variable_nothing_is_wrapped():
 
 
 @guards("profiling-variable-read-once")
-def test_the_variable_is_read_by_the_module_itself():
-    tree = ast.parse(Path(_utils.__file__).read_text("utf-8"))
-    (reading,) = [node for node in tree.body if suite.VARIABLE in ast.unparse(node).split("\n")[0]]
-    assert ast.unparse(reading).startswith("_PROFILING_ALLOWED = os.environ.get(")
-    for function in (_utils._maybe_record_function, _utils.set_profiling_enabled):
-        assert "os.environ" not in inspect.getsource(function)
+def test_the_variable_is_read_by_the_module_itself(monkeypatch):
+    monkeypatch.setenv(suite.VARIABLE, "0" if _utils._PROFILING_ALLOWED else "1")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _utils.set_profiling_enabled(True)
+    assert [str(one.message) for one in caught if "was not set before" in str(one.message)]
+    assert _utils._maybe_record_function("name") is _utils._NULL_CONTEXT
 
 
 def named_ranges():
@@ -241,30 +242,6 @@ def test_which_classes_have_ranges():
         if "@_maybe_record_function_decorator" in path.read_text("utf-8")
     }
     assert with_ranges == {"dreamer", "dreamer_v3", "world_model_loss"}
-
-
-@guards("inner-step-no-range")
-def test_the_inner_environment_is_stepped_without_a_range():
-    source = inspect.getsource(inspect.unwrap(TransformedEnv._step))
-    assert "self.base_env._step(" in source
-    assert "_maybe_record_function" not in source.partition("def _step")[2]
-
-
-@guards("what-follows-rollout")
-def test_what_a_collector_does_after_the_rollout():
-    _, rollout, after = inspect.getsource(Collector.iterator).partition("= self.rollout()")
-    assert rollout
-    for done in ("_postproc(", "post_collect_hook(", ".clone()", "replay_buffer.extend("):
-        assert done in after, done
-    assert "split_trajectories(" in inspect.getsource(Collector._postproc)
-
-
-@guards("after-step-come-reset")
-def test_what_follows_the_step():
-    _, step, after = inspect.getsource(EnvBase._step_and_maybe_reset).partition("= self.step(")
-    assert step
-    assert "_step_mdp(" in after
-    assert "maybe_reset(" in after
 
 
 @guards("optimizer-writes-ranges", "optimizer-ranges-always")
@@ -323,15 +300,13 @@ def test_workers_that_do_not_exist():
     assert len(sent) == 1
 
 
-@guards("worker-stop-intended", "worker-stop-not-found")
+@guards("worker-stop-not-found")
 def test_the_wrapper_of_the_hook_has_no_stop():
     hook = _ProfilerHook(ProfileConfig())
     there = pickle.loads(pickle.dumps(CloudpickleWrapper(hook)))
     assert callable(hook.stop)
     assert not hasattr(there, "stop")
     assert callable(there.fn.stop)
-    source = Path(_runner.__file__).read_text("utf-8").partition('msg == "close"')[2]
-    assert 'stop = getattr(hook, "stop", None)' in source
 
 
 @guards("warmup-rollouts-unrecorded", "warmup-no-profiler")
@@ -401,9 +376,8 @@ def test_one_timer_keeps_one_start():
     timeit.erase()
 
 
-@guards("timeit-table-per-process", "worker-times-stay")
+@guards("timeit-table-per-process")
 def test_timers_stay_in_the_process():
-    assert "timeit(f" in Path(_runner.__file__).read_text("utf-8")
     assert type(timeit._REG) is dict
 
 

@@ -1,16 +1,12 @@
 """What the page on collector internals says and does not show in an example."""
 
-import ast
 import ctypes
-import inspect
 import itertools
 import os
 import sys
 from unittest import mock
 
 import pytest
-
-from docs._ext.source.lookup import locate
 
 # Before torchrl is imported: its log lines carry a time stamp.
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
@@ -27,6 +23,7 @@ from torchrl.envs.utils import exploration_type
 
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
+from tests.support.upstream_sources import callers
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +135,6 @@ def test_without_an_accelerator_the_sync_functions_do_nothing(flow, monkeypatch)
 @guards("processor-names-unequal")
 def test_the_names_of_one_processor_are_unequal():
     assert torch.device("cpu:0") != torch.device("cpu:1") != torch.device("cpu")
-    loop = inspect.getsource(Collector.rollout)
-    # What it asks about the kind of a device is no more than whether a copy may overlap.
-    for line in loop.splitlines():
-        if '== "cuda"' in line:
-            assert "or self." in line or "not self.no_cuda_sync or" in line
 
 
 # -- Around the loop ---------------------------------------------------------
@@ -401,31 +393,12 @@ def test_a_compiled_policy_is_followed_by_an_update(flow, monkeypatch):
     assert carrier is step["branch"][0]
 
 
-def callers(name):
-    """Functions of torchrl that call a method *name*, as (file, function)."""
-    package = locate("torchrl.collectors.Collector").file.parents[1]
-    found = set()
-    for file in package.rglob("*.py"):
-        text = file.read_text(encoding="utf-8")
-        if f".{name}(" not in text:
-            continue
-        for function in ast.walk(ast.parse(text)):
-            if isinstance(function, ast.FunctionDef) and any(
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == name
-                for node in ast.walk(function)
-            ):
-                found.add((file.name, function.name))
-    return found
-
-
 @guards("interruptor-after-step", "interruptor-shared-flag")
 def test_the_interruptor_is_a_byte_that_the_main_process_writes():
     assert isinstance(_Interruptor()._collect, ctypes.c_byte)
-    assert callers("collection_stopped") == {("_single.py", "rollout")}
+    assert callers("collection_stopped") == {("_single.py", "Collector.rollout")}
     for name in ("start_collection", "stop_collection"):
-        assert callers(name) == {("_multi_sync.py", "iterator")}
+        assert callers(name) == {("_multi_sync.py", "MultiSyncCollector.iterator")}
 
 
 @pytest.mark.parametrize("threshold", [None, 0.5, 1.0])
@@ -436,19 +409,6 @@ def test_when_the_multi_process_collector_makes_an_interruptor(threshold):
             [make_env], push_right, frames_per_batch=4, preemptive_threshold=threshold
         )
     assert (collector.interruptor is not None) == (threshold == 0.5)
-
-
-@guards("preemption-makes-interruptor", "cut-batch-selected")
-def test_what_the_multi_process_collector_does_with_a_cut_batch():
-    text = " ".join(inspect.getsource(MultiSyncCollector.iterator).split())
-    for code in (
-        "preempt_count = int(self.num_workers * self.preemptive_threshold)",
-        "len(recv) >= preempt_count: self.interruptor.stop_collection()",
-        'valid = buffer.get(("collector", "traj_ids")) != -1',
-        "buffers[worker_idx] = buffer[..., valid]",
-        'buffer.set( ("collector", "mask"), buffer.get(("collector", "traj_ids")) != -1,',
-    ):
-        assert code in text, f"MultiSyncCollector.iterator looks different: no {code}"
 
 
 @guards("direct-write-stops-early")

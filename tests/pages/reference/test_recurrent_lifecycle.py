@@ -1,6 +1,5 @@
 """What the page on the recurrent state says and does not show in an example."""
 
-import inspect
 import os
 from unittest import mock
 
@@ -283,8 +282,6 @@ def test_another_order_of_statements_is_noticed(shapes):
 @guards("batch-as-environments")
 def test_sequential_mode_takes_whole_batches(kind):
     module, data = make_module(kind), make_data(2, 5)
-    inner = getattr(module, "_lstm" if kind is LSTMModule else "_gru")
-    assert "Expected a single step" in inspect.getsource(inner)
     whole = call(module, data.clone(), False)
     for row in range(2):
         for step in range(5):
@@ -345,8 +342,6 @@ def test_how_the_padding_is_left_out(python_based):
 
 @guards("gru-first-slot")
 def test_where_a_gru_differs():
-    assert "hidden_in[:, 0]" in inspect.getsource(GRUModule._gru)
-    assert "hidden0_in[..., 0, :, :]" in inspect.getsource(LSTMModule._lstm)
     for kind, flag, calls in (
         (GRUModule, False, 0),
         (GRUModule, True, 1),

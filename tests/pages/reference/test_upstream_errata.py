@@ -20,7 +20,7 @@ import torch
 import torchrl.modules.tensordict_module.rnn as rnn
 from tensordict import TensorDict
 from tensordict.nn import TensorDictSequential
-from torchrl.collectors import Collector, MultiCollector, MultiSyncCollector
+from torchrl.collectors import Collector, MultiCollector
 from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
 from torchrl.envs import GymEnv, TensorDictPrimer
 from torchrl.modules import GRUModule, LSTMModule, ValueOperator, set_recurrent_mode
@@ -234,26 +234,6 @@ def test_a_claim_that_becomes_true_fails_its_example(monkeypatch, target, name, 
 # -- What an example would only repeat ---------------------------------------
 
 
-def loop():
-    """The source of the collector's loop."""
-    text = inspect.getsource(Collector.rollout).partition("for t in range(")[2]
-    assert text, "the loop of Collector.rollout looks different: read it again"
-    return text
-
-
-@guards("upstream-set-conditional")
-def test_next_is_set_on_another_tensordict_alone():
-    before, set_next, _ = loop().partition('self._carrier.set("next"')
-    assert set_next
-    assert "if self._carrier is not env_output:" in before
-
-
-@guards("upstream-step-order")
-def test_a_step_is_appended_before_the_synchronization():
-    text = loop()
-    assert 0 < text.index("tensordicts.append(") < text.index("self._sync_storage()")
-
-
 @guards("upstream-lazy-edit-lost")
 def test_an_edit_of_the_lazy_stack_is_lost():
     def double(batch):
@@ -297,9 +277,6 @@ def test_the_multi_process_collector_warns_about_total_frames():
     with pytest.warns(UserWarning, match="This means 2 additional frames will be collected"):
         MultiCollector._setup_multi_total_frames(stub, 10, 4, 4)
     assert stub.total_frames == 10
-    assert "while not all(dones) and self._frames < self.total_frames:" in inspect.getsource(
-        MultiSyncCollector.iterator
-    )
 
 
 # -- The directives ----------------------------------------------------------

@@ -1,9 +1,7 @@
 """The tutorial on recurrent backends, and the run behind the section on what they refuse."""
 
 import ast
-import inspect
 import os
-import textwrap
 from unittest import mock
 
 import pytest
@@ -13,7 +11,7 @@ from tests.support.tutorial_script import run_driver
 # Before torchrl is imported: its log lines carry a time stamp.
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
-from torchrl.modules import GRUModule, LSTMModule, set_recurrent_matmul_precision
+from torchrl.modules import set_recurrent_matmul_precision
 from torchrl.modules.tensordict_module import _rnn_precision
 
 from tests.support import ROOT
@@ -145,18 +143,6 @@ def test_page_notices_a_changed_torchrl(caught, mutation):
 @guards("pytorch-starts-highest", "kernels-precise-unless-asked")
 def test_precision_that_pytorch_starts_with(caught):
     assert caught["defaults"] == ["highest", True]
-
-
-@pytest.mark.parametrize("module", [LSTMModule, GRUModule])
-@guards("auto-asks-compile-only")
-def test_auto_asks_one_question(module):
-    tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(module.forward))))
-    choices = [
-        ast.unparse(node)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "'auto'" in ast.unparse(node.test)
-    ]
-    assert choices == ["if backend == 'auto':\n    backend = 'scan' if is_compiling() else 'pad'"]
 
 
 @guards("auto-precision-default")
