@@ -75,7 +75,7 @@ def names_of(path, root=ROOT):
         if stem.startswith(prefix):
             names.add(stem.removeprefix(prefix))
             break
-    if path.endswith((".rst", ".py")) and path.startswith(("docs/", "tutorials/")):
+    if path.endswith((".rst", ".py", ".toml")) and path.startswith(("docs/", "tutorials/")):
         file = root / path
         names |= set(CLAIM.findall(file.read_text(encoding="utf-8")) if file.is_file() else ())
     return names
