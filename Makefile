@@ -9,12 +9,14 @@ PORT ?= 8000
 PATTERN ?=
 ARGS ?=
 BASE ?= origin/main
-# Tests side by side; each worker keeps to one thread, and a file to one worker.
+# Tests side by side; each worker keeps to one thread, and a file to one worker, in the order of
+# tests/conftest.py.
 WORKERS ?= 2
 
 BIN := .venv/bin
 RUN := $(BIN)/python
-PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile --durations 10
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile \
+	--no-loadscope-reorder --durations 10
 
 COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \
 	--no-annotate --custom-compile-command "make lock" --quiet

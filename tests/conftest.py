@@ -1,7 +1,10 @@
-"""What a test module sets in the environment while it is imported ends with its import.
+"""Modules of tests and the environment; which files begin.
 
-Suites set ``RL_WARNINGS`` before they import torchrl; a later test that starts a process would
-hand it on, and the pages that show a warning of torchrl would find none.
+What a test module sets in the environment while it is imported ends with its import: suites set
+``RL_WARNINGS`` before they import torchrl; a later test that starts a process would hand it on, and
+the pages that show a warning of torchrl would find none.
+
+Files with slow tests begin, so that workers do not wait at the end for one that got the last.
 """
 
 import os
@@ -14,3 +17,8 @@ import pytest
 def pytest_make_collect_report(collector):
     with mock.patch.dict(os.environ):
         return (yield)
+
+
+def pytest_collection_modifyitems(items):
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

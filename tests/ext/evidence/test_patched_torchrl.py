@@ -4,15 +4,13 @@ Each test edits one thing in a copy of the installed package, executes scripts o
 with that copy, and looks up which pages show a script that failed.
 """
 
-import importlib.util
 import re
-import shutil
-from pathlib import Path
 
 import pytest
 
 from docs._ext.evidence.store import EvidenceError, execute
 from tests.support import ROOT
+from tests.support.torchrl_copy import copy_of_torchrl, edit
 
 pytestmark = pytest.mark.slow
 
@@ -116,15 +114,6 @@ CHANGES = {
 }
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    """A copy of the installed package."""
-    installed = Path(importlib.util.find_spec("torchrl").origin).parent
-    copy = tmp_path_factory.mktemp("packages") / "torchrl"
-    shutil.copytree(installed, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    return copy
-
-
 def failure(name):
     """What the build would say about a run, or None."""
     try:
@@ -142,13 +131,9 @@ def pages_that_show(names):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_right_pages_fail(original, tmp_path, monkeypatch, change):
+def test_the_right_pages_fail(tmp_path, monkeypatch, change):
     file, before, after, runs, pages, unrelated = CHANGES[change]
-    copy = tmp_path / "torchrl"
-    shutil.copytree(original, copy)
-    source = (copy / file).read_text(encoding="utf-8")
-    assert before in source
-    (copy / file).write_text(source.replace(before, after), encoding="utf-8")
+    edit(copy_of_torchrl(tmp_path), file, before, after)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for name in sorted(runs):
         said = failure(name)

@@ -4,10 +4,7 @@
 runs the pages is ``tests/support/symptom_pages.py``.
 """
 
-import importlib.util
-import shutil
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +12,7 @@ from docs._ext.gallery.order import read_order
 from docs._ext.symptoms.store import GONE
 from tests.support import ROOT
 from tests.support.symptom_pages import run_pages
+from tests.support.torchrl_copy import copy_of_torchrl, edit
 
 pytestmark = pytest.mark.slow
 
@@ -30,25 +28,14 @@ REPAIRS = [
 ]
 
 
-def repaired(folder, repairs):
-    """A copy of the installed torchrl in *folder* with these repairs."""
-    installed = Path(importlib.util.find_spec("torchrl").origin).parent
-    copy = folder / "torchrl"
-    shutil.copytree(installed, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for repair in repairs:
-        path = copy / repair["file"]
-        source = path.read_text(encoding="utf-8")
-        assert repair["before"] in source, f"{repair['what']}: torchrl has other words"
-        path.write_text(source.replace(repair["before"], repair["after"]), encoding="utf-8")
-    return folder
-
-
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_the_pages_of_each_cause_notice_its_repair_and_no_other_does(tmp_path, group):
     repairs = REPAIRS[group::GROUPS]
     expected = {slug for repair in repairs for slug in repair["pages"]}
-    torchrl = repaired(tmp_path, repairs)
-    found = run_pages(SLUGS, "--no-doctor", folder=tmp_path, PYTHONPATH=str(torchrl))
+    torchrl = copy_of_torchrl(tmp_path)
+    for repair in repairs:
+        edit(torchrl, repair["file"], repair["before"], repair["after"], repair["what"])
+    found = run_pages(SLUGS, "--no-doctor", folder=tmp_path, PYTHONPATH=str(tmp_path))
     failed = {slug: seen["error"] for slug, seen in found.items() if seen["error"]}
     assert set(failed) == expected, {slug: failed.get(slug) for slug in set(failed) ^ expected}
     silent = {slug for slug in failed if not failed[slug].startswith(f"AssertionError: {GONE}")}

@@ -17,6 +17,8 @@ from torchrl.modules.tensordict_module import _rnn_precision
 from tests.support import ROOT
 from tests.support.claims import guards
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "tutorials" / "recurrent" / "backends.py"
 RUN = ROOT / "docs" / "evidence" / "recurrent_backends" / "refusals.py"
 

@@ -7,6 +7,8 @@ import pytest
 from tests.support import ROOT
 from tests.support.tutorial_script import run_driver
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "tutorials" / "collectors" / "batch_shapes.py"
 
 # Runs in one process, which keeps one import of torchrl and one server for all mutations. It has no

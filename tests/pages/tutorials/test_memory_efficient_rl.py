@@ -7,6 +7,8 @@ import pytest
 from tests.support import ROOT
 from tests.support.tutorial_script import run_driver
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "tutorials" / "memory" / "memory_efficient_rl.py"
 
 # Runs in one process: it imports torchrl once and forks per mutation, because an import costs
@@ -130,11 +132,6 @@ CAUGHT_BY = {
     ),
     "reward_not_n_step": "assert torch.equal(n_step_truth[NEXT_OBS], truth[NEXT_OBS][lookup])",
 }
-
-
-def is_compiler_cache(path):
-    """Importing torchrl alone creates this folder, empty; the page puts nothing into it."""
-    return path.name.startswith("torchinductor_") and list(path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

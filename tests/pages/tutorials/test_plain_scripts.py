@@ -27,6 +27,7 @@ def shown(script):
     return [line.rstrip() for line in "".join(blocks).splitlines() if line.strip()]
 
 
+@pytest.mark.slow
 @pytest.mark.site
 @pytest.mark.parametrize("script", LESSONS, ids=lambda script: script.stem)
 def test_plain_script_prints_what_its_page_shows(script, tmp_path):

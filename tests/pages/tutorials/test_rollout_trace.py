@@ -9,6 +9,8 @@ from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.tutorial_script import run_driver
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "tutorials" / "collectors" / "rollout_trace.py"
 
 # Runs in one process: it imports torchrl once and forks per mutation, because an import costs
