@@ -4,7 +4,7 @@ What a test module sets in the environment while it is imported ends with its im
 ``RL_WARNINGS`` before they import torchrl; a later test that starts a process would hand it on, and
 the pages that show a warning of torchrl would find none.
 
-Files with slow tests begin, so that workers do not wait at the end for one that got the last.
+Files with slow tests begin, after the pages, so that workers do not wait at the end for one.
 """
 
 import os
@@ -21,4 +21,4 @@ def pytest_make_collect_report(collector):
 
 def pytest_collection_modifyitems(items):
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: item.path.suffix == ".py" and 1 + (item.path not in slow))
