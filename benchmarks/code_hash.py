@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 HARNESS = {"__init__", "__main__", "checkpoint", "code_hash", "comparison", "conftest", "record"}
-HARNESS |= {"timing"}
+HARNESS |= {"metrics", "timing"}
 PREFIX = "bench_"
 UNITS = ("B", "s", "%", "1")
 # Packages whose decorators tell nobody of what they decorate.
@@ -88,8 +88,8 @@ class Suite:
             if module.packages:
                 said = Statement(f"packages {sorted(module.packages)}", frozenset())
                 found.setdefault((stem, EFFECTS), set()).add(said)
-            for node in module.nodes:
-                said, mentions = canonical(without_texts(node)), self._mentions(module, node)
+            for node in map(without_texts, module.nodes):
+                said, mentions = canonical(node), self._mentions(module, node)
                 imported = sorted(
                     f"{name} = {sorted(self._origins(module, name) or module.imports[name])}"
                     for owner, name in mentions
@@ -98,7 +98,7 @@ class Suite:
                 statement = Statement(f"{said} {imported}", frozenset(mentions))
                 places = {(stem, WHOLE), *((stem, name) for name in bound(node))}
                 places |= {(stem, EFFECTS)} if module.acts(node) else set()
-                if isinstance(node, ASSIGNMENTS):
+                if isinstance(node, ASSIGNMENTS) and "METRICS" not in bound(node):
                     calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
                     places |= {
                         (owner, name)
@@ -239,16 +239,13 @@ def rename(tree, names):
 
 
 def without_texts(node):
-    """``METRICS`` without titles and descriptions; any other statement as it is."""
+    """``METRICS`` with names, units and exactness alone; any other statement as it is."""
     if isinstance(node, DEFINITIONS) or "METRICS" not in bound(node):
         return node
     node = copy.deepcopy(node)
-    inside = list(ast.walk(node))
-    kept = {key for one in inside if isinstance(one, ast.Dict) for key in one.keys}
-    kept |= {one.slice for one in inside if isinstance(one, ast.Subscript)}
-    for one in inside:
-        if isinstance(one, ast.Constant) and isinstance(one.value, str) and one not in kept:
-            one.value = one.value if one.value in UNITS else ""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Constant) and isinstance(one.value, str) and "\n" in one.value:
+            one.value = " ".join(re.findall(r"^\S+ \[[^]]*\]", one.value, re.MULTILINE))
     return node
 
 

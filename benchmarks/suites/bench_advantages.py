@@ -33,7 +33,7 @@ from torchrl.objectives.value.functional import (
     vec_td_lambda_return_estimate,
 )
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.interleaved import (
     LEAST_ROUNDS,
     MOST_ROUNDS,
@@ -58,47 +58,20 @@ SEED = 0
 SECONDS = 0.6  # for the rounds of one pair
 TOLERANCE = 1e-3  # sums of up to 2048 terms in another order, terms below 1e-7 left out
 
-METRICS = {
-    "time": {
-        "title": "Time of a call",
-        "description": "Wall time of the call; keys estimator-*: with vectorized=True, keys "
-        "knob-*: with the option.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_loop": {
-        "title": "Time against the loop",
-        "description": "Time of the vectorized form, divided by that of the loop right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "time_vs_default": {
-        "title": "Time against the default",
-        "description": "Time with the option, divided by that of the default right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "error": {
-        "title": "Largest difference",
-        "description": "Largest absolute difference of a result to that of the loop, or of the "
-        "default.",
-        "unit": "1",
-        "exact": True,
-    },
-    "peak_memory": {
-        "title": "Peak memory",
-        "description": "Most bytes that torch's allocator holds at once during the call, beyond "
-        "its input.",
-        "unit": "B",
-        "exact": True,
-    },
-    "peak_vs_loop": {
-        "title": "Peak memory against the loop",
-        "description": "Peak memory of the vectorized form, divided by that of the loop.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+time [s] Time of a call: Wall time of the call; keys estimator-*: with vectorized=True, keys knob-*:
+    with the option.
+time_vs_loop [1] Time against the loop: Time of the vectorized form, divided by that of the loop
+    right before it.
+time_vs_default [1] Time against the default: Time with the option, divided by that of the default
+    right before it.
+error [1, exact] Largest difference: Largest absolute difference of a result to that of the loop, or
+    of the default.
+peak_memory [B, exact] Peak memory: Most bytes that torch's allocator holds at once during the call,
+    beyond its input.
+peak_vs_loop [1, exact] Peak memory against the loop: Peak memory of the vectorized form, divided by
+    that of the loop.
+""")
 
 VECTORIZED, LOOP = "vectorized", "loop"
 FUNCTIONS = {

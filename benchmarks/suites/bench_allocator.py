@@ -18,40 +18,21 @@ from unittest import mock
 import pytest
 import torch
 
-from benchmarks import interleaved, measure
+from benchmarks import interleaved, measure, metrics
 
 KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 * 2**30)}
 FRAMES = 512
 ROUNDS = 15
 WARMUP = 8
 
-METRICS = {
-    "work_time": {
-        "title": "Time",
-        "description": "Wall time of the work once, its result dropped.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_default": {
-        "title": "Time against the default",
-        "description": "Time of the work, divided by that in the other process right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "page_faults": {
-        "title": "Page faults",
-        "description": "Pages that the kernel supplied during the work, 4 KiB each.",
-        "unit": "1",
-        "exact": False,
-    },
-    "held": {
-        "title": "Held afterwards",
-        "description": "Resident memory of the process once the results of this work and of those "
-        "before it are gone, beyond what it was before the first.",
-        "unit": "B",
-        "exact": False,
-    },
-}
+METRICS = metrics.declare("""
+work_time [s] Time: Wall time of the work once, its result dropped.
+time_vs_default [1] Time against the default: Time of the work, divided by that in the other process
+    right before it.
+page_faults [1] Page faults: Pages that the kernel supplied during the work, 4 KiB each.
+held [B] Held afterwards: Resident memory of the process once the results of this work and of those
+    before it are gone, beyond what it was before the first.
+""")
 
 
 def fill(mebibytes):

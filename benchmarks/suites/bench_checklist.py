@@ -44,6 +44,7 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.utils import ValueEstimators
 from torchrl.objectives.value.functional import vec_generalized_advantage_estimate
 
+from benchmarks import metrics
 from benchmarks.interleaved import report, rounds
 
 GAMMA, LMBDA = 0.99, 0.95
@@ -53,47 +54,18 @@ COUNT = 8  # of environments that step together
 ITERATIONS = 2  # of the comparison of what is learned
 PARAMETER_TOLERANCE = 1e-4  # the optimizer's step is 3e-4
 
-METRICS = {
-    "iteration_time": {
-        "title": "Time of an iteration",
-        "description": "Wall time of collecting, advantages and training.",
-        "unit": "s",
-        "exact": False,
-    },
-    "gain": {
-        "title": "Times faster, alone",
-        "description": 'Time of "before" in the same round, divided by the time with this item '
-        "alone.",
-        "unit": "1",
-        "exact": False,
-    },
-    "gain_with_all_above": {
-        "title": "Times faster, with all above",
-        "description": 'Time of "before" in the same round, divided by the time with this item and '
-        "those before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "bytes_per_frame": {
-        "title": "Bytes per frame",
-        "description": "Bytes of the collected batch with this item alone, divided by its frames.",
-        "unit": "B",
-        "exact": True,
-    },
-    "parameter_difference": {
-        "title": "Largest difference of a parameter",
-        "description": 'Largest absolute difference of a parameter to that of "before", after two '
-        "iterations from the same seed.",
-        "unit": "1",
-        "exact": True,
-    },
-    "gradient_steps": {
-        "title": "Gradient steps",
-        "description": "Steps of the optimizer in one iteration.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+iteration_time [s] Time of an iteration: Wall time of collecting, advantages and training.
+gain [1] Times faster, alone: Time of "before" in the same round, divided by the time with this item
+    alone.
+gain_with_all_above [1] Times faster, with all above: Time of "before" in the same round, divided by
+    the time with this item and those before it.
+bytes_per_frame [B, exact] Bytes per frame: Bytes of the collected batch with this item alone,
+    divided by its frames.
+parameter_difference [1, exact] Largest difference of a parameter: Largest absolute difference of a
+    parameter to that of "before", after two iterations from the same seed.
+gradient_steps [1, exact] Gradient steps: Steps of the optimizer in one iteration.
+""")
 
 
 # -- Environments ----------------------------------------------------------------

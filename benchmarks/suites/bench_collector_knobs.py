@@ -19,7 +19,7 @@ import torch
 from torchrl.collectors import AsyncBatchedCollector, Collector, MultiSyncCollector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
-from benchmarks import interleaved, measure
+from benchmarks import interleaved, measure, metrics
 from benchmarks.counting import (
     EPISODE,
     OBSERVED,
@@ -46,78 +46,29 @@ BATCHED_WORKERS = 4
 BATCHED_ROUNDS, BATCHED_SECONDS = 7, 0.3
 NO_END = 10**9
 
-METRICS = {
-    "round_time": {
-        "title": "Time of a round",
-        "description": "Wall time of the batches of one round with the knob turned.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_off": {
-        "title": "Time per frame against the default",
-        "description": "Wall time per frame with the knob turned, divided by that of the round "
-        "without it right before: below one, the knob gains. Keys batched-*: divided by the "
-        "median of the default, timed before.",
-        "unit": "1",
-        "exact": False,
-    },
-    "bytes_per_frame": {
-        "title": "Bytes per frame",
-        "description": "Bytes in a batch, divided by the frames collected, with the knob turned.",
-        "unit": "B",
-        "exact": True,
-    },
-    "bytes_per_frame_off": {
-        "title": "Bytes per frame by default",
-        "description": "Bytes in a batch, divided by the frames collected, without the knob.",
-        "unit": "B",
-        "exact": True,
-    },
-    "first_batch_time": {
-        "title": "Time to the first batches",
-        "description": "Wall time from the constructor to the end of the second batch: with "
-        "compile_policy it holds the compilation, in a process that has compiled nothing alike.",
-        "unit": "s",
-        "exact": True,
-    },
-    "break_even_frames": {
-        "title": "Frames to break even",
-        "description": "Time to the first batches over the default's, divided by what a frame "
-        "saves afterwards. Absent where nothing is saved.",
-        "unit": "1",
-        "exact": True,
-    },
-    "frames_kept": {
-        "title": "Frames kept",
-        "description": "Share of the frames of a batch that were collected, not filled in.",
-        "unit": "1",
-        "exact": False,
-    },
-    "time_per_kept_frame": {
-        "title": "Time per kept frame against the default",
-        "description": "Ratio of the times, divided by the share of the frames kept.",
-        "unit": "1",
-        "exact": False,
-    },
-    "threads_during": {
-        "title": "Threads while the collector runs",
-        "description": "torch.get_num_threads() of the process that built the collector.",
-        "unit": "1",
-        "exact": True,
-    },
-    "threads_after": {
-        "title": "Threads after shutdown",
-        "description": "torch.get_num_threads() of that process after collector.shutdown().",
-        "unit": "1",
-        "exact": True,
-    },
-    "frames_per_second": {
-        "title": "Frames per second",
-        "description": "Frames of a round, divided by its wall time.",
-        "unit": "1",
-        "exact": False,
-    },
-}
+METRICS = metrics.declare("""
+round_time [s] Time of a round: Wall time of the batches of one round with the knob turned.
+time_vs_off [1] Time per frame against the default: Wall time per frame with the knob turned,
+    divided by that of the round without it right before: below one, the knob gains. Keys batched-*:
+    divided by the median of the default, timed before.
+bytes_per_frame [B, exact] Bytes per frame: Bytes in a batch, divided by the frames collected, with
+    the knob turned.
+bytes_per_frame_off [B, exact] Bytes per frame by default: Bytes in a batch, divided by the frames
+    collected, without the knob.
+first_batch_time [s, exact] Time to the first batches: Wall time from the constructor to the end of
+    the second batch: with compile_policy it holds the compilation, in a process that has compiled
+    nothing alike.
+break_even_frames [1, exact] Frames to break even: Time to the first batches over the default's,
+    divided by what a frame saves afterwards. Absent where nothing is saved.
+frames_kept [1] Frames kept: Share of the frames of a batch that were collected, not filled in.
+time_per_kept_frame [1] Time per kept frame against the default: Ratio of the times, divided by the
+    share of the frames kept.
+threads_during [1, exact] Threads while the collector runs: torch.get_num_threads() of the process
+    that built the collector.
+threads_after [1, exact] Threads after shutdown: torch.get_num_threads() of that process after
+    collector.shutdown().
+frames_per_second [1] Frames per second: Frames of a round, divided by its wall time.
+""")
 
 
 # -- One process, one knob -------------------------------------------------------

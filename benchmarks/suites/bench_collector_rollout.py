@@ -21,7 +21,7 @@ from torchrl.collectors import Collector
 from torchrl.envs import GymEnv
 from torchrl.modules import MLP
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 
 FRAMES = 1000
 # Two devices may round differently, and choose another action once in a long while: the first
@@ -31,87 +31,29 @@ HIDDEN_UNITS = 64
 SEED = 0
 
 WHOLE_STEPS = "Mean over the steps of a rollout, from one call of the policy to the next. "
-METRICS = {
-    "step_time": {
-        "title": "Time per step",
-        "description": "Wall time of one step. Keys flow-*: mean from one call of the policy to "
-        "the next. Keys ids-*: that of one batch, divided by its frames.",
-        "unit": "s",
-        "exact": False,
-    },
-    "policy_time": {
-        "title": "Policy",
-        "description": f"{WHOLE_STEPS}Wall time of the policy call. On CUDA it returns once its "
-        "kernels are queued.",
-        "unit": "s",
-        "exact": False,
-    },
-    "env_step_time": {
-        "title": "Environment",
-        "description": f"{WHOLE_STEPS}Wall time of env.step_and_maybe_reset.",
-        "unit": "s",
-        "exact": False,
-    },
-    "carrier_time": {
-        "title": "The collector's own work",
-        "description": f"{WHOLE_STEPS}What is left: casts, sync points, updates of the carrier, "
-        "trajectory ids, the rest of the loop body, and the watch itself.",
-        "unit": "s",
-        "exact": False,
-    },
-    "cast_time": {
-        "title": "Casts",
-        "description": f"{WHOLE_STEPS}Wall time of the calls of .to on the carrier; a part of the "
-        "collector's own work.",
-        "unit": "s",
-        "exact": False,
-    },
-    "sync_time": {
-        "title": "Sync points",
-        "description": f"{WHOLE_STEPS}Wall time of _sync_policy, _sync_env and _sync_storage, "
-        "with the waiting for queued kernels; a part of the collector's own work.",
-        "unit": "s",
-        "exact": False,
-    },
-    "ids_time": {
-        "title": "Trajectory ids",
-        "description": f"{WHOLE_STEPS}Wall time of _update_traj_ids; a part of the collector's "
-        "own work.",
-        "unit": "s",
-        "exact": False,
-    },
-    "casts_per_step": {
-        "title": "Casts per step",
-        "description": "Calls of .to on the carrier in one step.",
-        "unit": "1",
-        "exact": True,
-    },
-    "syncs_per_step": {
-        "title": "Sync points per step",
-        "description": "Calls of _sync_policy, _sync_env and _sync_storage in one step.",
-        "unit": "1",
-        "exact": True,
-    },
-    "frames_per_second": {
-        "title": "Frames per second",
-        "description": "Frames of one batch, divided by the wall time of collecting it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "bytes_per_frame": {
-        "title": "Bytes per frame",
-        "description": "Bytes in the batch divided by its frames.",
-        "unit": "B",
-        "exact": True,
-    },
-    "construction_time": {
-        "title": "Construction time",
-        "description": "Wall time of building environment, policy and collector. The constructor "
-        "resets the environment and, here, calls the policy.",
-        "unit": "s",
-        "exact": False,
-    },
-}
+METRICS = metrics.declare(f"""
+step_time [s] Time per step: Wall time of one step. Keys flow-*: mean from one call of the policy to
+    the next. Keys ids-*: that of one batch, divided by its frames.
+policy_time [s] Policy: {WHOLE_STEPS}Wall time of the policy call. On CUDA it returns once its
+    kernels are queued.
+env_step_time [s] Environment: {WHOLE_STEPS}Wall time of env.step_and_maybe_reset.
+carrier_time [s] The collector's own work: {WHOLE_STEPS}What is left: casts, sync points, updates of
+    the carrier, trajectory ids, the rest of the loop body, and the watch itself.
+cast_time [s] Casts: {WHOLE_STEPS}Wall time of the calls of .to on the carrier; a part of the
+    collector's own work.
+sync_time [s] Sync points: {WHOLE_STEPS}Wall time of _sync_policy, _sync_env and _sync_storage, with
+    the waiting for queued kernels; a part of the collector's own work.
+ids_time [s] Trajectory ids: {WHOLE_STEPS}Wall time of _update_traj_ids; a part of the collector's
+    own work.
+casts_per_step [1, exact] Casts per step: Calls of .to on the carrier in one step.
+syncs_per_step [1, exact] Sync points per step: Calls of _sync_policy, _sync_env and _sync_storage
+    in one step.
+frames_per_second [1] Frames per second: Frames of one batch, divided by the wall time of collecting
+    it.
+bytes_per_frame [B, exact] Bytes per frame: Bytes in the batch divided by its frames.
+construction_time [s] Construction time: Wall time of building environment, policy and collector.
+    The constructor resets the environment and, here, calls the policy.
+""")
 
 # The second device of the simulation is the CPU under another name. "cpu:0" and "cpu" are unequal,
 # so the collector casts, and the cast to "cpu:0" copies every tensor. Those to "cpu" make new

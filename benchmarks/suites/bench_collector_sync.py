@@ -13,33 +13,18 @@ from torch import nn
 from torchrl.collectors import Collector
 from torchrl.envs import GymEnv
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 
 FRAMES = 50
 WORK = {"cpu": 64, "cuda": 4096}  # rows and columns; on a GPU some milliseconds
 SEED = 0
 
-METRICS = {
-    "batch_time": {
-        "title": "Time of a batch",
-        "description": "Wall time of collecting one batch.",
-        "unit": "s",
-        "exact": False,
-    },
-    "wrong_actions": {
-        "title": "Wrong actions",
-        "description": "Steps of a batch in which the environment read another action than the "
-        "policy chose, and than the batch holds.",
-        "unit": "1",
-        "exact": False,
-    },
-    "frames": {
-        "title": "Frames",
-        "description": "Steps of a batch.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+batch_time [s] Time of a batch: Wall time of collecting one batch.
+wrong_actions [1] Wrong actions: Steps of a batch in which the environment read another action than
+    the policy chose, and than the batch holds.
+frames [1, exact] Frames: Steps of a batch.
+""")
 
 # key: (title, arguments of the collector beside policy_device and storing_device, wrong allowed)
 CONFIGURATIONS = {

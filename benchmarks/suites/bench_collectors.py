@@ -25,7 +25,7 @@ from torchrl.collectors import (
 )
 from torchrl.envs import ParallelEnv, SerialEnv
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.counting import Counting, Dial, check_actions, check_frames, make_policy
 
 FRAMES = 64  # frames_per_batch of every collector
@@ -47,41 +47,20 @@ TRAP_DISCARDED = (0, 1, 2, 3, 4)
 TRAP_TIMED = 2 * TRAP_WORKERS  # batches, so that every worker takes part
 TRAP_ROUNDS = 7
 
-METRICS = {
-    "round_time": {
-        "title": "Time of a round",
-        "description": "Wall time of the batches of one round, which are as many as fill a part "
-        "of a second.",
-        "unit": "s",
-        "exact": False,
-    },
-    "frames_per_second": {
-        "title": "Frames per second",
-        "description": "Frames of a round, divided by its wall time; frames of all environments.",
-        "unit": "1",
-        "exact": False,
-    },
-    "vs_collector": {
-        "title": "Frames per second against Collector",
-        "description": "Frames per second, divided by the median of Collector with one environment "
-        "at the same cost of a step, in the same run: above one, the row is faster.",
-        "unit": "1",
-        "exact": False,
-    },
-    "vs_steady": {
-        "title": "Frames per second against steady state",
-        "description": "Frames per second of the batches after a pause, divided by those of the "
-        "batches that follow in the same round: above one, the timing promises too much.",
-        "unit": "1",
-        "exact": False,
-    },
-    "start_time": {
-        "title": "Time to the first batch",
-        "description": "Wall time from the constructor of the collector to its first batch.",
-        "unit": "s",
-        "exact": False,
-    },
-}
+METRICS = metrics.declare("""
+round_time [s] Time of a round: Wall time of the batches of one round, which are as many as fill a
+    part of a second.
+frames_per_second [1] Frames per second: Frames of a round, divided by its wall time; frames of all
+    environments.
+vs_collector [1] Frames per second against Collector: Frames per second, divided by the median of
+    Collector with one environment at the same cost of a step, in the same run: above one, the row
+    is faster.
+vs_steady [1] Frames per second against steady state: Frames per second of the batches after a
+    pause, divided by those of the batches that follow in the same round: above one, the timing
+    promises too much.
+start_time [s] Time to the first batch: Wall time from the constructor of the collector to its first
+    batch.
+""")
 
 TITLES = {
     "rollout": "env.rollout",

@@ -40,7 +40,7 @@ from torchrl.modules import (
 from torchrl.objectives import ClipPPOLoss, DQNLoss, SACLoss, SoftUpdate
 from torchrl.objectives.value import GAE
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 550
@@ -52,85 +52,27 @@ SECONDS = 1.5  # for the rounds of one case
 ROUND_S = 0.02  # at least, for one way: short steps are repeated within a round
 MOST_ROUNDS, LEAST_ROUNDS = 40, 11
 
-METRICS = {
-    "process_time": {
-        "title": "Process",
-        "description": "Wall time of the whole process: imports, compilation, comparison, rounds.",
-        "unit": "s",
-        "exact": False,
-    },
-    "eager_time": {
-        "title": "Eager step",
-        "description": "Wall time of one step without torch.compile.",
-        "unit": "s",
-        "exact": False,
-    },
-    "compiled_time": {
-        "title": "Compiled step",
-        "description": "Wall time of one compiled step, after the first calls.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_eager": {
-        "title": "Compiled against eager",
-        "description": "Time of a compiled step, divided by that of the eager step right before "
-        "it. Below one the compiled step is faster.",
-        "unit": "1",
-        "exact": False,
-    },
-    "compile_time": {
-        "title": "Compilation",
-        "description": "Wall time of the first calls, until nothing compiles any more, minus that "
-        "of as many compiled steps.",
-        "unit": "s",
-        "exact": False,
-    },
-    "warm_compile_time": {
-        "title": "Compilation in a later process",
-        "description": "The same in a second process that finds TorchInductor's cache filled.",
-        "unit": "s",
-        "exact": False,
-    },
-    "break_even_steps": {
-        "title": "Steps to break even",
-        "description": "Time of the compilation, divided by what a compiled step saves. Absent "
-        "where a compiled step saves nothing.",
-        "unit": "1",
-        "exact": False,
-    },
-    "warm_break_even_steps": {
-        "title": "Steps to break even in a later process",
-        "description": "The same with the time of the second process.",
-        "unit": "1",
-        "exact": False,
-    },
-    "graphs": {
-        "title": "Graphs",
-        "description": "Graphs that Dynamo compiled in the first calls.",
-        "unit": "1",
-        "exact": True,
-    },
-    "graph_breaks": {
-        "title": "Graph breaks",
-        "description": "Places at which Dynamo gave up a graph in the first calls.",
-        "unit": "1",
-        "exact": True,
-    },
-    "output_error": {
-        "title": "Largest output difference",
-        "description": "Largest absolute difference between an output of the compiled and of the "
-        "eager step.",
-        "unit": "1",
-        "exact": True,
-    },
-    "gradient_error": {
-        "title": "Largest gradient difference",
-        "description": "Largest absolute difference between gradients of the compiled and of the "
-        "eager step, divided by the largest gradient.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+process_time [s] Process: Wall time of the whole process: imports, compilation, comparison, rounds.
+eager_time [s] Eager step: Wall time of one step without torch.compile.
+compiled_time [s] Compiled step: Wall time of one compiled step, after the first calls.
+time_vs_eager [1] Compiled against eager: Time of a compiled step, divided by that of the eager step
+    right before it. Below one the compiled step is faster.
+compile_time [s] Compilation: Wall time of the first calls, until nothing compiles any more, minus
+    that of as many compiled steps.
+warm_compile_time [s] Compilation in a later process: The same in a second process that finds
+    TorchInductor's cache filled.
+break_even_steps [1] Steps to break even: Time of the compilation, divided by what a compiled step
+    saves. Absent where a compiled step saves nothing.
+warm_break_even_steps [1] Steps to break even in a later process: The same with the time of the
+    second process.
+graphs [1, exact] Graphs: Graphs that Dynamo compiled in the first calls.
+graph_breaks [1, exact] Graph breaks: Places at which Dynamo gave up a graph in the first calls.
+output_error [1, exact] Largest output difference: Largest absolute difference between an output of
+    the compiled and of the eager step.
+gradient_error [1, exact] Largest gradient difference: Largest absolute difference between gradients
+    of the compiled and of the eager step, divided by the largest gradient.
+""")
 
 
 # -- What is compiled -------------------------------------------------------------

@@ -19,7 +19,7 @@ from torchrl.collectors import Collector
 from torchrl.data import Bounded, Composite, Unbounded
 from torchrl.envs import EnvBase, GymEnv
 
-from benchmarks import measure, simulated_cuda
+from benchmarks import measure, metrics, simulated_cuda
 from benchmarks.interleaved import note, paired
 
 STEPS = 50
@@ -32,126 +32,40 @@ MEMORY_ROUNDS = 2
 
 HOST, GPU, NONE = "host", "GPU", "none"
 PER_STEP = "in one step, mean over a rollout. On the CPU the GPU is simulated."
-METRICS = {
-    "rollout_time": {
-        "title": "Time of a rollout",
-        "description": f"Wall time of a rollout of {STEPS} steps. On the CPU the GPU is the "
-        "processor under another name.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_host": {
-        "title": "Time against all on the host",
-        "description": "Time of a rollout, divided by that of the same environment with everything "
-        "on the host right before it. On the CPU: what the casts cost before anything crosses.",
-        "unit": "1",
-        "exact": False,
-    },
-    "copies_to_gpu": {
-        "title": "Copies to the GPU",
-        "description": f"Tensors copied from host to GPU {PER_STEP}",
-        "unit": "1",
-        "exact": True,
-    },
-    "copies_to_host": {
-        "title": "Copies to the host",
-        "description": f"Tensors copied from GPU to host {PER_STEP}",
-        "unit": "1",
-        "exact": True,
-    },
-    "bytes_to_gpu": {
-        "title": "Bytes to the GPU",
-        "description": f"Bytes copied from host to GPU {PER_STEP}",
-        "unit": "B",
-        "exact": True,
-    },
-    "bytes_to_host": {
-        "title": "Bytes to the host",
-        "description": f"Bytes copied from GPU to host {PER_STEP}",
-        "unit": "B",
-        "exact": True,
-    },
-    "syncs": {
-        "title": "Device-wide waits",
-        "description": "Calls of torch.cuda.synchronize, which waits for all that the GPU has to "
-        f"do, {PER_STEP}",
-        "unit": "1",
-        "exact": True,
-    },
-    "stream_waits": {
-        "title": "Waits of tensordict",
-        "description": "Waits for an event at the end of TensorDict.to or of a constructor, which "
-        f"last until the work queued before is done, {PER_STEP}",
-        "unit": "1",
-        "exact": True,
-    },
-    "blocking_copies": {
-        "title": "Copies that block",
-        "description": "Copies between host and GPU that the host waits for, with the work queued "
-        f"before them, {PER_STEP}",
-        "unit": "1",
-        "exact": True,
-    },
-    "reads": {
-        "title": "Values read from the GPU",
-        "description": "Values that Python asks the GPU for, as .item() and if do; each waits for "
-        f"the work queued before, {PER_STEP}",
-        "unit": "1",
-        "exact": True,
-    },
-    "early_reads": {
-        "title": "Early reads",
-        "description": "Host tensors whose values are used before anything has waited for their "
-        f"copy from the GPU, {PER_STEP}",
-        "unit": "1",
-        "exact": True,
-    },
-    "waits": {
-        "title": "Waits",
-        "description": "Times that the host stands still for the GPU: device-wide waits, waits of "
-        f"tensordict, copies that block and values read, {PER_STEP}",
-        "unit": "1",
-        "exact": True,
-    },
-    "bytes_crossed": {
-        "title": "Bytes between host and GPU",
-        "description": f"Bytes copied in either direction {PER_STEP}",
-        "unit": "B",
-        "exact": True,
-    },
-    "copy_time": {
-        "title": "Time of a copy",
-        "description": "Wall time of TensorDict.to between host and GPU, until the copy is done.",
-        "unit": "s",
-        "exact": False,
-    },
-    "casts": {
-        "title": "Casts",
-        "description": "Calls of .to on a TensorDict in one step, of the loop and of the "
-        "environment, mean over a rollout.",
-        "unit": "1",
-        "exact": True,
-    },
-    "batch_on_gpu": {
-        "title": "Batch on the GPU",
-        "description": "Bytes of a batch that lie on the GPU, divided by its steps.",
-        "unit": "B",
-        "exact": True,
-    },
-    "batch_on_host": {
-        "title": "Batch on the host",
-        "description": "Bytes of a batch that lie on the host, divided by its steps.",
-        "unit": "B",
-        "exact": True,
-    },
-    "gpu_peak": {
-        "title": "Peak on the GPU",
-        "description": "Bytes that the GPU holds at most during a rollout, beyond what it held "
-        "before. On the CPU: in the simulation, without the allocator's rounding.",
-        "unit": "B",
-        "exact": False,
-    },
-}
+METRICS = metrics.declare(f"""
+rollout_time [s] Time of a rollout: Wall time of a rollout of {STEPS} steps. On the CPU the GPU is
+    the processor under another name.
+time_vs_host [1] Time against all on the host: Time of a rollout, divided by that of the same
+    environment with everything on the host right before it. On the CPU: what the casts cost before
+    anything crosses.
+copies_to_gpu [1, exact] Copies to the GPU: Tensors copied from host to GPU {PER_STEP}
+copies_to_host [1, exact] Copies to the host: Tensors copied from GPU to host {PER_STEP}
+bytes_to_gpu [B, exact] Bytes to the GPU: Bytes copied from host to GPU {PER_STEP}
+bytes_to_host [B, exact] Bytes to the host: Bytes copied from GPU to host {PER_STEP}
+syncs [1, exact] Device-wide waits: Calls of torch.cuda.synchronize, which waits for all that the
+    GPU has to do, {PER_STEP}
+stream_waits [1, exact] Waits of tensordict: Waits for an event at the end of TensorDict.to or of a
+    constructor, which last until the work queued before is done, {PER_STEP}
+blocking_copies [1, exact] Copies that block: Copies between host and GPU that the host waits for,
+    with the work queued before them, {PER_STEP}
+reads [1, exact] Values read from the GPU: Values that Python asks the GPU for, as .item() and if
+    do; each waits for the work queued before, {PER_STEP}
+early_reads [1, exact] Early reads: Host tensors whose values are used before anything has waited
+    for their copy from the GPU, {PER_STEP}
+waits [1, exact] Waits: Times that the host stands still for the GPU: device-wide waits, waits of
+    tensordict, copies that block and values read, {PER_STEP}
+bytes_crossed [B, exact] Bytes between host and GPU: Bytes copied in either direction {PER_STEP}
+copy_time [s] Time of a copy: Wall time of TensorDict.to between host and GPU, until the copy is
+    done.
+casts [1, exact] Casts: Calls of .to on a TensorDict in one step, of the loop and of the
+    environment, mean over a rollout.
+batch_on_gpu [B, exact] Batch on the GPU: Bytes of a batch that lie on the GPU, divided by its
+    steps.
+batch_on_host [B, exact] Batch on the host: Bytes of a batch that lie on the host, divided by its
+    steps.
+gpu_peak [B] Peak on the GPU: Bytes that the GPU holds at most during a rollout, beyond what it held
+    before. On the CPU: in the simulation, without the allocator's rounding.
+""")
 
 # placement: (environment made on, policy_device, env_device, storing_device)
 PLACEMENTS = {

@@ -36,7 +36,7 @@ from torchrl.envs import (
     TransformedEnv,
 )
 
-from benchmarks import interleaved, measure
+from benchmarks import interleaved, measure, metrics
 
 SEED = 0
 SECONDS = 0.4  # for the rounds of one benchmark and of its reference
@@ -51,78 +51,27 @@ LARGE_BATCH = 4096
 LIST_SIZE = 128
 FRAME_SKIP = 4
 
-METRICS = {
-    "round_time": {
-        "title": "Time of a round",
-        "description": "Wall time of the steps of one round.",
-        "unit": "s",
-        "exact": False,
-    },
-    "frames_per_second": {
-        "title": "Frames per second",
-        "description": "Steps of single environments, all of them together, in a second.",
-        "unit": "1",
-        "exact": False,
-    },
-    "time_vs_loop": {
-        "title": "Time against the loop",
-        "description": "Time of a round, divided by that of a Python loop over the same gymnasium "
-        "environments right before it. Below one, the way is faster than the loop.",
-        "unit": "1",
-        "exact": False,
-    },
-    "parent_cpu": {
-        "title": "Processor time of the parent",
-        "description": "Processor time that the calling process takes for a round, as a share of "
-        "the round's wall time. Workers are not in it.",
-        "unit": "%",
-        "exact": False,
-    },
-    "time_vs_cut": {
-        "title": "Time against the step without the part",
-        "description": "Time of a round, divided by that of the same steps where a constant stands "
-        "in place of the part.",
-        "unit": "1",
-        "exact": False,
-    },
-    "part_share": {
-        "title": "Share of the step",
-        "description": "By how much a step shortens without the part, from the median ratio.",
-        "unit": "%",
-        "exact": True,
-    },
-    "part_time": {
-        "title": "Time in the step",
-        "description": "The median time of a step, less that of a step without the part.",
-        "unit": "s",
-        "exact": True,
-    },
-    "time_vs_plain": {
-        "title": "Time against the plain environment",
-        "description": "Time of a round, divided by that of the environment without the variant, "
-        "for the same number of simulated frames.",
-        "unit": "1",
-        "exact": False,
-    },
-    "time_vs_repaired": {
-        "title": "Time against the repaired environment",
-        "description": "Time of a round with the pitfall, divided by that without.",
-        "unit": "1",
-        "exact": False,
-    },
-    "bytes_per_frame": {
-        "title": "Bytes per frame",
-        "description": "Bytes of one frame, with its part under next.",
-        "unit": "B",
-        "exact": True,
-    },
-    "repaired_bytes_per_frame": {
-        "title": "Bytes per frame, repaired",
-        "description": "The same without the pitfall.",
-        "unit": "B",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+round_time [s] Time of a round: Wall time of the steps of one round.
+frames_per_second [1] Frames per second: Steps of single environments, all of them together, in a
+    second.
+time_vs_loop [1] Time against the loop: Time of a round, divided by that of a Python loop over the
+    same gymnasium environments right before it. Below one, the way is faster than the loop.
+parent_cpu [%] Processor time of the parent: Processor time that the calling process takes for a
+    round, as a share of the round's wall time. Workers are not in it.
+time_vs_cut [1] Time against the step without the part: Time of a round, divided by that of the same
+    steps where a constant stands in place of the part.
+part_share [%, exact] Share of the step: By how much a step shortens without the part, from the
+    median ratio.
+part_time [s, exact] Time in the step: The median time of a step, less that of a step without the
+    part.
+time_vs_plain [1] Time against the plain environment: Time of a round, divided by that of the
+    environment without the variant, for the same number of simulated frames.
+time_vs_repaired [1] Time against the repaired environment: Time of a round with the pitfall,
+    divided by that without.
+bytes_per_frame [B, exact] Bytes per frame: Bytes of one frame, with its part under next.
+repaired_bytes_per_frame [B, exact] Bytes per frame, repaired: The same without the pitfall.
+""")
 
 
 # -- Environments ----------------------------------------------------------------

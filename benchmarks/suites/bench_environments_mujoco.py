@@ -18,7 +18,7 @@ import torch
 import torchrl
 from torchrl.envs import AntEnv, HopperEnv, HumanoidEnv, Walker2dEnv
 
-from benchmarks import interleaved, measure
+from benchmarks import interleaved, measure, metrics
 
 SECONDS = 0.7
 BATCHES = (1, 32, 1024)
@@ -31,46 +31,18 @@ ENDS_STEPS = 50
 ASSETS = Path(torchrl.__file__).parent / "envs/custom/mujoco/assets"
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
-METRICS = {
-    "round_time": {
-        "title": "Time of a round",
-        "description": "Wall time of the steps of one round.",
-        "unit": "s",
-        "exact": False,
-    },
-    "frames_per_second": {
-        "title": "Frames per second",
-        "description": "Steps of single simulations, all of the batch together, in a second.",
-        "unit": "1",
-        "exact": False,
-    },
-    "time_vs_c": {
-        "title": "Time against C",
-        "description": "Time of a round, divided by that of MuJoCo's C functions on the same batch "
-        "right before it. Below one, the way is faster than C.",
-        "unit": "1",
-        "exact": False,
-    },
-    "first_call_time": {
-        "title": "First call",
-        "description": "Wall time of the first call of the jitted function: tracing, compilation "
-        "and one step.",
-        "unit": "s",
-        "exact": True,
-    },
-    "ends": {
-        "title": "Steps that end an episode",
-        "description": "Share of the steps of a rollout that are done.",
-        "unit": "%",
-        "exact": True,
-    },
-    "position_error": {
-        "title": "Largest error of a position",
-        "description": f"Largest difference to a position of C after {CHECKED_STEPS} steps.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare(f"""
+round_time [s] Time of a round: Wall time of the steps of one round.
+frames_per_second [1] Frames per second: Steps of single simulations, all of the batch together, in
+    a second.
+time_vs_c [1] Time against C: Time of a round, divided by that of MuJoCo's C functions on the same
+    batch right before it. Below one, the way is faster than C.
+first_call_time [s, exact] First call: Wall time of the first call of the jitted function: tracing,
+    compilation and one step.
+ends [%, exact] Steps that end an episode: Share of the steps of a rollout that are done.
+position_error [1, exact] Largest error of a position: Largest difference to a position of C after
+    {CHECKED_STEPS} steps.
+""")
 
 
 def starts(model, batch):

@@ -30,7 +30,7 @@ from torchrl.modules import MLP, OneHotCategorical, ProbabilisticActor, TanhNorm
 from torchrl.objectives import A2CLoss, ClipPPOLoss, SACLoss, SoftUpdate
 from torchrl.objectives.value import GAE, VTrace
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.interleaved import report
 
 HIDDEN = (64, 64)
@@ -43,40 +43,16 @@ LEAST_SHARE = 95  # percent of an iteration that its parts have to add up to
 RANGE = "part:"
 WHOLE = "iteration"
 
-METRICS = {
-    "part_time": {
-        "title": "Time of the part",
-        "description": "Wall time that the part takes of one iteration, without a profiler.",
-        "unit": "s",
-        "exact": False,
-    },
-    "share": {
-        "title": "Share of the iteration",
-        "description": "Time of the part, divided by that of its iteration, without a profiler.",
-        "unit": "%",
-        "exact": False,
-    },
-    "traced_share": {
-        "title": "Share in the trace",
-        "description": "The same in the trace of torch.profiler, from the ranges of "
-        "record_function. The profiler slows small operators down.",
-        "unit": "%",
-        "exact": False,
-    },
-    "calls": {
-        "title": "Times in an iteration",
-        "description": "How often the part runs in one iteration.",
-        "unit": "1",
-        "exact": True,
-    },
-    "operators": {
-        "title": "Operators",
-        "description": "ATen operators in the trace within the part, of one iteration, those that "
-        "another operator calls included.",
-        "unit": "1",
-        "exact": False,
-    },
-}
+METRICS = metrics.declare("""
+part_time [s] Time of the part: Wall time that the part takes of one iteration, without a profiler.
+share [%] Share of the iteration: Time of the part, divided by that of its iteration, without a
+    profiler.
+traced_share [%] Share in the trace: The same in the trace of torch.profiler, from the ranges of
+    record_function. The profiler slows small operators down.
+calls [1, exact] Times in an iteration: How often the part runs in one iteration.
+operators [1] Operators: ATen operators in the trace within the part, of one iteration, those that
+    another operator calls included.
+""")
 
 
 class Parts:

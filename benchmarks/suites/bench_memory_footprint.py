@@ -20,7 +20,7 @@ from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, GymWrapper, TransformedEnv
 from torchrl.envs.transforms import NextObservationDelta, NextStateReconstructor, StepCounter
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 
 ROOT = Path(__file__).parents[2]
 FRAMES = 200
@@ -30,67 +30,24 @@ EPISODE_STEPS = 40
 RESIDENT_FRAMES = 2000
 SEED = 0
 
-METRICS = {
-    "bytes": {
-        "title": "Bytes in the batch",
-        "description": "Sum over the tensors of the batch, as its bytes() method counts them.",
-        "unit": "B",
-        "exact": True,
-    },
-    "bytes_per_frame": {
-        "title": "Bytes per frame",
-        "description": "Bytes in the batch divided by its frames.",
-        "unit": "B",
-        "exact": True,
-    },
-    "saving": {
-        "title": "Saving",
-        "description": "Bytes saved against the default configuration of the same environment.",
-        "unit": "%",
-        "exact": True,
-    },
-    "collect_time": {
-        "title": "Collection time",
-        "description": "Wall time of collecting one batch.",
-        "unit": "s",
-        "exact": False,
-    },
-    "sample_time": {
-        "title": "Sampling time",
-        "description": "Wall time of drawing one sample of slices from a buffer with one batch.",
-        "unit": "s",
-        "exact": False,
-    },
-    "peak_memory": {
-        "title": "Peak memory",
-        "description": "Most bytes that torch's allocator holds at once while a collector is built "
-        "and fills its first batch. Memory that NumPy owns is not counted.",
-        "unit": "B",
-        "exact": False,
-    },
-    "resident_peak": {
-        "title": "Peak resident memory",
-        "description": "Growth of a fresh process's peak resident memory while a collector is "
-        f"built and collects one batch of {RESIDENT_FRAMES} frames. Everything counts: tensors, "
-        "NumPy, the interpreter.",
-        "unit": "B",
-        "exact": False,
-    },
-    "resident_saving": {
-        "title": "Saving of peak resident memory",
-        "description": "Peak resident memory saved against the median of the default "
-        "configuration of the same environment.",
-        "unit": "%",
-        "exact": False,
-    },
-    "restore_time": {
-        "title": "Sampling time with restoring",
-        "description": "Wall time of drawing one sample of slices whose next observation a "
-        "transform of the buffer puts back.",
-        "unit": "s",
-        "exact": False,
-    },
-}
+METRICS = metrics.declare(f"""
+bytes [B, exact] Bytes in the batch: Sum over the tensors of the batch, as its bytes() method counts
+    them.
+bytes_per_frame [B, exact] Bytes per frame: Bytes in the batch divided by its frames.
+saving [%, exact] Saving: Bytes saved against the default configuration of the same environment.
+collect_time [s] Collection time: Wall time of collecting one batch.
+sample_time [s] Sampling time: Wall time of drawing one sample of slices from a buffer with one
+    batch.
+peak_memory [B] Peak memory: Most bytes that torch's allocator holds at once while a collector is
+    built and fills its first batch. Memory that NumPy owns is not counted.
+resident_peak [B] Peak resident memory: Growth of a fresh process's peak resident memory while a
+    collector is built and collects one batch of {RESIDENT_FRAMES} frames. Everything counts:
+    tensors, NumPy, the interpreter.
+resident_saving [%] Saving of peak resident memory: Peak resident memory saved against the median of
+    the default configuration of the same environment.
+restore_time [s] Sampling time with restoring: Wall time of drawing one sample of slices whose next
+    observation a transform of the buffer puts back.
+""")
 
 # name: (title, transform of the environment, arguments of the collector)
 CONFIGURATIONS = {

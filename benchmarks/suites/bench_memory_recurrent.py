@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 
 SLICES = 16
 INPUTS = 4
@@ -19,40 +19,17 @@ RESETS = 4  # per slice, beside its start
 SEED = 0
 TOLERANCE = 1e-4
 
-METRICS = {
-    "step_time": {
-        "title": "Time of one step",
-        "description": "Wall time of one forward and backward pass.",
-        "unit": "s",
-        "exact": False,
-    },
-    "peak_memory": {
-        "title": "Peak memory",
-        "description": "Most bytes that torch's allocator holds at once during a step, beyond "
-        "parameters and input: the activations that backward needs, gradients and scratch.",
-        "unit": "B",
-        "exact": False,
-    },
-    "peak_vs_pad": {
-        "title": "Peak memory against pad",
-        "description": "Median peak memory as a share of that of pad on the same slices.",
-        "unit": "%",
-        "exact": True,
-    },
-    "output_error": {
-        "title": "Largest output difference",
-        "description": "Largest absolute difference of a feature to that of pad.",
-        "unit": "1",
-        "exact": True,
-    },
-    "gradient_error": {
-        "title": "Largest gradient difference",
-        "description": "Largest absolute difference of a parameter's gradient to that of pad, "
-        "over the largest gradient of pad.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+step_time [s] Time of one step: Wall time of one forward and backward pass.
+peak_memory [B] Peak memory: Most bytes that torch's allocator holds at once during a step, beyond
+    parameters and input: the activations that backward needs, gradients and scratch.
+peak_vs_pad [%, exact] Peak memory against pad: Median peak memory as a share of that of pad on the
+    same slices.
+output_error [1, exact] Largest output difference: Largest absolute difference of a feature to that
+    of pad.
+gradient_error [1, exact] Largest gradient difference: Largest absolute difference of a parameter's
+    gradient to that of pad, over the largest gradient of pad.
+""")
 
 # name: (title, arguments of the module)
 BACKENDS = {

@@ -35,7 +35,7 @@ from torchrl.modules import (
 from torchrl.objectives import ClipPPOLoss, DQNLoss, HardUpdate, SoftUpdate
 from torchrl.objectives.value import GAE
 
-from benchmarks import interleaved, measure
+from benchmarks import interleaved, measure, metrics
 
 OBSERVATION, ACTIONS, HIDDEN = 8, 4, 64
 SEED = 0
@@ -44,117 +44,40 @@ SECONDS = 0.4  # for the rounds of one benchmark
 CALLS = 8  # of a short function within a round
 TAU = 0.005
 
-METRICS = {
-    "step_time": {
-        "title": "Time of forward and backward",
-        "description": "Wall time of one loss with its backward pass.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_two_trunks": {
-        "title": "Against two trunks",
-        "description": "Time of the step, divided by that with two trunks right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "trunk_calls": {
-        "title": "Trunk passes",
-        "description": "Forward passes of a trunk in one loss.",
-        "unit": "1",
-        "exact": True,
-    },
-    "parameters": {
-        "title": "Parameters",
-        "description": "Numbers that are learned; of target-*: that are updated.",
-        "unit": "1",
-        "exact": True,
-    },
-    "gradient_error": {
-        "title": "Largest gradient difference",
-        "description": "Largest absolute difference of a gradient to that of the loss it is "
-        "compared with, over the largest gradient. Of shared trunks: to the sum over both trunks.",
-        "unit": "1",
-        "exact": True,
-    },
-    "calls_time": {
-        "title": "Time of 8 calls",
-        "description": "Wall time of 8 forward passes without gradients; of target-*: of 8 "
-        "updates.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_bare": {
-        "title": "Against the bare network",
-        "description": "Time of the calls, divided by that of the bare network right before them.",
-        "unit": "1",
-        "exact": False,
-    },
-    "time_vs_functional": {
-        "title": "Against functional=True",
-        "description": "Time of the step, divided by that with functional=True right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "time_vs_foreach": {
-        "title": "Against torch._foreach",
-        "description": "Time of the updates, divided by that of one torch._foreach_lerp_ (soft) or "
-        "torch._foreach_copy_ (hard, skipped) a call on the same tensors right before them.",
-        "unit": "1",
-        "exact": False,
-    },
-    "pass_time": {
-        "title": "Time of forward and backward",
-        "description": "Wall time of one forward and backward pass of the network alone.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_float32": {
-        "title": "Against float32",
-        "description": "Time of the pass, divided by that in float32 right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "precision_time": {
-        "title": "Time of the comparison's pass",
-        "description": "Wall time of one forward pass of policy and value network with "
-        "distribution, log-probability and GAE.",
-        "unit": "s",
-        "exact": False,
-    },
-    "parameter_error": {
-        "title": "Error of the distribution's parameters",
-        "description": "Largest absolute difference to float32, over the largest parameter.",
-        "unit": "1",
-        "exact": True,
-    },
-    "value_error": {
-        "title": "Error of the value",
-        "description": "Largest absolute difference to float32, over the standard deviation of "
-        "the values.",
-        "unit": "1",
-        "exact": True,
-    },
-    "advantage_error": {
-        "title": "Error of the advantage",
-        "description": "Largest absolute difference of GAE's advantage to that of float32 values, "
-        "over the standard deviation of the advantages.",
-        "unit": "1",
-        "exact": True,
-    },
-    "log_prob_error": {
-        "title": "Error of the log-probability",
-        "description": "Largest absolute difference to float32, in nats.",
-        "unit": "1",
-        "exact": True,
-    },
-    "ratio_error": {
-        "title": "Error of the importance ratio",
-        "description": "Largest distance from one of the ratio of the probabilities that float32 "
-        "and the lowered policy give the same actions.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+step_time [s] Time of forward and backward: Wall time of one loss with its backward pass.
+time_vs_two_trunks [1] Against two trunks: Time of the step, divided by that with two trunks right
+    before it.
+trunk_calls [1, exact] Trunk passes: Forward passes of a trunk in one loss.
+parameters [1, exact] Parameters: Numbers that are learned; of target-*: that are updated.
+gradient_error [1, exact] Largest gradient difference: Largest absolute difference of a gradient to
+    that of the loss it is compared with, over the largest gradient. Of shared trunks: to the sum
+    over both trunks.
+calls_time [s] Time of 8 calls: Wall time of 8 forward passes without gradients; of target-*: of 8
+    updates.
+time_vs_bare [1] Against the bare network: Time of the calls, divided by that of the bare network
+    right before them.
+time_vs_functional [1] Against functional=True: Time of the step, divided by that with
+    functional=True right before it.
+time_vs_foreach [1] Against torch._foreach: Time of the updates, divided by that of one
+    torch._foreach_lerp_ (soft) or torch._foreach_copy_ (hard, skipped) a call on the same tensors
+    right before them.
+pass_time [s] Time of forward and backward: Wall time of one forward and backward pass of the
+    network alone.
+time_vs_float32 [1] Against float32: Time of the pass, divided by that in float32 right before it.
+precision_time [s] Time of the comparison's pass: Wall time of one forward pass of policy and value
+    network with distribution, log-probability and GAE.
+parameter_error [1, exact] Error of the distribution's parameters: Largest absolute difference to
+    float32, over the largest parameter.
+value_error [1, exact] Error of the value: Largest absolute difference to float32, over the standard
+    deviation of the values.
+advantage_error [1, exact] Error of the advantage: Largest absolute difference of GAE's advantage to
+    that of float32 values, over the standard deviation of the advantages.
+log_prob_error [1, exact] Error of the log-probability: Largest absolute difference to float32, in
+    nats.
+ratio_error [1, exact] Error of the importance ratio: Largest distance from one of the ratio of the
+    probabilities that float32 and the lowered policy give the same actions.
+""")
 
 
 def pairs(benchmark, device, ours, reference):

@@ -38,7 +38,7 @@ from torchrl.modules import MLP, OneHotCategorical, ProbabilisticActor, ValueOpe
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 
 VARIABLE = "TORCHRL_PROFILING"
 ENVIRONMENT = "CartPole-v1"
@@ -54,101 +54,31 @@ SLOW_ROUNDS = 4  # with stacks, where writing the trace takes seconds
 RANGE_CALLS = 5000  # in one round of range-*
 RANGE_ROUNDS = 15
 
-METRICS = {
-    "start": {
-        "title": "Start",
-        "description": "When the range begins, from the begin of the window that is drawn.",
-        "unit": "s",
-        "exact": False,
-    },
-    "duration": {
-        "title": "Duration",
-        "description": "How long the range lasts, the ranges inside it included.",
-        "unit": "s",
-        "exact": False,
-    },
-    "part_time": {
-        "title": "Time in the trace",
-        "description": "Time of all ranges of the part, without the ranges of other parts inside "
-        "them; median over the traces. Keys half-*: with all ranges inside.",
-        "unit": "s",
-        "exact": False,
-    },
-    "share": {
-        "title": "Share of the iteration",
-        "description": "Time in the trace, divided by that of the iteration.",
-        "unit": "%",
-        "exact": False,
-    },
-    "python_share": {
-        "title": "Outside operators",
-        "description": "Part of that time in which no operator of torch runs: Python, NumPy and "
-        "the environment.",
-        "unit": "%",
-        "exact": False,
-    },
-    "calls": {
-        "title": "Calls",
-        "description": "How often the part runs in one iteration.",
-        "unit": "1",
-        "exact": True,
-    },
-    "plain_time": {
-        "title": "Time without the profiler",
-        "description": "Time of the part by timeit, in iterations that no profiler watches.",
-        "unit": "s",
-        "exact": False,
-    },
-    "plain_share": {
-        "title": "Share without the profiler",
-        "description": "Time of the part by timeit, divided by that of the iteration.",
-        "unit": "%",
-        "exact": False,
-    },
-    "iteration_time": {
-        "title": "Time of an iteration",
-        "description": "Wall time of one short iteration, without starting and ending a profiler.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_off": {
-        "title": "Time against no profiling",
-        "description": "Time of a short iteration, divided by that of one without profiling right "
-        "before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "finish_time": {
-        "title": "Time to the file",
-        "description": "Wall time from the end of a short iteration to the trace on disk.",
-        "unit": "s",
-        "exact": False,
-    },
-    "trace_bytes": {
-        "title": "Size of the trace",
-        "description": "Bytes of the Chrome trace of one short iteration.",
-        "unit": "B",
-        "exact": False,
-    },
-    "trace_vs_profiler": {
-        "title": "Size against no options",
-        "description": "Bytes of the trace, divided by the median of those without options.",
-        "unit": "1",
-        "exact": False,
-    },
-    "events_per_frame": {
-        "title": "Events per frame",
-        "description": "Events in the trace, divided by the frames of the short iteration.",
-        "unit": "1",
-        "exact": False,
-    },
-    "range_time": {
-        "title": "Time of a range",
-        "description": "Time that one range adds to a call, the mean over a round of calls.",
-        "unit": "s",
-        "exact": False,
-    },
-}
+METRICS = metrics.declare("""
+start [s] Start: When the range begins, from the begin of the window that is drawn.
+duration [s] Duration: How long the range lasts, the ranges inside it included.
+part_time [s] Time in the trace: Time of all ranges of the part, without the ranges of other parts
+    inside them; median over the traces. Keys half-*: with all ranges inside.
+share [%] Share of the iteration: Time in the trace, divided by that of the iteration.
+python_share [%] Outside operators: Part of that time in which no operator of torch runs: Python,
+    NumPy and the environment.
+calls [1, exact] Calls: How often the part runs in one iteration.
+plain_time [s] Time without the profiler: Time of the part by timeit, in iterations that no profiler
+    watches.
+plain_share [%] Share without the profiler: Time of the part by timeit, divided by that of the
+    iteration.
+iteration_time [s] Time of an iteration: Wall time of one short iteration, without starting and
+    ending a profiler.
+time_vs_off [1] Time against no profiling: Time of a short iteration, divided by that of one without
+    profiling right before it.
+finish_time [s] Time to the file: Wall time from the end of a short iteration to the trace on disk.
+trace_bytes [B] Size of the trace: Bytes of the Chrome trace of one short iteration.
+trace_vs_profiler [1] Size against no options: Bytes of the trace, divided by the median of those
+    without options.
+events_per_frame [1] Events per frame: Events in the trace, divided by the frames of the short
+    iteration.
+range_time [s] Time of a range: Time that one range adds to a call, the mean over a round of calls.
+""")
 
 
 def note(benchmark, *arguments, warmup_rounds=WARMUP, **keywords):

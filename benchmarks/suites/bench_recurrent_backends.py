@@ -19,7 +19,7 @@ from tensordict import TensorDict
 from torch import nn
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 
 INPUTS = 4
 SEED = 0
@@ -27,48 +27,19 @@ MOST_ROUNDS, LEAST_ROUNDS = 11, 5
 WARMUP_ROUNDS = 1  # beyond the calls that check the results and take the peak
 SECONDS = 0.7  # for the rounds of one configuration; the least number of rounds may take longer
 
-METRICS = {
-    "step_time": {
-        "title": "Time of one step",
-        "description": "Wall time of one forward and backward pass.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_pad": {
-        "title": "Time against pad",
-        "description": "Time of one step, divided by that of the step of pad right before it. "
-        "That of pad itself shows the noise of the machine.",
-        "unit": "1",
-        "exact": False,
-    },
-    "peak_memory": {
-        "title": "Peak memory",
-        "description": "Most bytes that torch's allocator holds at once during a step, beyond "
-        "parameters and input: the activations that backward needs, gradients and scratch.",
-        "unit": "B",
-        "exact": False,
-    },
-    "peak_vs_pad": {
-        "title": "Peak memory against pad",
-        "description": "Peak memory, divided by that of pad on the same slices.",
-        "unit": "1",
-        "exact": True,
-    },
-    "output_error": {
-        "title": "Largest output error",
-        "description": "Largest absolute difference of a feature to that of pad in double "
-        "precision; for torch.nn to its own in double precision.",
-        "unit": "1",
-        "exact": True,
-    },
-    "gradient_error": {
-        "title": "Largest gradient error",
-        "description": "Largest absolute difference of a parameter's gradient to that in double "
-        "precision, over the largest gradient.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+step_time [s] Time of one step: Wall time of one forward and backward pass.
+time_vs_pad [1] Time against pad: Time of one step, divided by that of the step of pad right before
+    it. That of pad itself shows the noise of the machine.
+peak_memory [B] Peak memory: Most bytes that torch's allocator holds at once during a step, beyond
+    parameters and input: the activations that backward needs, gradients and scratch.
+peak_vs_pad [1, exact] Peak memory against pad: Peak memory, divided by that of pad on the same
+    slices.
+output_error [1, exact] Largest output error: Largest absolute difference of a feature to that of
+    pad in double precision; for torch.nn to its own in double precision.
+gradient_error [1, exact] Largest gradient error: Largest absolute difference of a parameter's
+    gradient to that in double precision, over the largest gradient.
+""")
 
 
 class Case(NamedTuple):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.suites import bench_recurrent_backends
 
 ROOT = Path(__file__).parents[2]
@@ -20,34 +20,14 @@ SIZES = {"batch": 16, "steps": 128, "hidden": 128, "resets": 4}
 LIMIT_S = 500
 NAMES = ("pad", "scan", "scan-compiled", "triton")
 
-METRICS = {
-    "process_time": {
-        "title": "Process",
-        "description": "Wall time of the whole process: imports, one step of pad, two steps of "
-        "the configuration.",
-        "unit": "s",
-        "exact": False,
-    },
-    "first_step_time": {
-        "title": "First step",
-        "description": "Wall time of the first forward and backward pass.",
-        "unit": "s",
-        "exact": False,
-    },
-    "second_step_time": {
-        "title": "Second step",
-        "description": "Wall time of the same pass, once more.",
-        "unit": "s",
-        "exact": False,
-    },
-    "compiled_kernels": {
-        "title": "GPU kernels compiled",
-        "description": "Binaries in Triton's cache after the first step: autotuning compiles one "
-        "for each of its configurations.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+process_time [s] Process: Wall time of the whole process: imports, one step of pad, two steps of the
+    configuration.
+first_step_time [s] First step: Wall time of the first forward and backward pass.
+second_step_time [s] Second step: Wall time of the same pass, once more.
+compiled_kernels [1, exact] GPU kernels compiled: Binaries in Triton's cache after the first step:
+    autotuning compiles one for each of its configurations.
+""")
 CASES = [
     pytest.param(cell, name, marks=pytest.mark.cuda if name == "triton" else ())
     for cell in bench_recurrent_backends.CELLS

@@ -20,7 +20,7 @@ from torchrl.collectors import Collector
 from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
 from torchrl.modules import MLP, GRUModule, LSTMModule, set_recurrent_mode
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 
 INPUTS = 4  # those of CartPole-v1
 BATCH = 16
@@ -35,86 +35,30 @@ MOST_ROUNDS, LEAST_ROUNDS = 15, 5
 WARMUP_ROUNDS = 1
 SECONDS = 1.0  # for the rounds of one configuration; the least number of rounds may take longer
 
-METRICS = {
-    "forward_time": {
-        "title": "Time of a forward pass",
-        "description": "Wall time of the forward pass over all sequences, under torch.no_grad.",
-        "unit": "s",
-        "exact": False,
-    },
-    "step_time": {
-        "title": "Time of forward and backward",
-        "description": "Wall time of one forward and backward pass over all sequences.",
-        "unit": "s",
-        "exact": False,
-    },
-    "forward_vs_recurrent": {
-        "title": "Forward pass against recurrent mode",
-        "description": "Time of the forward pass, divided by that in recurrent mode with pad right "
-        "before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "step_vs_recurrent": {
-        "title": "Forward and backward against recurrent mode",
-        "description": "Time of forward and backward pass, divided by that in recurrent mode with "
-        "pad right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "output_error": {
-        "title": "Largest output difference",
-        "description": "Largest absolute difference of a feature to that of recurrent mode with "
-        "pad; keys collect-*: of a collected feature to that of a replay in recurrent mode.",
-        "unit": "1",
-        "exact": True,
-    },
-    "gradient_error": {
-        "title": "Largest gradient difference",
-        "description": "Largest absolute difference of a parameter's gradient to that of recurrent "
-        "mode with pad, over its largest gradient.",
-        "unit": "1",
-        "exact": True,
-    },
-    "collect_time": {
-        "title": "Time of a batch",
-        "description": "Wall time of collecting one batch.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_ff": {
-        "title": "Collection time against feed-forward",
-        "description": "Time of a batch, divided by that of the feed-forward policy of about as "
-        "many parameters right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "frames_per_second": {
-        "title": "Frames per second",
-        "description": "Frames of one batch, divided by the wall time of collecting it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "bytes_per_frame": {
-        "title": "Bytes per frame",
-        "description": "Bytes in the batch divided by its frames.",
-        "unit": "B",
-        "exact": True,
-    },
-    "state_bytes_per_frame": {
-        "title": "Bytes of states per frame",
-        "description": "Bytes under the keys of the hidden states, root and next, divided by the "
-        "frames; a part of the bytes per frame.",
-        "unit": "B",
-        "exact": True,
-    },
-    "policy_parameters": {
-        "title": "Parameters of the policy",
-        "description": "Numbers that the policy learns.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+forward_time [s] Time of a forward pass: Wall time of the forward pass over all sequences, under
+    torch.no_grad.
+step_time [s] Time of forward and backward: Wall time of one forward and backward pass over all
+    sequences.
+forward_vs_recurrent [1] Forward pass against recurrent mode: Time of the forward pass, divided by
+    that in recurrent mode with pad right before it.
+step_vs_recurrent [1] Forward and backward against recurrent mode: Time of forward and backward
+    pass, divided by that in recurrent mode with pad right before it.
+output_error [1, exact] Largest output difference: Largest absolute difference of a feature to that
+    of recurrent mode with pad; keys collect-*: of a collected feature to that of a replay in
+    recurrent mode.
+gradient_error [1, exact] Largest gradient difference: Largest absolute difference of a parameter's
+    gradient to that of recurrent mode with pad, over its largest gradient.
+collect_time [s] Time of a batch: Wall time of collecting one batch.
+time_vs_ff [1] Collection time against feed-forward: Time of a batch, divided by that of the
+    feed-forward policy of about as many parameters right before it.
+frames_per_second [1] Frames per second: Frames of one batch, divided by the wall time of collecting
+    it.
+bytes_per_frame [B, exact] Bytes per frame: Bytes in the batch divided by its frames.
+state_bytes_per_frame [B, exact] Bytes of states per frame: Bytes under the keys of the hidden
+    states, root and next, divided by the frames; a part of the bytes per frame.
+policy_parameters [1, exact] Parameters of the policy: Numbers that the policy learns.
+""")
 
 CELLS = {"gru": (GRUModule, ("h",)), "lstm": (LSTMModule, ("h", "c"))}
 SEQUENTIAL, RECURRENT = "sequential", "recurrent"

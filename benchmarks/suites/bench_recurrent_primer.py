@@ -21,7 +21,7 @@ from torchrl.collectors.utils import split_trajectories
 from torchrl.envs import Compose, GymEnv, InitTracker, SerialEnv, TransformedEnv
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.interleaved import note, paired
 
 STEPS = 50
@@ -33,60 +33,21 @@ SEED = 0
 SECONDS = 0.4  # for the rounds of one configuration
 TOLERANCE = 1e-4
 
-METRICS = {
-    "rollout_time": {
-        "title": "Time of a rollout",
-        "description": f"Wall time of a rollout of {STEPS} steps.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_none": {
-        "title": "Time against no transform",
-        "description": "Time of a rollout, divided by that of the same environments without "
-        "transform right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "bytes_per_frame": {
-        "title": "Bytes per frame",
-        "description": "Bytes in the batch divided by its frames.",
-        "unit": "B",
-        "exact": True,
-    },
-    "train_time": {
-        "title": "Time of forward and backward",
-        "description": "Wall time of one forward and backward pass over all frames.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_slices": {
-        "title": "Time against slices",
-        "description": "Time of forward and backward pass, divided by that of the same frames as "
-        "slices with resets, backend pad, right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "peak_memory": {
-        "title": "Peak memory",
-        "description": "Bytes that torch's allocator holds at most during forward and backward "
-        "pass, beyond parameters and input.",
-        "unit": "B",
-        "exact": False,
-    },
-    "padding": {
-        "title": "Padding",
-        "description": "Steps of the batch that are padding, of all its steps.",
-        "unit": "%",
-        "exact": True,
-    },
-    "gradient_error": {
-        "title": "Largest gradient difference",
-        "description": "Largest absolute difference of a parameter's gradient to that of the "
-        "slices, over its largest gradient.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare(f"""
+rollout_time [s] Time of a rollout: Wall time of a rollout of {STEPS} steps.
+time_vs_none [1] Time against no transform: Time of a rollout, divided by that of the same
+    environments without transform right before it.
+bytes_per_frame [B, exact] Bytes per frame: Bytes in the batch divided by its frames.
+train_time [s] Time of forward and backward: Wall time of one forward and backward pass over all
+    frames.
+time_vs_slices [1] Time against slices: Time of forward and backward pass, divided by that of the
+    same frames as slices with resets, backend pad, right before it.
+peak_memory [B] Peak memory: Bytes that torch's allocator holds at most during forward and backward
+    pass, beyond parameters and input.
+padding [%, exact] Padding: Steps of the batch that are padding, of all its steps.
+gradient_error [1, exact] Largest gradient difference: Largest absolute difference of a parameter's
+    gradient to that of the slices, over its largest gradient.
+""")
 
 CELLS = {"gru": (GRUModule, ("h",)), "lstm": (LSTMModule, ("h", "c"))}
 

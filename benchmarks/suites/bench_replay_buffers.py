@@ -30,7 +30,7 @@ from torchrl.data import (
     TensorDictReplayBuffer,
 )
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.interleaved import note, paired
 
 BATCH = 256  # rows of one sample, one extend and one chunk that is read
@@ -48,67 +48,23 @@ SECONDS = 0.3  # for the rounds of one configuration
 MEMORY_ROUNDS = 2
 SEED = 0
 
-METRICS = {
-    "access_time": {
-        "title": "Time of an access",
-        "description": f"Wall time: extend and sample, {BATCH} rows at once; add, {ADDED} rows one "
-        f"by one; read, {READ} rows in order, {BATCH} at a time, and their largest observation.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_plain": {
-        "title": "Time against plain tensors",
-        "description": "Time of the access, divided by that of the same access on preallocated "
-        "tensors right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "bytes_per_row": {
-        "title": "Bytes of the tensors per transition",
-        "description": "Bytes of the tensors that the buffer keeps, divided by its rows. Bytes of "
-        "objects are not counted.",
-        "unit": "B",
-        "exact": True,
-    },
-    "saving": {
-        "title": "Saving",
-        "description": "Bytes of the tensors saved against the uncompressed transitions.",
-        "unit": "%",
-        "exact": True,
-    },
-    "fill_time": {
-        "title": "Time to fill",
-        "description": "Wall time of a fresh process that fills a buffer, its start included.",
-        "unit": "s",
-        "exact": False,
-    },
-    "anonymous_per_row": {
-        "title": "Anonymous memory per transition",
-        "description": "Growth of RssAnon while the buffer fills, divided by its rows.",
-        "unit": "B",
-        "exact": False,
-    },
-    "file_per_row": {
-        "title": "File memory per transition",
-        "description": "Growth of RssFile while the buffer fills, divided by its rows: pages of "
-        "files that the system can write back and drop.",
-        "unit": "B",
-        "exact": False,
-    },
-    "shared_per_row": {
-        "title": "Shared memory per transition",
-        "description": "Growth of RssShmem while the buffer fills, divided by its rows: memory "
-        "without a file, and files of a file system that is itself in memory.",
-        "unit": "B",
-        "exact": False,
-    },
-    "disk_per_row": {
-        "title": "Disk per transition",
-        "description": "Bytes of the files of the buffer, divided by its rows.",
-        "unit": "B",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare(f"""
+access_time [s] Time of an access: Wall time: extend and sample, {BATCH} rows at once; add, {ADDED}
+    rows one by one; read, {READ} rows in order, {BATCH} at a time, and their largest observation.
+time_vs_plain [1] Time against plain tensors: Time of the access, divided by that of the same access
+    on preallocated tensors right before it.
+bytes_per_row [B, exact] Bytes of the tensors per transition: Bytes of the tensors that the buffer
+    keeps, divided by its rows. Bytes of objects are not counted.
+saving [%, exact] Saving: Bytes of the tensors saved against the uncompressed transitions.
+fill_time [s] Time to fill: Wall time of a fresh process that fills a buffer, its start included.
+anonymous_per_row [B] Anonymous memory per transition: Growth of RssAnon while the buffer fills,
+    divided by its rows.
+file_per_row [B] File memory per transition: Growth of RssFile while the buffer fills, divided by
+    its rows: pages of files that the system can write back and drop.
+shared_per_row [B] Shared memory per transition: Growth of RssShmem while the buffer fills, divided
+    by its rows: memory without a file, and files of a file system that is itself in memory.
+disk_per_row [B, exact] Disk per transition: Bytes of the files of the buffer, divided by its rows.
+""")
 
 ELEMENTS = {"state": STATE, "pixels": PIXELS}
 STORAGES = {

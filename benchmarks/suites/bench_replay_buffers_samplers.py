@@ -30,7 +30,7 @@ from torchrl.data import (
     TensorDictRoundRobinWriter,
 )
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.interleaved import note, paired
 
 ROWS = (10_000, 100_000, 1_000_000)
@@ -51,52 +51,20 @@ UPDATE = 0.004  # seconds that the consumer needs between two samples
 SEED = 0
 TRAJ_KEY, END_KEY = ("collector", "traj_ids"), ("next", "done")
 
-METRICS = {
-    "sample_time": {
-        "title": "Time of a sample",
-        "description": f"Wall time of a sample of {BATCH} rows. Keys with writing: after an extend "
-        f"of {WRITTEN} rows, which counts; prioritized-update: and the update of its priorities.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_random": {
-        "title": "Time against RandomSampler",
-        "description": "Time of a sample, divided by that of RandomSampler right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "first_sample_time": {
-        "title": "Time of the first sample",
-        "description": "Wall time of the first sample, with compilation.",
-        "unit": "s",
-        "exact": False,
-    },
-    "extend_time": {
-        "title": "Time of an extend",
-        "description": f"Wall time of an extend of {WRITTEN} rows of a full buffer.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_default": {
-        "title": "Time against the default writer",
-        "description": "Time of an extend, divided by that of the default writer right before it.",
-        "unit": "1",
-        "exact": False,
-    },
-    "loop_time": {
-        "title": "Time of the loop",
-        "description": f"Wall time of {STEPS} times a sample and what the consumer does with it.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_no_prefetch": {
-        "title": "Time against no prefetch",
-        "description": "Time of the loop, divided by that of the same loop without prefetch right "
-        "before it.",
-        "unit": "1",
-        "exact": False,
-    },
-}
+METRICS = metrics.declare(f"""
+sample_time [s] Time of a sample: Wall time of a sample of {BATCH} rows. Keys with writing: after an
+    extend of {WRITTEN} rows, which counts; prioritized-update: and the update of its priorities.
+time_vs_random [1] Time against RandomSampler: Time of a sample, divided by that of RandomSampler
+    right before it.
+first_sample_time [s] Time of the first sample: Wall time of the first sample, with compilation.
+extend_time [s] Time of an extend: Wall time of an extend of {WRITTEN} rows of a full buffer.
+time_vs_default [1] Time against the default writer: Time of an extend, divided by that of the
+    default writer right before it.
+loop_time [s] Time of the loop: Wall time of {STEPS} times a sample and what the consumer does with
+    it.
+time_vs_no_prefetch [1] Time against no prefetch: Time of the loop, divided by that of the same loop
+    without prefetch right before it.
+""")
 
 # key: (title, what one needs it for)
 TRANSITIONS, SLICES, PRIORITIES = "transitions", "slices", "priorities"

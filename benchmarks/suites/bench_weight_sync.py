@@ -24,7 +24,7 @@ from torchrl.data import Binary, Composite, Unbounded
 from torchrl.envs import EnvBase
 from torchrl.weight_update import MultiProcessWeightSyncScheme, SharedMemWeightSyncScheme
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 
 ROUNDS = 30
 WARMUP_ROUNDS = 5
@@ -38,35 +38,15 @@ SCHEMES = {"shared": SharedMemWeightSyncScheme, "pipe": MultiProcessWeightSyncSc
 NO_WAIT = {"shared-nowait": functools.partial(SharedMemWeightSyncScheme, sync=False)}
 TITLES = {"shared": "shared memory", "shared-nowait": "shared memory, sync=False", "pipe": "pipe"}
 
-METRICS = {
-    "update_time": {
-        "title": "Time of an update",
-        "description": "Wall time of one call of update_policy_weights_, until every worker has "
-        "acknowledged it; with sync=False until it returns.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_copy": {
-        "title": "Time against a plain copy",
-        "description": "Time of an update divided by that of copying the same tensors once within "
-        "the process, right before.",
-        "unit": "1",
-        "exact": False,
-    },
-    "model_bytes": {
-        "title": "Bytes of the weights",
-        "description": "Bytes in the parameters of the policy.",
-        "unit": "B",
-        "exact": True,
-    },
-    "arrives_without_call": {
-        "title": "Arrives without a call",
-        "description": "1 where the workers act with a parameter that was changed in place, "
-        "although nobody has called update_policy_weights_; else 0.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+update_time [s] Time of an update: Wall time of one call of update_policy_weights_, until every
+    worker has acknowledged it; with sync=False until it returns.
+time_vs_copy [1] Time against a plain copy: Time of an update divided by that of copying the same
+    tensors once within the process, right before.
+model_bytes [B, exact] Bytes of the weights: Bytes in the parameters of the policy.
+arrives_without_call [1, exact] Arrives without a call: 1 where the workers act with a parameter
+    that was changed in place, although nobody has called update_policy_weights_; else 0.
+""")
 
 
 class Case(NamedTuple):

@@ -16,7 +16,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.collectors import Collector, MultiSyncCollector
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.suites import bench_weight_sync as local
 
 ROOT = Path(__file__).parents[2]
@@ -27,50 +27,18 @@ WARMUP_ROUNDS = 3
 SIZES = ("20kb", "16mb")
 MANY_FRAMES = 10**6  # Ray's collector wants a number
 
-METRICS = {
-    "start_time": {
-        "title": "Start of Ray",
-        "description": "Wall time of ray.init on this machine, once.",
-        "unit": "s",
-        "exact": False,
-    },
-    "construction_time": {
-        "title": "Construction",
-        "description": "Wall time of making the collector: two actors, which import TorchRL.",
-        "unit": "s",
-        "exact": False,
-    },
-    "first_update_time": {
-        "title": "First update",
-        "description": "Wall time of the first call of update_policy_weights_, which connects "
-        "sender and receivers; once.",
-        "unit": "s",
-        "exact": False,
-    },
-    "first_batch_time": {
-        "title": "First batch",
-        "description": "Wall time of the first batch, after the first update; once.",
-        "unit": "s",
-        "exact": False,
-    },
-    "update_time": local.METRICS["update_time"],
-    "time_vs_copy": local.METRICS["time_vs_copy"],
-    "model_bytes": local.METRICS["model_bytes"],
-    "arrives_without_call": local.METRICS["arrives_without_call"],
-    "batch_time": {
-        "title": "Time of a batch",
-        "description": "Wall time of one batch of the collector on Ray.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_multisync": {
-        "title": "Time against MultiSyncCollector",
-        "description": "Time of a batch divided by that of MultiSyncCollector for the same frames, "
-        "right before.",
-        "unit": "1",
-        "exact": False,
-    },
-}
+SHARED = ("update_time", "time_vs_copy", "model_bytes", "arrives_without_call")
+METRICS = metrics.declare("""
+start_time [s] Start of Ray: Wall time of ray.init on this machine, once.
+construction_time [s] Construction: Wall time of making the collector: two actors, which import
+    TorchRL.
+first_update_time [s] First update: Wall time of the first call of update_policy_weights_, which
+    connects sender and receivers; once.
+first_batch_time [s] First batch: Wall time of the first batch, after the first update; once.
+batch_time [s] Time of a batch: Wall time of one batch of the collector on Ray.
+time_vs_multisync [1] Time against MultiSyncCollector: Time of a batch divided by that of
+    MultiSyncCollector for the same frames, right before.
+""") | {name: local.METRICS[name] for name in SHARED}
 
 
 def start(ray):

@@ -18,7 +18,7 @@ from tensordict.nn import TensorDictModule
 from torchrl.modules import MLP
 from torchrl.modules.inference_server import InferenceServer
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.interleaved import note, paired
 
 OBSERVATIONS, ACTIONS = 4, 2
@@ -30,33 +30,15 @@ SECONDS = 1.2
 TOLERANCE = 1e-5
 SEED = 0
 
-METRICS = {
-    "batch_time": {
-        "title": "Time of all requests",
-        "description": "Wall time until every client has all its answers.",
-        "unit": "s",
-        "exact": False,
-    },
-    "time_vs_direct": {
-        "title": "Time against direct calls",
-        "description": "Time of all requests divided by that of one direct call of the policy for "
-        "each of them, in one thread.",
-        "unit": "1",
-        "exact": False,
-    },
-    "mean_batch": {
-        "title": "Requests in a batch",
-        "description": "Mean number of requests in a forward pass of the server, by its stats().",
-        "unit": "1",
-        "exact": False,
-    },
-    "max_error": {
-        "title": "Greatest difference",
-        "description": "Greatest absolute difference of an answer from that of the policy.",
-        "unit": "1",
-        "exact": True,
-    },
-}
+METRICS = metrics.declare("""
+batch_time [s] Time of all requests: Wall time until every client has all its answers.
+time_vs_direct [1] Time against direct calls: Time of all requests divided by that of one direct
+    call of the policy for each of them, in one thread.
+mean_batch [1] Requests in a batch: Mean number of requests in a forward pass of the server, by its
+    stats().
+max_error [1, exact] Greatest difference: Greatest absolute difference of an answer from that of the
+    policy.
+""")
 
 
 class Case(NamedTuple):

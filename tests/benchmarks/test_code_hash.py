@@ -18,13 +18,17 @@ import ale_py
 import pytest
 from torch import nn, ones
 
-from benchmarks import measure
+from benchmarks import measure, metrics
 from benchmarks.extra import Shared, passed_on, twice as doubled
 from benchmarks.record import HARNESS
 
 os.environ["SETTING"] = "1"
 
-METRICS = {"time": {"title": "Time", "description": "Of it.", "unit": "s", "exact": False}}
+METRICS = metrics.declare("""
+time [s] Time: Of it,
+    and more.
+size [B, exact] Size: Of all.
+""")
 SIZE = 4  # bytes
 WAYS = {"plain": 1}
 NAMES = sorted(WAYS)
@@ -117,10 +121,10 @@ EDITS = {
     "docstring": ('"""Help."""', '"""Aid."""', set()),
     "docstring-gone": ('    """Help."""\n', "", set()),
     "module-docstring": ("A toy. What", "Another toy. What", set()),
-    "description": ("Of it.", "Of all of it.", set()),
-    "title": ('"Time"', '"Seconds"', set()),
-    "unit": ('"s"', '"B"', {WORDS}),
-    "exactness": ("False", "True", {WORDS}),
+    "description": ("and more.", "and less.", set()),
+    "title": ("Time: Of", "Seconds: Of", set()),
+    "unit": ("[s]", "[B]", {WORDS}),
+    "exactness": ("[B, exact]", "[B]", {WORDS}),
     "helper": ("return SIZE", "return 1 + SIZE", {HELPER}),
     "constant": ("SIZE = 4", "SIZE = 5", {HELPER}),
     "fixture": ("def prepared():\n    return 1", "def prepared():\n    return 2", {FIXTURE, WORDS}),
