@@ -84,13 +84,14 @@ def default(symbol, name):
     Raises :class:`SymbolNotFound` if *symbol* has no such parameter.
     """
     location = source_lookup.locate(symbol)
+    field = None
     if location.kind == "class":
         field = source_lookup.find(f"{symbol}.{name}")
-        if field and field.kind == "value" and (found := _assigned(field.text, name)):
-            return found[0]
         location = source_lookup.find(f"{symbol}.__init__")
     is_function = location and location.kind == "function"
     known = {**_keywords(location), **_parameters(location)} if is_function else {}
+    if name not in known and field and field.kind == "value":
+        known.update(_assigned(field.text, name))
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known) or 'none'}"
@@ -99,11 +100,11 @@ def default(symbol, name):
 
 
 def _assigned(text, name):
-    """The value of a field such as ``with_stack: bool = True``, in a tuple."""
+    """Name -> value of a field such as ``with_stack: bool = True``."""
     statement = ast.parse(textwrap.dedent(text)).body[0]
     if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", "") == name:
-        return (statement.value and ast.unparse(statement.value),)
-    return None
+        return {name: statement.value and ast.unparse(statement.value)}
+    return {}
 
 
 def _parameters(location):

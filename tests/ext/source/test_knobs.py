@@ -164,5 +164,7 @@ def test_defaults_of_parameters_and_fields():
     assert default("torchrl.collectors.ProfileConfig", "with_stack") == "True"
     assert default("torchrl.objectives.utils.SoftUpdate", "eps") is not None
     assert default("torchrl.envs.GymEnv._build_env", "num_envs") == "0"  # popped from kwargs
+    # A parameter that the class annotates as an attribute, too.
+    assert default("gymnasium.vector.SyncVectorEnv", "autoreset_mode") is not None
     with pytest.raises(SymbolNotFound, match="has no parameter 'nothing'; it has: "):
         default("torchrl.collectors.Collector", "nothing")
