@@ -20,11 +20,11 @@ from torchrl.collectors import AsyncBatchedCollector, Collector, MultiSyncCollec
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
 from benchmarks import interleaved, measure, metrics
-from benchmarks.counting import (
+from benchmarks.counting_env import (
     EPISODE,
     OBSERVED,
     Counting,
-    Dial,
+    StepCost,
     check_actions,
     check_frames,
     make_policy,
@@ -361,9 +361,9 @@ WORKER_KNOBS = {
 }
 
 
-def make_workers(options, dial, shares=None):
+def make_workers(options, step_cost, shares=None):
     factories = [
-        functools.partial(Counting, number, dial, *(shares or ())[number : number + 1])
+        functools.partial(Counting, number, step_cost, *(shares or ())[number : number + 1])
         for number in range(WORKERS)
     ]
     return MultiSyncCollector(
@@ -381,13 +381,13 @@ def make_workers(options, dial, shares=None):
 @pytest.mark.parametrize("key", WORKER_KNOBS)
 def bench_workers(benchmark, device, tmp_path, key):
     title, options, shares = WORKER_KNOBS[key]
-    dial = Dial(tmp_path / "cost")
+    step_cost = StepCost(tmp_path / "cost")
     if shares:
-        dial.set(UNEVEN_MS, "sleep")
+        step_cost.set(UNEVEN_MS, "sleep")
     size = options.get("frames_per_batch", FRAMES)
     frames = max(size, FRAMES)
-    ours = Side(make_workers(options, dial, shares), frames)
-    reference = Side(make_workers({}, dial, shares), frames)
+    ours = Side(make_workers(options, step_cost, shares), frames)
+    reference = Side(make_workers({}, step_cost, shares), frames)
     ratios = interleaved.paired(benchmark, device, ours.collect, reference.collect, SECONDS)
     preempts = "preemptive_threshold" in options
     kept = [collected(batch) for batch in ours.kept]
@@ -426,7 +426,7 @@ def collected(batch):
 def bench_threads(benchmark, device, tmp_path, given):
     """A matrix product of the learner while a collector with two workers waits."""
     torch.set_num_threads(THREADS_BEFORE)
-    collector = make_workers({"num_threads": given}, Dial(tmp_path / "cost"))
+    collector = make_workers({"num_threads": given}, StepCost(tmp_path / "cost"))
     check_frames([next(iter(collector))])
     during = torch.get_num_threads()
     matrix = torch.rand(MATRIX, MATRIX)

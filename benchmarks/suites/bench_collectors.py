@@ -26,7 +26,7 @@ from torchrl.collectors import (
 from torchrl.envs import ParallelEnv, SerialEnv
 
 from benchmarks import measure, metrics
-from benchmarks.counting import Counting, Dial, check_actions, check_frames, make_policy
+from benchmarks.counting_env import Counting, StepCost, check_actions, check_frames, make_policy
 
 FRAMES = 64  # frames_per_batch of every collector
 HIDDEN_UNITS = 64
@@ -78,8 +78,8 @@ SEVERAL = tuple(name for name in TITLES if name not in ONE)
 WITH_ONE_WORKER = ("multi-sync", "multi-async", "batched-threads", "batched-slots")
 
 
-def build(name, workers, dial, frames, device):
-    factories = [functools.partial(Counting, number, dial) for number in range(workers)]
+def build(name, workers, step_cost, frames, device):
+    factories = [functools.partial(Counting, number, step_cost) for number in range(workers)]
     policy = make_policy(HIDDEN_UNITS)
     common = {"frames_per_batch": frames, "total_frames": -1}
     if name.startswith("batched"):
@@ -114,8 +114,12 @@ def build(name, workers, dial, frames, device):
 class Rollouts:
     """``env.rollout`` in the place of a collector: what a loop without one gives."""
 
-    def __init__(self, dial, frames):
-        self.env, self.policy, self.frames = Counting(0, dial), make_policy(HIDDEN_UNITS), frames
+    def __init__(self, step_cost, frames):
+        self.env, self.policy, self.frames = (
+            Counting(0, step_cost),
+            make_policy(HIDDEN_UNITS),
+            frames,
+        )
 
     def __iter__(self):
         while True:
@@ -129,12 +133,12 @@ class Rollouts:
 class Running:
     """A collector that runs until the next one is asked for."""
 
-    def __init__(self, name, workers, dial, device):
-        self.name, self.workers, self.dial, self.device = name, workers, dial, device
+    def __init__(self, name, workers, step_cost, device):
+        self.name, self.workers, self.step_cost, self.device = name, workers, step_cost, device
         self.collector = (
-            Rollouts(dial, FRAMES)
+            Rollouts(step_cost, FRAMES)
             if name == "rollout"
-            else build(name, workers, dial, FRAMES, device)
+            else build(name, workers, step_cost, FRAMES, device)
         )
         self.iterator = iter(self.collector)
 
@@ -143,7 +147,7 @@ class Running:
 
     def set_cost(self, step_ms, wait):
         """Change the cost of a step, and discard what was collected at another."""
-        self.dial.set(step_ms, wait)
+        self.step_cost.set(step_ms, wait)
         self.collect(self.ready)
 
     @property
@@ -161,7 +165,7 @@ class Running:
         return self.workers if self.name in ("multi-async", "batched-slots") else 1
 
     def close(self):
-        self.dial.set(0, "none")
+        self.step_cost.set(0, "none")
         self.collector.shutdown()
         torch.set_num_threads(measure.THREADS)  # collectors with workers leave another number
 
@@ -169,14 +173,14 @@ class Running:
 class Kept:
     """At most one collector runs at a time."""
 
-    def __init__(self, dial, device):
-        self.dial, self.device, self.asked, self.running = dial, device, None, None
+    def __init__(self, step_cost, device):
+        self.step_cost, self.device, self.asked, self.running = step_cost, device, None, None
         self.of_collector = {}
 
     def get(self, name, workers):
         if self.asked != (name, workers):
             self.close()
-            self.running = Running(name, workers, self.dial, self.device)
+            self.running = Running(name, workers, self.step_cost, self.device)
             self.asked = (name, workers)
         return self.running
 
@@ -199,7 +203,7 @@ def start_method():
 
 @pytest.fixture(scope="module")
 def kept(device, tmp_path_factory):
-    kept = Kept(Dial(tmp_path_factory.mktemp("dial") / "cost"), device)
+    kept = Kept(StepCost(tmp_path_factory.mktemp("dial") / "cost"), device)
     yield kept
     kept.close()
 
@@ -213,11 +217,11 @@ def kept(device, tmp_path_factory):
 def bench_start(benchmark, device, tmp_path, method):
     if method == "fork" and device.type == "cuda":
         pytest.skip("a process that has used CUDA cannot be forked")
-    dial = Dial(tmp_path / "cost")
+    step_cost = StepCost(tmp_path / "cost")
     started = []
 
     def start():
-        collector = build("multi-sync", START_WORKERS, dial, FRAMES, device)
+        collector = build("multi-sync", START_WORKERS, step_cost, FRAMES, device)
         iterator = iter(collector)
         started.append((collector, next(iterator)))
 

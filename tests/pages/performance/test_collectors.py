@@ -22,7 +22,14 @@ from torchrl.collectors import (
 from torchrl.envs import StepCounter, TransformedEnv
 
 from benchmarks import interleaved
-from benchmarks.counting import EPISODE, Counting, Dial, check_actions, check_frames, make_policy
+from benchmarks.counting_env import (
+    EPISODE,
+    Counting,
+    StepCost,
+    check_actions,
+    check_frames,
+    make_policy,
+)
 from benchmarks.record import Library
 from benchmarks.suites import bench_collector_knobs as knobs
 from benchmarks.suites import bench_collectors as suite
@@ -119,16 +126,16 @@ def test_no_frames_are_no_proof():
 
 
 def test_the_dial_reaches_another_copy(tmp_path):
-    dial = Dial(tmp_path / "cost")
-    twin = dial.__reduce__()[0](*dial.__reduce__()[1])
+    step_cost = StepCost(tmp_path / "cost")
+    twin = step_cost.__reduce__()[0](*step_cost.__reduce__()[1])
     with mock.patch("time.sleep") as sleep:
-        dial.set(2, "sleep")
+        step_cost.set(2, "sleep")
         twin.spend(0.5)
-        dial.set(0, "none")
+        step_cost.set(0, "none")
         twin.spend()
     sleep.assert_called_once_with(0.001)
     with pytest.raises(AssertionError):
-        dial.set(2, "none")
+        step_cost.set(2, "none")
 
 
 # -- The suites, small -----------------------------------------------------------
@@ -143,7 +150,7 @@ def noted(benchmark, metrics):
 
 
 def test_throughput_of_one_process(tmp_path):
-    kept = suite.Kept(Dial(tmp_path / "cost"), CPU)
+    kept = suite.Kept(StepCost(tmp_path / "cost"), CPU)
     for name, workers in (("rollout", 1), ("collector", 1), ("serial", 2)):
         benchmark = Benchmark()
         suite.bench_throughput(benchmark, CPU, kept, name, workers, (0, "none"))
@@ -162,7 +169,7 @@ def test_workers(tmp_path):
     multiprocessing.set_start_method("forkserver", force=True)
     multiprocessing.set_forkserver_preload(["torchrl.collectors", "torchrl.envs"])
     try:
-        kept = suite.Kept(Dial(tmp_path / "cost"), CPU)
+        kept = suite.Kept(StepCost(tmp_path / "cost"), CPU)
         for name in ("multi-sync", "multi-async"):
             benchmark = Benchmark()
             suite.bench_throughput(benchmark, CPU, kept, name, 2, (0, "none"))
@@ -183,12 +190,12 @@ def test_workers(tmp_path):
 def check_threads(tmp_path):
     with mock.patch.object(torchrl, "_THREAD_POOL_INIT", 8):
         torch.set_num_threads(5)
-        collector = knobs.make_workers({}, Dial(tmp_path / "threads"))
+        collector = knobs.make_workers({}, StepCost(tmp_path / "threads"))
         assert torch.get_num_threads() == 5 - 2
         collector.shutdown()
         assert torch.get_num_threads() == 5
         torch.set_num_threads(1)
-        collector = knobs.make_workers({}, Dial(tmp_path / "threads"))
+        collector = knobs.make_workers({}, StepCost(tmp_path / "threads"))
         assert torch.get_num_threads() == 1
         collector.shutdown()
         assert torch.get_num_threads() == 1 + 2, "more than before"
@@ -247,10 +254,10 @@ def source_of(module):
 @guards("busy-and-sleep-steps", "collector-suite-common-settings")
 def test_what_a_step_costs(tmp_path, monkeypatch):
     monkeypatch.undo()
-    dial = Dial(tmp_path / "cost")
-    dial.set(5, "busy")
+    step_cost = StepCost(tmp_path / "cost")
+    step_cost.set(5, "busy")
     begin = time.thread_time()
-    dial.spend()
+    step_cost.spend()
     assert time.thread_time() - begin >= 0.005
     source = source_of(suite)
     assert "\nFRAMES = 64  #" in source

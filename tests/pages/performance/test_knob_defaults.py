@@ -33,7 +33,7 @@ from torchrl.modules.tensordict_module import _rnn_precision
 from torchrl.objectives import A2CLoss, PPOLoss, SoftUpdate, ValueEstimators
 from torchrl.weight_update import MultiProcessWeightSyncScheme, SharedMemWeightSyncScheme
 
-from benchmarks.counting import Counting
+from benchmarks.counting_env import Counting
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence

@@ -28,7 +28,7 @@ WAITS = ("none", "busy", "sleep")
 _COST = struct.Struct("dd")  # seconds, index into WAITS
 
 
-class Dial:
+class StepCost:
     """The cost of a step: a file beside the processes that use it."""
 
     def __init__(self, path):
@@ -39,7 +39,7 @@ class Dial:
             self.memory = mmap.mmap(file.fileno(), _COST.size)
 
     def __reduce__(self):
-        return Dial, (self.path,)
+        return StepCost, (self.path,)
 
     def set(self, step_ms, wait):
         assert (step_ms == 0) is (wait == "none"), (step_ms, wait)
@@ -60,13 +60,13 @@ class Dial:
 class Counting(EnvBase):
     """Observes ``(environment, episode, step)``; an episode has EPISODE steps.
 
-    *share* of what the dial says is the cost of a step. With *image_bytes* a frame carries an
+    *share* of *step_cost* is the cost of a step. With *image_bytes* a frame carries an
     observation of that size beside the small one.
     """
 
-    def __init__(self, number, dial=None, share=1.0, image_bytes=0):
+    def __init__(self, number, step_cost=None, share=1.0, image_bytes=0):
         super().__init__()
-        self.number, self.dial, self.share = number, dial, share
+        self.number, self.step_cost, self.share = number, step_cost, share
         self.image_bytes = image_bytes
         self.episode, self.step_number = -1, 0
         self.observation_spec = Composite(observation=Unbounded((OBSERVED,)))
@@ -95,8 +95,8 @@ class Counting(EnvBase):
         return TensorDict(self._data(done=False), [])
 
     def _step(self, tensordict):
-        if self.dial is not None:
-            self.dial.spend(self.share)
+        if self.step_cost is not None:
+            self.step_cost.spend(self.share)
         self.step_number += 1
         data = self._data(self.step_number == EPISODE)
         return TensorDict({**data, "reward": tensordict["action"].sum(-1, keepdim=True)}, [])
