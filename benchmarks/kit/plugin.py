@@ -81,7 +81,7 @@ def keeper(asked):
             except OSError as error:
                 pytest.exit(f"cannot keep results: {error}", CANNOT_KEEP)
             if asked["rehearse"]:
-                shorten(items)
+                shorten(modules_of(items))
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_runtest_protocol(self, item, nextitem):
@@ -114,12 +114,16 @@ def keeper(asked):
     return KitKeeper()
 
 
-def shorten(items):
-    """As few rounds as the suites allow: a rehearsal runs every path and measures nothing."""
+def modules_of(items):
+    """The suites of *items*, and what they share."""
     import benchmarks
 
-    modules = {item.module for item in items}
-    modules |= {module for module in vars(benchmarks).values() if hasattr(module, "__file__")}
+    shared = [module for module in vars(benchmarks).values() if hasattr(module, "__file__")]
+    return [*{item.module for item in items}, *shared]
+
+
+def shorten(modules):
+    """As few rounds as the suites allow: a rehearsal runs every path and measures nothing."""
     for module in modules:
         for name, value in REHEARSAL.items():
             if isinstance(getattr(module, name, None), int | float):

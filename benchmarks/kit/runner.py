@@ -82,6 +82,8 @@ class Runner:
     def begin(self, sources, retry=False):
         """Read the suites, and go on after what *sources* hold."""
         self.state.open()
+        for source in sources:
+            _ = source.header  # a state that is none is named before anything runs
         states.load_kernels(sources[0].folder if sources else "", KERNELS)
         self.names, header = survey(self.plan.suites(), self.device)
         header["rehearsal"] = self.rehearse

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 import zipfile
 from pathlib import Path
 
@@ -16,7 +17,8 @@ import torch
 
 from benchmarks import __main__ as main
 from benchmarks import record as records
-from benchmarks.kit import pack, plan, runner, state
+from benchmarks.kit import __main__ as command
+from benchmarks.kit import pack, plan, plugin, runner, state
 from tests.support import ROOT
 
 COMMIT = "0" * 40
@@ -117,8 +119,8 @@ class Place:
         (self.root / "plan.toml").write_text(text)
 
     def command(self, verb, *arguments):
-        command = [sys.executable, "-m", "benchmarks.kit", "--plan", "plan.toml", verb]
-        return [*command, *map(str, arguments)]
+        words = [sys.executable, "-m", "benchmarks.kit", "--plan", "plan.toml", verb]
+        return [*words, *map(str, arguments)]
 
     def common(self, out):
         return ["--device", "cpu", "--commit", COMMIT, "--limit", 240, "--out", out]
@@ -159,6 +161,15 @@ PLANNED = plan.Plan(60, 1, 1, 1, [], (), {})
 @pytest.fixture
 def place(tmp_path):
     return Place(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A place in which "good" has been measured, into the folder "first"."""
+    place = Place(tmp_path_factory.mktemp("begun"))
+    place.plan("good")
+    place.run("first")
+    return place
 
 
 def alive(pid):
@@ -208,11 +219,14 @@ def test_what_fails_hangs_or_dies_does_not_take_the_rest_along(place):
 
 
 def test_a_killed_command_loses_nothing(place):
-    """The next one goes on, even after a line that was cut off while it was written."""
-    place.plan("good", "last")
+    """The next one goes on, even after a line that was cut off while it was written.
+
+    What the killed one has left behind ends what it had begun, and begins nothing else.
+    """
+    place.plan("good", "last", "wrong")
     place.go.unlink()
-    command = place.command("run", *place.common("first"))
-    with subprocess.Popen(command, cwd=place.root, stdout=subprocess.DEVNULL) as kit:
+    words = place.command("run", *place.common("first"))
+    with subprocess.Popen(words, cwd=place.root, stdout=subprocess.DEVNULL) as kit:
         patience = time.monotonic() + 120
         while "last" not in place.ran():
             assert time.monotonic() < patience
@@ -222,14 +236,13 @@ def test_a_killed_command_loses_nothing(place):
     place.go.touch()
     place.write("killed", [*orphan, orphan[-1][:20]])
     place.run("second", "--state", "killed")
-    assert place.ran() == ["good", "last", "last"]
+    assert place.ran() == ["good", "last", "last", "wrong"]
     found = [one["name"] for one in place.part("second").finished]
     assert found == ["bench_one[good]", "bench_one[last]"]
 
 
-def test_a_benchmark_that_does_not_fit_is_not_begun(place):
-    place.plan("good")
-    place.run("first")
+def test_a_benchmark_that_does_not_fit_is_not_begun(begun):
+    place = begun
     cut = {"name": "bench_one[last]", "seconds": 500}
     place.write("cut", [*place.lines("first"), json.dumps({"of": "toy", "cut": cut}) + "\n"])
     place.plan("good", "last")
@@ -250,6 +263,8 @@ def test_a_benchmark_is_ended_with_the_time(tmp_path, header):
     found = runner.Runner(PLANNED, kept, "cpu", limit=0, commit=COMMIT, dirty=False)
     found.child = subprocess.Popen(["sleep", "600"], process_group=0)
     part.add(started={"name": "slow", "at": time.time() + 1})
+    with kept.path.open("a") as file:
+        file.write('{"of": "toy", "pas')  # the child is killed while it writes
     assert not found.watch(part, ["slow"])
     assert found.child.returncode == -signal.SIGKILL
     assert list(part.seconds()) == ["slow"]
@@ -313,21 +328,19 @@ def test_what_failed_is_measured_once_more_on_request(tmp_path, header):
         assert again.part("toy").ended() == ended
 
 
-def test_the_command_names_what_differs(place):
-    place.plan("good")
-    place.run("first")
-    suite = place.library.module("toy")
-    suite.write_text(suite.read_text().replace('"good": int', '"good": float'))
-    said = place.run("second", "--state", "first", code=2)
+def test_the_command_names_what_differs(begun):
+    suite = begun.library.module("toy")
+    text = suite.read_text()
+    suite.write_text(text.replace('"good": int', '"good": float'))
+    said = begun.run("third", "--state", "first", code=2)
+    suite.write_text(text)
     assert "does not go on here: the code of toy:bench_gpu, toy:bench_one has changed" in said
-    said = place.run("second", "--state", "nowhere", code=2)
+    said = begun.run("fourth", "--state", "nowhere", code=2)
     assert "is missing or is no state of this kit" in said
 
 
 def test_two_states_make_one_record(tmp_path, header):
     """What both hold counts once; a reason goes where the other state has a result."""
-    from benchmarks.kit.__main__ import Merged, parts_of
-
     kept = [state.State(tmp_path / name) for name in ("one", "two")]
     for number, one in enumerate(kept):
         one.begin(header, [])
@@ -338,18 +351,22 @@ def test_two_states_make_one_record(tmp_path, header):
     kept[0].part("toy").add(failed={"name": "b", "reason": "early"})
     kept[1].part("toy").add(passed={"name": "b"})
     kept[1].part("toy").add(hung={"name": "c", "reason": "late"})
-    checkpoint = Merged(parts_of(kept)["toy"])
+    checkpoint = command.Merged(command.parts_of(kept)["toy"])
     assert [one["name"] for one in checkpoint.finished] == ["a", "b"]
     assert checkpoint.skipped == {"c": "hung: late"}
     assert checkpoint.unmeasured == ["d"]
 
 
-def test_a_rehearsal_makes_no_record(place):
-    place.plan("good")
-    place.run("out", "--rehearse")
-    assert len(place.part("out").finished[0]["stats"]["data"]) == 2
-    said = place("records", "--state", "out", code=2)
-    assert "a rehearsal measures nothing" in said
+def test_a_rehearsal_takes_few_rounds():
+    suite = types.SimpleNamespace(ROUNDS=15, MOST_ROUNDS=60, SECONDS=0.5, STEPS=50)
+    plugin.shorten([suite, types])
+    assert (suite.ROUNDS, suite.MOST_ROUNDS, suite.SECONDS, suite.STEPS) == (2, 2, 0.01, 50)
+
+
+def test_a_rehearsal_makes_no_record(tmp_path, header):
+    state.State(tmp_path).begin(header | {"rehearsal": True}, [])
+    with pytest.raises(state.StateError, match="a rehearsal measures nothing"):
+        command.write_records(types.SimpleNamespace(state=[tmp_path]))
 
 
 # -- Folders that cannot be written -------------------------------------------------
