@@ -12,7 +12,7 @@ import torch
 from torchrl.modules.tensordict_module import rnn
 
 from benchmarks import measure
-from benchmarks.record import SCHEMA, Library
+from benchmarks.record import SCHEMA, Library, has_gaps
 from benchmarks.suites import bench_recurrent_backends as backends
 from benchmarks.suites import bench_recurrent_modes as modes
 from benchmarks.timing import Benchmark
@@ -410,7 +410,8 @@ def everywhere(metric, *names, cell=None):
 def test_record_is_complete(suite, device):
     if device == "cuda" and (suite, device) not in COMMITTED.taken():
         return  # the page says so, by the text of :if-absent:
-    found = set(COMMITTED.find(suite, device)["benchmarks"])
+    record = COMMITTED.find(suite, device)
+    found, partly = set(record["benchmarks"]), device == "cuda" and has_gaps(record)
     if suite == "recurrent_modes":
         wanted = {
             f"{cell}-{mode}-t{steps}-r{resets}"
@@ -422,7 +423,7 @@ def test_record_is_complete(suite, device):
         wanted |= {
             f"collect-{name}-h{hidden}" for name in modes.POLICIES for hidden in modes.HIDDEN_SIZES
         }
-        assert found == wanted
+        assert found <= wanted if partly else found == wanted
         return
     every = {
         backends.key_of(case, name): name
@@ -430,6 +431,8 @@ def test_record_is_complete(suite, device):
         if device == "cuda" or not cuda
     }
     assert found <= set(every)
+    if partly:
+        return
     missing = {every[key] for key in set(every) - found}
     may_be_refused = {"cpu": set(), "cuda": set(every.values()) - {"pad", "torch-nn"}}
     assert missing <= may_be_refused[device]

@@ -59,7 +59,7 @@ def wait():
 WAYS = {
     "good": int,
     "hangs": hang,
-    "wrong": lambda: pytest.fail("1 is not 2"),
+    "wrong": lambda: pytest.fail("1 is not 2 in /tmp/a/b"),
     "absent": lambda: pytest.importorskip("no_such_package"),
     "unloaded": unloaded,
     "dies": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -196,7 +196,7 @@ def test_what_fails_hangs_or_dies_does_not_take_the_rest_along(place):
         "bench_one[dies]": "died: the process ended with -9",
         "bench_one[hangs]": "hung: took longer than 6 s and was ended",
         "bench_one[unloaded]": f"torchrl's C++ extension does not load beside torch {TORCH}",
-        "bench_one[wrong]": "failed: Failed: 1 is not 2",
+        "bench_one[wrong]": "failed: Failed: 1 is not 2 in .../b",
     }
     assert part.skipped == reasons
     assert "toy: 2 of 7" in said
