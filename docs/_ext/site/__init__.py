@@ -1,4 +1,4 @@
-"""What belongs to the site as a whole: head, stamp, search index, hints, entry cards, markup.
+"""What belongs to the site as a whole: head, stamp, search, hints, entry cards, markup, files.
 
 Switch on: ``"docs._ext.site"`` in ``extensions``. Each module has its own manual on top, and can be
 switched on alone.
@@ -6,6 +6,7 @@ switched on alone.
 
 MODULES = (
     "claims",
+    "downloads",
     "entry_cards",
     "fingerprint",
     "html_fixes",

@@ -10,6 +10,7 @@ project = "Fixture"
 extensions = [
     "sphinx_gallery.gen_gallery",
     "docs._ext.gallery",
+    "docs._ext.site.downloads",
     "docs._ext.site.fingerprint",
     "docs._ext.site.search_index",
 ]
