@@ -98,15 +98,22 @@ def site_url(site):
 
 
 @pytest.fixture(scope="session")
-def all_pages(site):
-    """Every page of the site, as a path below its folder."""
+def redirects(site):
+    """Every page that leads on at once, as a path below the folder of the site."""
+    pages = (path for path in site.rglob("*.html") if 'http-equiv="refresh"' in path.read_text())
+    return sorted(path.relative_to(site).as_posix() for path in pages)
+
+
+@pytest.fixture(scope="session")
+def all_pages(site, redirects):
+    """Every page that readers see, as a path below the folder of the site."""
     found = sorted(
         path.relative_to(site).as_posix()
         for path in site.rglob("*.html")
         if path.relative_to(site).parts[0] != "_static"
     )
     assert len(found) > 5
-    return found
+    return [name for name in found if name not in redirects]
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,16 @@ ADMONITIONS = [
 ]
 TITLED = ["admonition", "dropdown", "topic"]
 KEPT = ["code-block", "math", "image"]  # sphinx-gallery converts these
-DROPPED = ["only", "raw", "contents", "minigallery", "rst-class", "index", "currentmodule"]
+DROPPED = [
+    "contents",
+    "currentmodule",
+    "index",
+    "minigallery",
+    "only",
+    "raw",
+    "redirect-from",
+    "rst-class",
+]
 RECORDS = ["record-table", "record-plot"]
 DOMAIN_ROLES = ["attr", "class", "data", "exc", "func", "meth", "mod", "obj", "source"]
 

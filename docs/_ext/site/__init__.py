@@ -1,4 +1,4 @@
-"""What belongs to the site as a whole: head, stamp, search, hints, entry cards, markup, files.
+"""What belongs to the site as a whole: head, stamp, search, hints, entry cards, markup, addresses.
 
 Switch on: ``"docs._ext.site"`` in ``extensions``. Each module has its own manual on top, and can be
 switched on alone.
@@ -14,6 +14,7 @@ MODULES = (
     "not_executed",
     "page_meta",
     "page_stamp",
+    "redirects",
     "search_index",
     "term_hints",
 )
