@@ -25,7 +25,7 @@ COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group 
 # `make -j test` too builds the site before it tests it.
 .NOTPARALLEL:
 .PHONY: help html html-fast html-pattern test test-changed costs lint unit site-tests bench cuda-kit \
-	serve linkcheck notebook-test lock clean venv
+	addresses serve linkcheck notebook-test lock clean venv
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ bench: venv  ## take the benchmark records; SUITE=name for one, DEVICE=cuda for 
 
 cuda-kit: venv  ## prepare CUDA records on a lent machine: wheels, sizes, the commands
 	@$(RUN) -m benchmarks.kit prepare $(ARGS)
+
+addresses: venv  ## add the new pages and anchors of build/html to docs/addresses.txt
+	@$(RUN) tools/addresses.py
 
 serve: venv  ## serve build/html compressed on http://localhost:PORT
 	@$(RUN) tools/serve.py --port $(PORT)

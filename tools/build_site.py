@@ -35,6 +35,9 @@ from pathlib import Path
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its own folder
+from tools import addresses
+
 POLL_S = 0.2
 STOP_GRACE_S = 3
 LOG_TROUBLE = re.compile(r"\b(WARNING|ERROR|CRITICAL)\b")
@@ -115,11 +118,14 @@ def build(site, args):
     if args.pattern is None:
         problems += log_problems(work / "build.log")
     if not preview:
-        problems += address_problems(html, site / "docs" / "addresses.txt")
+        found = addresses.offered(html)
+        problems += addresses.lost(found, site / "docs" / "addresses.txt")
         problems += tutorial_problems(site)
     problems += path_problems(html, site)
     if problems:
         raise BuildError("\n  ".join([f"{len(problems)} problem(s):", *problems]))
+    if not preview and (new := addresses.unregistered(found, site / "docs" / "addresses.txt")):
+        print(f"\n{len(new)} new address(es); register them with `make addresses`")
     green.touch()
     return (html if preview else publish(html, site / "build" / "html")) / "index.html"
 
@@ -257,20 +263,6 @@ def page_problems(html, pages):
             problems.append(f"{address} is missing, the page of docs/{document}.rst")
         elif not page.read_text(encoding="utf-8").rstrip().endswith("</html>"):
             problems.append(f"{address} is cut off")
-    return problems
-
-
-def address_problems(html, listing):
-    """Addresses that other sites may link to, one a line; ``#`` starts a comment."""
-    problems = []
-    for number, line in enumerate(listing.read_text(encoding="utf-8").splitlines(), 1):
-        address = line.partition("#")[0].strip()
-        page = html / (f"{address}index.html" if address.endswith("/") else address)
-        if address and not page.is_file():
-            problems.append(
-                f"{listing.name}:{number}: {address} is not in the site; an address stays for "
-                "years, so restore the page or leave a redirect"
-            )
     return problems
 
 

@@ -312,7 +312,8 @@ def test_deleted_tutorial_leaves_nothing(site):
 
 def test_deleted_address_fails(site):
     site.append("docs/addresses.txt", "tutorials/basics/promised.html\n")
-    fails(site, "addresses.txt:4: tutorials/basics/promised.html is not in the site")
+    cure = "write '.. redirect-from:: tutorials/basics/promised.html'"
+    fails(site, "addresses.txt:4: tutorials/basics/promised.html is not in the site", cure)
 
 
 def test_log_has_no_colors(site):

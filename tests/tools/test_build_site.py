@@ -72,13 +72,6 @@ def test_missing_and_cut_pages(html):
     ]
 
 
-def test_addresses(html, tmp_path):
-    listing = tmp_path / "addresses.txt"
-    listing.write_text("# comment\nindex.html\nreference/api/  # a folder\n")
-    (problem,) = build_site.address_problems(html, listing)
-    assert problem.startswith("addresses.txt:3: reference/api/ is not in the site")
-
-
 def test_tutorials(tmp_path):
     scripts, copies = tmp_path / "tutorials" / "a", tmp_path / "docs" / "tutorials" / "a"
     for folder in (scripts, copies):

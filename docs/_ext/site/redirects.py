@@ -18,6 +18,8 @@ What it writes
 
 An address that two places claim, that the register does not have, or that the site still has, and
 an anchor of a vanished page that leads nowhere itself, are warnings (``redirects.*``).
+
+``sphinx-reredirects`` would do for whole pages: it maps them in ``conf.py`` and knows no anchors.
 """
 
 import difflib

@@ -1,0 +1,63 @@
+"""The register of addresses and the built site agree, and no address ever left the register."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+from tools import addresses
+
+SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
+REGISTER = ROOT / "docs" / "addresses.txt"
+
+
+def entries(text):
+    """The addresses of a register, those that are gone among them; a folder is its index page."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    found = (line.partition(" ")[0] for line in lines)
+    return [f"{address}index.html" if address.endswith("/") else address for address in found]
+
+
+def test_the_register_is_sorted_and_names_each_address_once():
+    found = entries(REGISTER.read_text(encoding="utf-8"))
+    assert found == sorted(set(found), key=addresses.position)
+
+
+def test_a_given_up_address_has_a_reason():
+    lines = REGISTER.read_text(encoding="utf-8").splitlines()
+    commented = [line for line in lines if "#" in line.partition(" ")[2]]
+    without = [line for line in commented if not line.partition(addresses.GONE)[2].strip()]
+    assert without == [], f"end the line with '{addresses.GONE}<reason>'"
+
+
+def test_no_address_ever_left_the_register():
+    """Compares with each committed state of the list, as far as this checkout knows them."""
+    command = ["git", "-C", ROOT, "log", "--format=", "--patch", "-m", "--", "docs/addresses.txt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("no git checkout: what was registered before is unknown")
+    removed = "\n".join(
+        line[1:]
+        for line in done.stdout.splitlines()
+        if line.startswith("-") and not line.startswith("---")
+    )
+    dropped = set(entries(removed)) - set(entries(REGISTER.read_text(encoding="utf-8")))
+    assert sorted(dropped) == [], (
+        "put the lines back; where the content of an address went, write redirect-from, "
+        f"and a file that is given up ends its line with '{addresses.GONE}<reason>'"
+    )
+
+
+@pytest.mark.site
+def test_the_site_has_what_is_registered():
+    assert (SITE / "index.html").is_file(), f"{SITE} holds no site; run `make html` first"
+    assert list(addresses.lost(addresses.offered(SITE), REGISTER)) == []
+
+
+@pytest.mark.site
+def test_what_the_site_has_is_registered():
+    assert (SITE / "index.html").is_file(), f"{SITE} holds no site; run `make html` first"
+    new = addresses.unregistered(addresses.offered(SITE), REGISTER)
+    assert new == [], "register them with `make addresses`, and commit docs/addresses.txt"

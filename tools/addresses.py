@@ -1,0 +1,115 @@
+"""The addresses of the built site that others may link to, and the register that keeps them.
+
+    python tools/addresses.py [--site DIR]
+
+adds to ``docs/addresses.txt`` what ``build/html`` has and the register lacks. It takes nothing out:
+an address stays for years. A page, section or term that moves leaves a redirect where it went
+(``docs/_ext/site/redirects.py``). A file cannot lead on; one that is given up keeps its line, with
+the reason::
+
+    _downloads/records/old-cpu.json  # gone: no page quotes it
+
+Registered are pages, their anchors, and the files below ``_downloads``. Not registered is what has
+no name of its own: ids that docutils, the gallery or a drawing number, hints of terms.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+HEADER = "# Addresses that others may link to; tools/addresses.py says how the list is kept.\n"
+GONE = "# gone: "
+ARTICLE = re.compile(r"<article\b.*</article>", re.DOTALL)
+DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+ANCHOR = re.compile(r"<[a-z][^<>]*?\sid=\"([^\"]+)\"")
+NAMELESS = re.compile(r"id\d+|hint-.*|upstream-says-\d+|sphx-glr-.*")
+WITHOUT_ANCHORS = {"404.html", "genindex.html", "search.html"}
+
+
+def offered(html):
+    """The addresses of the site in the folder *html*."""
+    found = set()
+    for path in sorted(html.rglob("*")):
+        name = path.relative_to(html).as_posix()
+        if name.startswith("_downloads/") and path.is_file():
+            found.add(name)
+        elif path.suffix == ".html" and not name.startswith("_static/"):
+            found.add(name)
+            if name not in WITHOUT_ANCHORS:
+                found |= {f"{name}#{anchor}" for anchor in anchors(path.read_text("utf-8"))}
+    return found
+
+
+def anchors(page):
+    """The anchors that readers can name: those of the text, or of the whole page that has none."""
+    article = ARTICLE.search(page)
+    text = DRAWING.sub("", article[0] if article else page)
+    return {anchor for anchor in ANCHOR.findall(text) if not NAMELESS.fullmatch(anchor)}
+
+
+def registered(listing):
+    """Address -> number of its line, without those that are gone."""
+    lines = listing.read_text(encoding="utf-8").splitlines()
+    return {
+        line.partition(" ")[0]: number
+        for number, line in enumerate(lines, 1)
+        if line and not line.startswith("#") and GONE not in line
+    }
+
+
+def lost(found, listing):
+    """A sentence for each page or file that the register has and the site has not."""
+    missing = {}
+    for address, number in registered(listing).items():
+        if address not in found:
+            page, _, anchor = address.partition("#")
+            missing.setdefault(page, (number, []))[1].append(anchor)
+    for page, (number, parts) in missing.items():
+        addresses = [f"{page}#{anchor}" if anchor else page for anchor in parts]
+        where = f"{listing.name}:{number}: {', '.join(addresses)} "
+        if page.endswith(".html"):
+            yield (
+                f"{where}is not in the site; where its content is now, write "
+                f"'.. redirect-from:: {' '.join(addresses)}' (docs/_ext/site/redirects.py)"
+            )
+        else:
+            yield f"{where}is not in the site; put it back, or end the line with '{GONE}<reason>'"
+
+
+def unregistered(found, listing):
+    """The addresses of the site that the register lacks, sorted."""
+    return sorted(found - set(registered(listing)), key=position)
+
+
+def position(line):
+    """Sort key of a line: anchors follow their page."""
+    return line.partition(" ")[0].partition("#")
+
+
+def add(found, listing):
+    """Write the register anew with what it lacks; return the addresses that are new."""
+    new = unregistered(found, listing)
+    lines = listing.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if line and not line.startswith("#")]
+    listing.write_text(HEADER + "\n".join(sorted([*kept, *new], key=position)) + "\n", "utf-8")
+    return new
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    here = Path(__file__).resolve().parent.parent
+    parser.add_argument("--site", type=Path, default=here, help="folder with docs/ and build/")
+    site = parser.parse_args().site
+    html, listing = site / "build" / "html", site / "docs" / "addresses.txt"
+    if not (html / "index.html").is_file():
+        parser.error(f"{html} holds no site; run `make html` first")
+    new = add(offered(html), listing)
+    print("\n".join(new))
+    print(f"{len(new)} new address(es) in {listing.name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
