@@ -83,6 +83,18 @@ sphinx_gallery_conf = {
     "matplotlib_animations": False,
 }
 
+# Imported once for all tutorials and scripts: importing costs more than most of them do.
+PRELOAD = [
+    "gymnasium",
+    "matplotlib.pyplot",
+    "torchrl.collectors",
+    "torchrl.data",
+    "torchrl.envs",
+    "torchrl.modules",
+    "torchrl.objectives.value",
+]
+gallery_preload = evidence_preload = PRELOAD
+
 tutorial_time_limit = 180  # seconds of wall time, on a busy machine too: it bounds a hang
 # "topic/name.py": (seconds, "reason")
 tutorial_time_limits = {}
@@ -91,14 +103,10 @@ tutorial_cpu_budget = 15  # seconds of processor time, checked by make test
 tutorial_cpu_budgets = {
     "collectors/batch_shapes.py": (30, "its workers come from a server that imports TorchRL again"),
     "recurrent/sequence_training.py": (30, "it trains five seeds with and without memory"),
-    "memory/memory_efficient_rl.py": (30, "the first tutorial of a build pays for all imports"),
     "recurrent/backends.py": (30, "Triton's interpreter needs a process that imports all again"),
 }
 # A warning is an error in a tutorial. "regular expression": "why readers may ignore it"
 tutorial_warnings_allowed = {
-    r"Creating \w+ which inherits from WeightUpdaterBase is deprecated": (
-        "torchrl.collectors warns about its own classes when it is first imported"
-    ),
     r"The \.grad attribute of a Tensor that is not a leaf Tensor is being accessed": (
         "Dynamo looks at it while it traces a scan; readers do not see it, because Dynamo hides it"
     ),

@@ -3,10 +3,10 @@
 ``make html`` calls this; by hand: ``.venv/bin/python tools/build_site.py [--site DIR]``.
 
 Sphinx runs in a session of its own, so that everything a tutorial starts can be found and ended:
-when a tutorial exceeds its time limit in a way that the limit inside Sphinx cannot stop, at Ctrl-C,
-and at the end. A build counts when Sphinx succeeds and says so at its very end (a tutorial may end
-the interpreter with status 0), its log holds no warning, every document, every address in
-``docs/addresses.txt`` and every tutorial is there, and no page shows a path of this machine.
+when the build takes too long, at Ctrl-C, and at the end. A build counts when Sphinx succeeds and
+says so at its very end (a tutorial may end the interpreter with status 0), its log holds no
+warning, every document, every address in ``docs/addresses.txt`` and every tutorial is there, and no
+page shows a path of this machine.
 After a failure ``build/html`` is the last whole site, or absent, and the next build reads every
 page again: a warning about an unchanged page cannot turn green by repetition.
 
@@ -86,9 +86,6 @@ def parse_arguments():
     parser.add_argument("--site", type=Path, default=here, help="folder with conf.py")
     parser.add_argument("--pattern", help="preview: run only tutorials whose path matches")
     parser.add_argument("--no-gallery", action="store_true", help="preview: run no tutorial")
-    parser.add_argument(
-        "--grace", type=float, default=15, help="seconds past a tutorial's limit before the kill"
-    )
     parser.add_argument("--jobs", default="auto", help="processes that read and write pages")
     parser.add_argument("--limit", type=float, default=3600, help="seconds for the whole build")
     return parser.parse_args()
@@ -172,19 +169,13 @@ def run_sphinx(site, work, options, args):
             stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
-            stopped_because = watch(sphinx, shown, run_dir, args)
+            stopped_because = watch(sphinx, shown, args)
         finally:
             survivors = end_processes(token, kill_now=sphinx.poll() is None)
             sphinx.wait()
         _show(shown)
     if stopped_because:
         raise BuildError(stopped_because)
-    running = _read_json(run_dir / "running.json")
-    if running is not None:
-        raise BuildError(
-            f"{running['script']} ended the whole build (Sphinx left with status "
-            f"{sphinx.returncode}); a tutorial must not call os._exit or crash the interpreter"
-        )
     if sphinx.returncode != 0:
         why = reasons(work / "build.log") or ["see above"]
         raise BuildError(
@@ -201,18 +192,12 @@ def run_sphinx(site, work, options, args):
     return complete
 
 
-def watch(sphinx, shown, run_dir, args):
+def watch(sphinx, shown, args):
     """Show progress until Sphinx ends; return the reason if it has to be stopped instead."""
     started = time.time()
     while sphinx.poll() is None:
         time.sleep(POLL_S)
         _show(shown)
-        running = _read_json(run_dir / "running.json")
-        if running and time.time() - running["since"] > running["limit"] + args.grace:
-            return (
-                f"{running['script']} hangs: it ignored its limit of {running['limit']} s and "
-                "was killed; look for a blocking call, or an except that catches everything"
-            )
         if time.time() - started > args.limit:
             return f"the build took longer than {args.limit:g} s (--limit) and was killed"
     return None

@@ -61,7 +61,7 @@ class Site:
     def command(self, *options):
         """The command that builds the site."""
         script = ROOT / "tools" / "build_site.py"
-        return [sys.executable, str(script), "--site", str(self.root), "--grace", "1", *options]
+        return [sys.executable, str(script), "--site", str(self.root), *options]
 
     def build(self, *options, **environment):
         """Build; return the status and everything that was printed."""

@@ -9,6 +9,7 @@ MODULES = (
     "cost",
     "guard",
     "order",
+    "processes",
     "output",
     "progress",
     "stack",

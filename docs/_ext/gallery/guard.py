@@ -11,17 +11,14 @@ Settings in ``conf.py`` (names of tutorials are relative to the gallery's source
     tutorial_time_limit = 180  # seconds of wall time
     tutorial_time_limits = {"memory/big.py": (240, "waits for a server to start")}
 
-The limit bounds a hang; what a tutorial may cost is the concern of ``cost``. A tutorial
-that exceeds its limit, emits a warning (see ``warnings``), calls ``sys.exit`` or leaves a
-child process behind fails, is named, and runs again in the next build. What hangs beyond the reach
-of a signal is left to ``tools/build_site.py``. An assertion that fails says what it saw. The
-environment is restored after each tutorial, and where ``gallery_stack`` names torch, its defaults
-and its number of threads.
+Each tutorial runs in a process of its own (see ``processes``). The limit bounds a hang; what a
+tutorial may cost is the concern of ``cost``. A tutorial that exceeds its limit, emits a warning
+(see ``warnings``), calls ``sys.exit`` or leaves a child process behind fails, is named, and runs
+again in the next build. An assertion that fails says what it saw.
 
 Writes ``<name>.stamp.json`` beside the page of a tutorial that passed (see ``stack``).
 """
 
-import importlib
 import os
 import re
 import signal
@@ -34,9 +31,8 @@ from sphinx_gallery import gen_rst
 
 from docs._ext.gallery.children import children, end_children, end_server
 from docs._ext.gallery.cost import cpu_seconds
-from docs._ext.gallery.progress import tutorial_ended, tutorial_starts
 from docs._ext.gallery.stack import write_stamp
-from docs._ext.gallery.warnings import TutorialWarnings
+from docs._ext.gallery.warnings import TutorialWarnings, record_run
 from docs._ext.support.assertions import explain
 
 logger = logging.getLogger(__name__)
@@ -54,13 +50,10 @@ class TutorialExitError(Exception):
 class RunningTutorial:
     """What must be known to judge and clean up after one tutorial."""
 
-    name: str
     shown: str
     target: Path
     limit: float
-    threads: int | None
     warnings: TutorialWarnings = field(default_factory=TutorialWarnings)
-    environ: dict = field(default_factory=lambda: dict(os.environ))
     children: set = field(default_factory=lambda: {child.pid for child in children()})
     executing: bool = False
     timed_out: bool = False
@@ -78,8 +71,8 @@ class RunningTutorial:
 
 _settings = {}
 _running = None
-_ran = []  # names of the tutorials executed by this build
-_images = []  # of their earlier runs: path, content, status
+_finished = None  # the last one that ran in this process
+_images = []  # of earlier runs: path, content, status
 
 
 class GuardedBlock(getattr(gen_rst, "_exec_once", object)):
@@ -106,7 +99,6 @@ class GuardedBlock(getattr(gen_rst, "_exec_once", object)):
 
 def read_settings(app, config):
     """config-inited: check the settings and keep them for the hooks, which get no app."""
-    _ran.clear()
     _images.clear()
     gallery = Path(app.srcdir, config.sphinx_gallery_conf["examples_dirs"][0]).resolve()
     for name, entry in config.tutorial_time_limits.items():
@@ -123,22 +115,23 @@ def read_settings(app, config):
         gallery=gallery,
         limit=config.tutorial_time_limit,
         limits=config.tutorial_time_limits,
-        torch="torch" in config.gallery_stack,
     )
+
+
+def name_and_limit(script):
+    """A tutorial as it is shown, and its limit in seconds of wall time."""
+    name = script.relative_to(_settings["gallery"]).as_posix()
+    limit = _settings["limits"].get(name, (_settings["limit"],))[0]
+    return f"{_settings['gallery'].name}/{name}", limit
 
 
 def start_tutorial(gallery_conf, script_vars):
     """reset_argv hook, the only one that is told the script's path: arm the guard."""
     global _running
-    source = Path(script_vars["src_file"])
     target = Path(script_vars["target_file"])
-    name = source.relative_to(_settings["gallery"]).as_posix()
-    limit = _settings["limits"].get(name, (_settings["limit"],))[0]
-    # The cell that imports PyTorch may change its threads at once.
-    threads = importlib.import_module("torch").get_num_threads() if _settings["torch"] else None
-    _running = RunningTutorial(name, f"{_settings['gallery'].name}/{name}", target, limit, threads)
+    shown, limit = name_and_limit(Path(script_vars["src_file"]))
+    _running = RunningTutorial(shown, target, limit)
     _running.images = _forget_earlier_run(target)
-    tutorial_starts(_running.shown, limit)
     signal.signal(signal.SIGALRM, _on_alarm)
     signal.setitimer(signal.ITIMER_REAL, limit)
     return []
@@ -146,16 +139,11 @@ def start_tutorial(gallery_conf, script_vars):
 
 def finish_tutorial(gallery_conf, fname, when):
     """reset_modules hook: judge the tutorial that just ran, clean up, write its stamp."""
-    global _running
+    global _running, _finished
     if when == "before" or _running is None:
         return
     signal.setitimer(signal.ITIMER_REAL, 0)
-    tutorial_ended()  # what follows is bounded and not the tutorial's time
     tutorial, _running = _running, None
-    os.environ.clear()
-    os.environ.update(tutorial.environ)
-    if tutorial.threads is not None:
-        _reset_torch(tutorial.threads)
     problems = [tutorial.too_long] if tutorial.timed_out else []
     if left := end_children(tutorial.children):
         problems.append(
@@ -170,29 +158,24 @@ def finish_tutorial(gallery_conf, fname, when):
     passed = Path(f"{tutorial.target}.md5").is_file()  # sphinx-gallery's word for it
     if passed and not problems:
         write_stamp(tutorial.target, tutorial.warnings.used, tutorial.cpu_seconds)
-    _ran.append(tutorial.name)
-    _images.extend(tutorial.images)
+    _finished = tutorial
 
 
-def outdate_tutorials_that_ran(app, env, added, changed, removed):
-    """env-get-outdated: a figure or stamp may differ although the page's text does not."""
-    folder = app.config.sphinx_gallery_conf["gallery_dirs"][0]
-    return [f"{folder}/{name.removesuffix('.py')}" for name in _ran]
+def take_account():
+    """What the process that waits for a tutorial has to know of it."""
+    return _finished.images, _finished.warnings.used
+
+
+def settle(images, used):
+    """Remember, in the process of the build, what the process of a tutorial took account of."""
+    _images.extend(images)
+    record_run(used)
 
 
 def _on_alarm(signum, frame):
     _running.timed_out = True
     if _running.executing:
         raise TutorialTimeoutError(_running.too_long)
-
-
-def _reset_torch(threads):
-    import torch
-
-    torch.set_default_dtype(torch.float32)
-    torch.set_default_device(None)
-    torch.set_grad_enabled(True)
-    torch.set_num_threads(threads)
 
 
 def _forget_earlier_run(target):
@@ -230,5 +213,4 @@ def setup(app):
     app.add_config_value("tutorial_time_limits", {}, "", types=[dict])
     app.connect("config-inited", read_settings, priority=900)
     app.connect("builder-inited", give_back_times, priority=600)
-    app.connect("env-get-outdated", outdate_tutorials_that_ran)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

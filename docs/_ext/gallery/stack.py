@@ -18,6 +18,7 @@ The date is the time of the run in UTC, or ``SOURCE_DATE_EPOCH`` where that is s
 the processor time, which differs from run to run (see ``cost``).
 """
 
+import functools
 import json
 import os
 import platform
@@ -35,6 +36,7 @@ from sphinx.errors import ExtensionError
 STAMPED = ["torch", "torchrl", "tensordict", "gymnasium"]
 
 
+@functools.cache
 def installed_version(name):
     """The installed version of a distribution, or None."""
     try:

@@ -19,7 +19,7 @@ from docs._ext.gallery.cache import gallery_folders, rerun_everything
 logger = logging.getLogger(__name__)
 
 _allowed = {}  # the setting
-_runs = []  # one TutorialWarnings for each tutorial of this build
+_runs = []  # for each tutorial of this build, the patterns that it used
 
 
 class CountedMessage:
@@ -44,7 +44,6 @@ class TutorialWarnings:
         # A filter only calls .match() on its message, so an object that keeps count fits.
         self._filters = [("ignore", message, Warning, None, 0) for message in self._messages]
         self._filters.append(("error", None, Warning, None, 0))
-        _runs.append(self)
 
     @property
     def used(self):
@@ -75,15 +74,20 @@ def read_allowances(app, config):
     _runs.clear()
 
 
+def record_run(used):
+    """Note which allowed patterns one tutorial used."""
+    _runs.append(used)
+
+
 def report_unused_allowances(app):
     """builder-inited, after the gallery: an allowed warning that nobody emits is a warning.
 
-    Judged when every tutorial ran in this process: a warning may come with the first import.
+    Judged when every tutorial ran in this build.
     """
     scripts, generated = gallery_folders(app)
     if len(_runs) < len(list(scripts.glob("*/*.py"))):
         return
-    unused = sorted(set(_allowed) - {pattern for run in _runs for pattern in run.used})
+    unused = sorted(set(_allowed) - {pattern for used in _runs for pattern in used})
     for pattern in unused:
         logger.warning(
             "conf.py: tutorial_warnings_allowed: no tutorial emits %r any more; remove the entry",

@@ -21,6 +21,7 @@ html_copy_source = False
 
 gallery_stack = ["matplotlib"]
 gallery_stack_probe = "json.decoder"
+tutorial_time_grace = 1
 tutorial_time_limit = 60  # as the real site: a busy machine is slow
 
 sphinx_gallery_conf = {
