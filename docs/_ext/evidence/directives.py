@@ -3,7 +3,8 @@
 Switch on: ``"docs._ext.evidence"`` in ``extensions``. The scripts are
 ``docs/evidence/<page>/<script>.py``; ``evidence_folder`` names another folder, ``evidence_kept``
 the one that keeps results between builds, ``evidence_time_limit`` the seconds after which a script
-is killed. What a script has to print is said in ``store``.
+is killed, ``evidence_preload`` the modules that are imported once for all scripts. What a script
+has to print is said in ``store``.
 
 Markup; an address is ``page/script:result``::
 
@@ -23,12 +24,12 @@ Markup; an address is ``page/script:result``::
 The cells of a table are inline markup. A figure is an SVG document; the color ``#010203`` in it
 becomes the color of the text.
 
-Every script is executed before the pages are read, unless its results are kept: same script, same
-stack. What it writes: the table, text or figure, and a line that links the script, which the site
-holds as ``_downloads/evidence/<page>/<script>.py``. A script that fails is the warning
-``evidence.failed`` at each place that shows one of its results, in every build until it is cured;
-an unknown address is ``evidence.unknown``, a result of the wrong kind ``evidence.kind``, a script
-that no page shows ``evidence.unused``.
+Every script is executed before the pages are read, beside the tutorials, unless its results are
+kept: same script, same stack. What it writes: the table, text or figure, and a line that links the
+script, which the site holds as ``_downloads/evidence/<page>/<script>.py``. A script that fails is
+the warning ``evidence.failed`` at each place that shows one of its results, in every build until it
+is cured; an unknown address is ``evidence.unknown``, a result of the wrong kind ``evidence.kind``,
+a script that no page shows ``evidence.unused``.
 """
 
 import difflib
@@ -42,6 +43,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from docs._ext.evidence.store import Store
 from docs._ext.records import plot as record_plot
 from docs._ext.support import table_nodes
+from docs._ext.support.fork import slots
 from docs._ext.support.page_state import link_file, page_state
 
 logger = logging.getLogger(__name__)
@@ -180,11 +182,19 @@ class EvidenceFigure(EvidenceDirective):
         return [figure]
 
 
-def execute_scripts(app):
-    """builder-inited: have the results of every script before Sphinx asks which pages changed."""
-    app.evidence_store = Store(app.config.evidence_folder, app.config.evidence_kept)
-    limit = app.config.evidence_time_limit
-    app.evidence_store.refresh(limit, lambda name: logger.info("executing evidence %s.py", name))
+def start_scripts(app):
+    """builder-inited, before the gallery: begin to execute what has no results."""
+    config = app.config
+    store = app.evidence_store = Store(
+        config.evidence_folder, config.evidence_kept, config.evidence_preload, slots(app).folder
+    )
+    limit = config.evidence_time_limit
+    store.start(limit, lambda name: logger.info("executing evidence %s.py", name))
+
+
+def wait_for_scripts(app):
+    """builder-inited, last: have the results before Sphinx asks which pages changed."""
+    app.evidence_store.finish()
 
 
 def name_unused(app, env):
@@ -204,11 +214,13 @@ def setup(app):
     app.setup_extension("docs._ext.support.page_state")
     app.add_config_value("evidence_folder", str(ROOT / "docs" / "evidence"), "env", [str])
     app.add_config_value("evidence_kept", str(ROOT / "build" / "evidence"), "", [str])
+    app.add_config_value("evidence_preload", [], "", [list])
     app.add_config_value("evidence_time_limit", 300, "", [int, float])
     app.add_role("evidence", Evidence())
     app.add_directive("evidence-table", EvidenceTable)
     app.add_directive("evidence-output", EvidenceOutput)
     app.add_directive("evidence-figure", EvidenceFigure)
-    app.connect("builder-inited", execute_scripts, priority=400)
+    app.connect("builder-inited", start_scripts, priority=450)
+    app.connect("builder-inited", wait_for_scripts, priority=900)
     app.connect("env-check-consistency", name_unused)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,44 +29,59 @@ from docs._ext.gallery.stack import installed_closure, visible_accelerator
 # The server that starts workers ends by itself, once it has torn down what it imported.
 CHILD_GRACE_S = 60
 SHOWN_LINES = 6
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = {"RL_LOGGING_LEVEL": "ERROR", "MPLBACKEND": "agg"}
+CHANGES_ENVIRONMENT = re.compile(r"^os\.environ\b(?!.*\"RL_LOGGING_LEVEL\"[],])", re.M)
 
 
 class EvidenceError(Exception):
     """A script failed, or did not print what a page can show."""
 
 
-def execute(script, limit):
+def start_process(script, folder, environment, output, errors):
+    """Start *script* in a process and a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
+        start_new_session=True,
+    )
+
+
+def execute(script, limit, start=start_process):
     """Run *script* in an empty folder for at most *limit* seconds; return what it printed."""
-    environment = {**os.environ, "RL_LOGGING_LEVEL": "ERROR", "MPLBACKEND": "agg"}
+    folder = tempfile.mkdtemp()
     # Files, not pipes: a process that outlives the script would keep a pipe open.
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        tempfile.TemporaryFile() as output,
-        tempfile.TemporaryFile() as errors,
-    ):
-        child = subprocess.Popen(
-            [sys.executable, str(script)],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
-        )
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        child = start(script, folder, {**os.environ, **ENVIRONMENT}, output, errors)
         try:
             child.wait(limit)
         except subprocess.TimeoutExpired:
             raise EvidenceError(
-                f"{script.name} ran longer than its limit of {limit:g} s and was killed; look for "
-                "a blocking call, or make it faster"
+                f"{_shown(script)} ran longer than its limit of {limit:g} s and was killed; look "
+                "for a blocking call, or make it faster"
             ) from None
         finally:
             survivors = _end_group(child)
+            shutil.rmtree(folder, ignore_errors=True)
         texts = []
         for file in (output, errors):
             file.seek(0)
             texts.append(file.read().decode("utf-8", errors="replace"))
     return _judge(script, child.returncode, *texts, survivors)
+
+
+def wants_own_process(text):
+    """Whether a script changes the environment before it imports what reads it."""
+    return CHANGES_ENVIRONMENT.search(text) is not None
+
+
+def _shown(script):
+    """A script as its address names it: its page and itself."""
+    return f"{script.parent.name}/{script.name}"
 
 
 def _end_group(child):
@@ -102,22 +118,22 @@ def _judge(script, status, output, errors, survivors):
     if lines:
         text = "\n    ".join(lines[-SHOWN_LINES:])
         raise EvidenceError(
-            f"{script.name} wrote to standard error; catch a warning that is the subject, and cure "
-            f"any other:\n    {text}"
+            f"{_shown(script)} wrote to standard error; catch a warning that is the subject, and "
+            f"cure any other:\n    {text}"
         )
     if survivors:
         raise EvidenceError(
-            f"{script.name} left {len(survivors)} process(es) behind ({', '.join(survivors)}); "
-            "shut down what the script starts"
+            f"{_shown(script)} left {len(survivors)} process(es) behind "
+            f"({', '.join(survivors)}); shut down what the script starts"
         )
     try:
         results = json.loads(output)
     except ValueError as error:
         raise EvidenceError(
-            f"{script.name} did not print one JSON object ({error}); it printed {output[:80]!r}"
+            f"{_shown(script)} did not print one JSON object ({error}); it printed {output[:80]!r}"
         ) from None
     if not isinstance(results, dict):
-        raise EvidenceError(f"{script.name} printed JSON that is no object of results")
+        raise EvidenceError(f"{_shown(script)} printed JSON that is no object of results")
     for name, value in results.items():
         _check_value(script, name, value)
     return results
@@ -127,7 +143,7 @@ def _place(script, lines):
     """The script with the last line of it that the traceback names."""
     frame = re.compile(rf'\s*File ".*\b{re.escape(script.name)}", line (\d+)')
     found = [match[1] for line in lines if (match := frame.match(line))]
-    return f"{script.name}:{found[-1]}" if found else script.name
+    return f"{_shown(script)}:{found[-1]}" if found else _shown(script)
 
 
 def _reason(lines, status):
@@ -155,17 +171,25 @@ def _check_value(script, name, value):
         good = False
     if not good:
         raise EvidenceError(
-            f"{script.name}: the result {name!r} is no text, number, truth value or table; a table "
-            'is {"columns": [texts], "rows": [[as many texts], ...]}'
+            f"{_shown(script)}: the result {name!r} is no text, number, truth value or table; a "
+            'table is {"columns": [texts], "rows": [[as many texts], ...]}'
         )
 
 
 class Store:
-    """The results of every script in *scripts*, kept in the folder *kept*."""
+    """The results of every script in *scripts*, kept in the folder *kept*.
 
-    def __init__(self, scripts, kept):
-        self.scripts, self.kept = Path(scripts), Path(kept)
+    Two scripts or more run in forks of a process that has imported the modules *preload*, each
+    while it holds one of the *slots* (see ``support.fork``).
+    """
+
+    def __init__(self, scripts, kept, preload=(), slots=None, stack=None):
+        self.scripts, self.kept = Path(scripts).resolve(), Path(kept).resolve()
         self.failures = {}
+        self.preload = list(preload)
+        self.slots = slots or self.kept / "slots"
+        self._stack = stack
+        self._waiting = []
 
     def names(self):
         """The scripts that exist, sorted."""
@@ -182,34 +206,76 @@ class Store:
         return self.kept / f"{name}.json"
 
     def refresh(self, limit, tell):
-        """Execute what is not kept; *tell* hears the name first. Failures go to ``failures``."""
+        """Execute what is not kept, and wait for it; ``start`` and ``finish`` in one."""
+        self.start(limit, tell)
+        self.finish()
+
+    def start(self, limit, tell):
+        """Begin to execute what is not kept; *tell* hears the names first."""
         self.failures.clear()
         names = self.names()
-        stack = {
+        self._stack = {
             "python": platform.python_version(),
             "distributions": installed_closure(["torch", "torchrl", "gymnasium", "matplotlib"]),
             "accelerator": visible_accelerator(),
-            "store": hashlib.sha256(Path(__file__).read_bytes()).hexdigest(),
+            "store": _digest(*sorted(Path(__file__).parent.glob("*.py"))),
         }
         self.kept.mkdir(parents=True, exist_ok=True)
-        for path in self.kept.glob("*/*.json"):
-            if path.relative_to(self.kept).with_suffix("").as_posix() not in names:
+        for path in [*self.kept.glob("*/*.json"), *self.kept.glob("*/*.failure")]:
+            stale = path.suffix == ".failure"
+            if stale or path.relative_to(self.kept).with_suffix("").as_posix() not in names:
                 path.unlink()
-        for name in names:
-            key = {**stack, "script": hashlib.sha256(self.script(name).read_bytes()).hexdigest()}
-            if self._read(name).get("key") == key:
-                continue
+        self._waiting = [n for n in names if self._read(n).get("key") != self._key(n)]
+        if not self._waiting:
+            return
+        for name in self._waiting:
             self.path(name).unlink(missing_ok=True)
             tell(name)
-            try:
-                kept = {"key": key, "results": execute(self.script(name), limit)}
-            except EvidenceError as error:
-                self.failures[name] = str(error)
-                continue
-            self.path(name).parent.mkdir(exist_ok=True)
-            part = self.path(name).with_suffix(".part")
-            part.write_text(json.dumps(kept | {"sum": _sum(kept)}, indent=1), encoding="utf-8")
-            part.replace(self.path(name))
+        job = {"scripts": self.scripts, "kept": self.kept, "limit": limit, "stack": self._stack}
+        job |= {"names": self._waiting, "preload": self.preload if self._waiting[1:] else []}
+        job["slots"] = self.slots
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - open until finish
+        self._pool = subprocess.Popen(
+            [sys.executable, "-m", "docs._ext.evidence.preloaded"],
+            cwd=ROOT,
+            env={**os.environ, **ENVIRONMENT},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+        )
+        with self._pool.stdin as entry:
+            entry.write(json.dumps(job, default=str).encode())
+
+    def finish(self):
+        """Wait for what was started; failures go to ``failures``."""
+        if not self._waiting:
+            return
+        self._pool.wait()
+        self._errors.seek(0)
+        said = self._errors.read().decode("utf-8", errors="replace").strip().splitlines()[-1:]
+        for name in self._waiting:
+            failure = self.path(name).with_suffix(".failure")
+            if failure.exists():
+                self.failures[name] = failure.read_text(encoding="utf-8")
+            elif not self._read(name):
+                status = f"the process that executes scripts left with {self._pool.returncode}"
+                self.failures[name] = ": ".join([f"{name}.py", status, *said])
+        self._errors.close()
+        self._waiting = []
+
+    def execute_and_keep(self, name, limit, start):
+        """Execute a script and keep its results, or why there are none."""
+        if wants_own_process(self.script(name).read_text(encoding="utf-8")):
+            start = start_process
+        try:
+            kept = {"key": self._key(name), "results": execute(self.script(name), limit, start)}
+        except EvidenceError as error:
+            _write(self.path(name).with_suffix(".failure"), str(error))
+        else:
+            _write(self.path(name), json.dumps(kept | {"sum": _sum(kept)}, indent=1))
+
+    def _key(self, name):
+        return {**self._stack, "script": _digest(self.script(name))}
 
     def results(self, name):
         """What a script printed; KeyError for one that failed or does not exist."""
@@ -227,3 +293,14 @@ class Store:
 
 def _sum(kept):
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def _digest(*files):
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

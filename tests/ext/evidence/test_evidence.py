@@ -27,6 +27,19 @@ def script(folder, body, name="toy"):
     return path
 
 
+def execute_pooled(path, limit):
+    """As ``execute``, through the process that forks for many scripts."""
+    store = Store(path.parents[1], path.parents[1] / "kept")
+    store.refresh(limit, lambda name: None)
+    name = f"{path.parent.name}/{path.stem}"
+    if name in store.failures:
+        raise EvidenceError(store.failures[name])
+    return store.results(name)
+
+
+both = pytest.mark.parametrize("execute", [execute, execute_pooled], ids=["alone", "pooled"])
+
+
 def printing(**results):
     return f"print(json.dumps(json.loads({json.dumps(results)!r})))"
 
@@ -34,11 +47,13 @@ def printing(**results):
 # -- One script ----------------------------------------------------------------------
 
 
-def test_every_kind_of_result_comes_back(tmp_path):
+@both
+def test_every_kind_of_result_comes_back(tmp_path, execute):
     results = {"table": TABLE, "text": "a\nb", "number": 3, "share": 0.5, "truth": True}
     assert execute(script(tmp_path, printing(**results)), LIMIT_S) == results
 
 
+@both
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
@@ -57,12 +72,13 @@ def test_every_kind_of_result_comes_back(tmp_path):
         (printing(t=None), r"the result 't' is no text"),
     ],
 )
-def test_a_bad_script_is_refused_with_the_place(tmp_path, body, complaint):
+def test_a_bad_script_is_refused_with_the_place(tmp_path, execute, body, complaint):
     with pytest.raises(EvidenceError, match=complaint):
         execute(script(tmp_path, body), LIMIT_S)
 
 
-def test_a_script_that_hangs_is_killed_with_its_children(tmp_path):
+@both
+def test_a_script_that_hangs_is_killed_with_its_children(tmp_path, execute):
     body = (
         "child = subprocess.Popen(['sleep', '600'])\n"
         f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
@@ -131,7 +147,8 @@ if __name__ == "__main__":
 """
 
 
-def test_what_a_worker_writes_counts(tmp_path):
+@both
+def test_what_a_worker_writes_counts(tmp_path, execute):
     """Unless the script catches it, because it is the subject."""
     body = SPAWN.format(around="contextlib.nullcontext()")
     with pytest.raises(
@@ -140,6 +157,96 @@ def test_what_a_worker_writes_counts(tmp_path):
         execute(script(tmp_path, body), LIMIT_S)
     body = SPAWN.format(around="caught()")
     assert execute(script(tmp_path, body), LIMIT_S) == {"said": "from the worker"}
+
+
+# -- Many scripts --------------------------------------------------------------------
+
+ISOLATED = """
+import fractions, multiprocessing, threading
+
+seen = [getattr(fractions, "mark", None), os.environ.get("MARK"), os.getcwd() in places()]
+fractions.mark = os.environ["MARK"] = "another script was here"
+with open(os.path.join({folder!r}, "places"), "a") as file:
+    file.write(os.getcwd() + "\\n")
+assert os.listdir() == [] and sys.argv == [__file__] and sys.path[0] == os.path.dirname(__file__)
+assert sys.modules["__main__"].__dict__ is globals() and sys.stdin.read() == ""
+open("left", "w").close()
+"""
+
+
+def pool(folder, **options):
+    store = Store(folder, folder / "kept", **options)
+    store.refresh(LIMIT_S, lambda name: None)
+    return store
+
+
+def test_scripts_of_one_process_see_nothing_of_each_other(tmp_path):
+    (tmp_path / "places").touch()
+    places = f"def places():\n    return open({str(tmp_path / 'places')!r}).read().split()\n"
+    for name in "abcd":
+        body = (
+            places + ISOLATED.format(folder=str(tmp_path)) + "print(json.dumps({'n': str(seen)}))"
+        )
+        script(tmp_path, body, name=name)
+    store = pool(tmp_path, preload=["fractions"])
+    assert store.failures == {}
+    for name in "abcd":
+        assert store.results(f"facts/{name}") == {"n": "[None, None, False]"}
+
+
+def test_the_end_of_a_script_is_that_of_an_interpreter(tmp_path):
+    """Threads are waited for, then come the functions of atexit, then what is deleted."""
+    body = """
+import atexit, threading
+
+
+class Last:
+    def __del__(self):
+        print("}")
+
+
+last = Last()
+atexit.register(lambda: print('2]'))
+threading.Thread(target=lambda: (time.sleep(0.5), print('{"a": "b"', end=""))).start()
+atexit.unregister(print)
+"""
+    body = body.replace("print('2]')", 'print(\', "c": "d"\', end="")')
+    for run in (execute, execute_pooled):
+        assert run(script(tmp_path, body), LIMIT_S) == {"a": "b", "c": "d"}
+
+
+def test_a_module_that_starts_a_thread_is_not_preloaded(tmp_path, monkeypatch):
+    (tmp_path / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True,"
+        " name='busy').start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in "ab":
+        script(tmp_path, "print('{}')", name=name)
+    store = pool(tmp_path, preload=["threaded"])
+    assert set(store.failures) == {"facts/a", "facts/b"}
+    assert "starts threads: MainThread, busy" in store.failures["facts/a"]
+
+
+@pytest.mark.parametrize(
+    ("line", "alone"),
+    [
+        ('os.environ["RL_LOGGING_LEVEL"] = "ERROR"', False),
+        ('os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")', False),
+        ('os.environ["TORCHRL_PROFILING"] = "1"', True),
+        ('os.environ.update(CUDA_VISIBLE_DEVICES="", RL_LOGGING_LEVEL="ERROR")', True),
+        ("def f():\n    os.environ.clear()", False),
+    ],
+)
+def test_a_script_that_changes_the_environment_shares_no_import(tmp_path, line, alone):
+    body = "import fractions as f\nprint(json.dumps({'mark': hasattr(f, 'mark')}))"
+    (tmp_path / "facts").mkdir()
+    for name in "ab":
+        (tmp_path / "facts" / f"{name}.py").write_text(f"import json, os\n{line}\n{body}\n")
+    (tmp_path / "marking.py").write_text("import fractions\nfractions.mark = 1\n")
+    with mock.patch.dict(os.environ, PYTHONPATH=str(tmp_path)):
+        store = pool(tmp_path, preload=["marking"])
+    assert store.results("facts/a") == {"mark": not alone}
 
 
 # -- What is kept --------------------------------------------------------------------
@@ -181,7 +288,7 @@ def test_a_failure_is_never_kept_and_drops_what_was(tmp_path):
     script(tmp_path, "assert False, 'changed'")
     for _ in range(2):
         store = refreshed(tmp_path)
-        assert store.failures == {"facts/toy": "toy.py:4: AssertionError: changed"}
+        assert store.failures == {"facts/toy": "facts/toy.py:4: AssertionError: changed"}
         assert not store.path("facts/toy").exists()
 
 
@@ -284,7 +391,7 @@ def test_a_preview_repeats_the_warnings_about_an_unchanged_page(site):
     for _ in range(2):
         status, output = site.build("--pattern", "sums")
         assert status == 0, output
-        assert output.count("failed: toy.py:4: AssertionError: the order changed") == 4
+        assert output.count("failed: facts/toy.py:4: AssertionError: the order changed") == 4
         assert "did you mean 'facts/toy'? [evidence.unknown]" in output
     script(site.root / "docs" / "evidence", printing(**RESULTS))
     output = site.build("--pattern", "sums")[1]
@@ -346,7 +453,9 @@ def test_every_fault_names_page_and_line_in_every_build(site):
         assert status == 1
         for name, (_, complaint) in FAULTS.items():
             number = 1 + lines.index(f".. evidence-table:: facts/{name}:t")
-            place = rf"linking\.rst:{number}: WARNING: the script behind this failed: {complaint}"
+            place = (
+                rf"linking\.rst:{number}: WARNING: the script behind this failed: facts/{complaint}"
+            )
             assert re.search(place, output), output
         for use in (":evidence:", "evidence-table", "evidence-output", "evidence-figure"):
             place = (
