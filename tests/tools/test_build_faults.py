@@ -181,6 +181,23 @@ set_default_device = set_grad_enabled = set_default_dtype
 """
 
 
+def test_tutorials_see_nothing_of_each_other(site):
+    """Whichever comes first, and although both are forks of one process."""
+    code = """
+    import fractions, os
+
+    print("marked" if hasattr(fractions, "mark") or "MARK" in os.environ else "unmarked")
+    fractions.mark = os.environ["MARK"] = "was here"
+    """
+    for name in ("before", "next"):
+        site.tutorial(name, textwrap.dedent(code))
+    site.append("conf.py", '\ngallery_preload = ["fractions"]\n')
+    succeeds(site)
+    for name in ("before", "next"):
+        page = (site.public / f"tutorials/basics/{name}.html").read_text()
+        assert ">unmarked\n" in page
+
+
 def test_number_of_threads_is_restored(site):
     """The first tutorial imports torch and lowers the number in the same cell."""
     fake = site.root / "fake"

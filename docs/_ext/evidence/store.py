@@ -4,8 +4,13 @@ A script is named by its page and itself, ``page/script``. It prints one JSON ob
 value, ...}``, and nothing on standard error. A value is a table ``{"columns": [str, ...], "rows":
 [[str, ...], ...]}``, a text, a number, a truth value, or the text of an SVG document. ``execute``
 returns the object or raises ``EvidenceError`` with file, line and reason. ``Store`` keeps it, with
-a checksum, until the script, this module or the installed stack is another one; what failed is
+a checksum, until the script, this package or the installed stack is another one; what failed is
 never kept, and what was kept and is damaged is not used.
+
+Scripts run side by side, in forks of a process that imported the stack before (``preloaded``): what
+one changes, another does not see, and each runs as ``python script.py`` would. A line that begins
+with ``os.environ`` and sets more than ``RL_LOGGING_LEVEL`` has to come before an import, so its
+script gets an interpreter of its own, which costs an import.
 """
 
 import contextlib

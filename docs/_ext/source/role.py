@@ -133,6 +133,11 @@ def keep_locations(app) -> None:
     source_lookup.known = app.env.source_locations
 
 
+def merge_locations(app, env, docnames, other) -> None:
+    """``env-merge-info``: and what a parallel reader looked up."""
+    env.source_locations.update(other.source_locations)
+
+
 def setup(app):
     app.add_config_value("source_repositories", REPOSITORIES, "env", types=[dict])
     app.add_config_value("source_versions", {}, "env", types=[dict])
@@ -140,4 +145,5 @@ def setup(app):
     app.add_post_transform(PlainSource)
     app.connect("config-inited", record_versions)
     app.connect("builder-inited", keep_locations, priority=50)
+    app.connect("env-merge-info", merge_locations)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
