@@ -54,11 +54,14 @@ def installed_closure(roots):
         if name in found or version is None:
             continue
         found[name] = version
-        for line in metadata.requires(name) or []:
-            requirement = Requirement(line)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                queue.append(requirement.name)
+        queue += _required(name)
     return dict(sorted(found.items()))
+
+
+@functools.cache
+def _required(name):
+    needs = [Requirement(line) for line in metadata.requires(name) or []]
+    return [n.name for n in needs if n.marker is None or n.marker.evaluate({"extra": ""})]
 
 
 def visible_accelerator():
