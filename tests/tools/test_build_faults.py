@@ -235,6 +235,13 @@ def test_os_exit_is_noticed(site):
     fails(site, "tutorials/basics/leaver.py ended its process", "must not call os._exit")
 
 
+def test_what_sphinx_gallery_refuses_is_its_own_error(site):
+    site.tutorial("untitled", "")
+    site.write("tutorials/basics/untitled.py", '"""\n.. note:: No title.\n"""\n')
+    output = fails(site, "untitled.py", "for the example title")
+    assert "ended its process" not in output
+
+
 def test_daemon_is_noticed_and_killed(site):
     code = (
         "import subprocess\n"

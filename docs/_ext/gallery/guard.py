@@ -163,7 +163,7 @@ def finish_tutorial(gallery_conf, fname, when):
 
 def take_account():
     """What the process that waits for a tutorial has to know of it."""
-    return _finished.images, _finished.warnings.used
+    return (_finished.images, _finished.warnings.used) if _finished else ([], [])
 
 
 def settle(images, used):

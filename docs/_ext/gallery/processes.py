@@ -109,7 +109,10 @@ def _answer(script, gallery_conf, answer):
     (target / "images" / "thumb").mkdir(parents=True, exist_ok=True)
     collector = logging.LogCollector()
     with collector.collect():
-        page = _generate_here(script.name, target, script.parent, gallery_conf)
+        try:
+            page = _generate_here(script.name, target, script.parent, gallery_conf)
+        except Exception as error:
+            page = error  # sphinx-gallery refuses the script, and with it the build
     logging.convert_serializable(collector.logs)
     answer.write_bytes(pickle.dumps((page, collector.logs, guard.take_account())))
     gc.collect()  # a fork runs no finalizer by itself
@@ -140,6 +143,8 @@ def _take(script, status, answer):
         ) from None
     for record in logs:
         logger.handle(record)
+    if isinstance(page, Exception):
+        raise page
     guard.settle(*account)
     _build["generated"][script] = page
     _build["ran"].append(shown.partition("/")[2])
