@@ -25,7 +25,10 @@ def start_fork(script, folder, environment, output, errors):
 
 
 def run_as_main(script, folder, environment, output, errors):
-    """Be the process that ``python script`` would be; return its status."""
+    """Be the process that ``python script`` would be; return its status.
+
+    What the end of an interpreter does has no public name; not reported.
+    """
     os.setsid()
     os.chdir(folder)
     for number, file in enumerate((output, errors), 1):

@@ -103,7 +103,10 @@ def execute(scripts, gallery_conf):
 
 
 def _answer(script, gallery_conf, answer):
-    """In the fork: generate one page, and write down what the build has to know."""
+    """In the fork: generate one page, and write down what the build has to know.
+
+    What multiprocessing does at the end of an interpreter has no public name; not reported.
+    """
     scripts, generated = gallery_folders(_build["app"])
     target = generated / script.relative_to(scripts).parent
     (target / "images" / "thumb").mkdir(parents=True, exist_ok=True)
