@@ -134,6 +134,7 @@ def test_page_passes_without_triton(caught):
     assert said == "the page passed"
     assert "requires the triton package" in printed
     assert "no Triton on this platform" in printed
+    assert "no CUDA device here" in printed
     assert "pad, scan, auto: no effect" in printed  # the last line it prints
 
 
