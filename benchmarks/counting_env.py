@@ -4,8 +4,7 @@ A frame says which environment made it, in which episode and at which step, so e
 collector returns can be checked against the one before it. The cost of a step stands in a file that
 all processes map into memory: it can be changed while workers run.
 
-A change here changes the hash of every suite that imports this module, so its records are to be
-taken again.
+A change here voids the benchmarks that reach it.
 """
 
 import mmap

@@ -1,7 +1,6 @@
 """What the suites share: device, rounds, synchronization and peak memory.
 
-A change here changes the hash of every suite that imports this module, so its records are to be
-taken again.
+A change here voids the benchmarks that reach it.
 """
 
 import json
