@@ -53,11 +53,13 @@ def test_no_address_ever_left_the_register():
 @pytest.mark.site
 def test_the_site_has_what_is_registered():
     assert (SITE / "index.html").is_file(), f"{SITE} holds no site; run `make html` first"
-    assert list(addresses.lost(addresses.offered(SITE), REGISTER)) == []
+    lost = list(addresses.lost(addresses.offered(SITE), REGISTER))
+    assert not lost, "\n".join(lost)
 
 
 @pytest.mark.site
 def test_what_the_site_has_is_registered():
     assert (SITE / "index.html").is_file(), f"{SITE} holds no site; run `make html` first"
     new = addresses.unregistered(addresses.offered(SITE), REGISTER)
-    assert new == [], "register them with `make addresses`, and commit docs/addresses.txt"
+    cure = "register them with `make addresses`, and commit docs/addresses.txt:"
+    assert not new, "\n".join([cure, *new])
