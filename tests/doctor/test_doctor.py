@@ -223,7 +223,7 @@ def test_a_healthy_multi_process_pipeline_is_told_nothing(tmp_path):
 def test_a_batch_comes_from_a_copy_of_the_collector(given_to_checks, folder):
     collector = collect_from(cartpole(), q_policy(cartpole()), frames_per_batch=65536)
     with unchanged(collector=collector):
-        diagnose(collector=collector, frames=100)
+        diagnose(collector=collector, frames=100, seconds=SECONDS)
     assert given_to_checks["batch"].shape == (100,)
     assert given_to_checks["env"] is collector.env
     collector.shutdown()
@@ -272,7 +272,7 @@ def test_a_batch_comes_from_copies_of_environment_and_policy(given_to_checks, fo
     env = TransformedEnv(cartpole(), StepCounter())
     policy = q_policy(env)
     with unchanged(env=env, policy=policy):
-        diagnose(env=env, policy=policy, frames=50)
+        diagnose(env=env, policy=policy, frames=50, seconds=SECONDS)
     assert given_to_checks["batch"].shape == (50,)
 
 
@@ -388,7 +388,7 @@ def test_a_sample_comes_from_a_twin_of_the_buffer(
             for future in buffer._prefetch_queue:
                 future.result()
         with unchanged(buffer=buffer):
-            report = diagnose(replay_buffer=buffer)
+            report = diagnose(replay_buffer=buffer, seconds=SECONDS)
         assert report.notes == []
         assert len(given_to_checks.pop("sample"))
         if options is sized:
@@ -398,7 +398,7 @@ def test_a_sample_comes_from_a_twin_of_the_buffer(
 @guards("doctor-storage-untouched")
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_what_is_written_to_a_sample_does_not_reach_rows_that_a_storage_hands_out(
-    given_to_checks, frames, sampler
+    given_to_checks, folder, frames, sampler
 ):
     scaling = RewardScaling(0.0, 2.0, in_keys=[("next", "reward")])
     parts = {"storage": LazyStackStorage(200), "sampler": SAMPLERS[sampler]()}
@@ -406,7 +406,7 @@ def test_what_is_written_to_a_sample_does_not_reach_rows_that_a_storage_hands_ou
         buffer = TensorDictReplayBuffer(**parts, **options, batch_size=12)
         buffer.extend(frames.clone())
         with unchanged(buffer=buffer):
-            report = diagnose(replay_buffer=buffer)
+            report = diagnose(replay_buffer=buffer, seconds=SECONDS)
         assert report.notes == []
         assert len(given_to_checks.pop("sample"))
 
@@ -523,7 +523,7 @@ def test_a_sample_comes_from_a_twin_of_an_ensemble(given_to_checks, folder, fram
         *parts, p=[0.5, 0.5], sample_from_all=False, batch_size=8, generator=generator
     )
     with unchanged(buffer=buffer):
-        report = diagnose(replay_buffer=buffer)
+        report = diagnose(replay_buffer=buffer, seconds=SECONDS)
     assert report.notes == []
     assert given_to_checks["sample"].numel() == 8
 
@@ -781,7 +781,7 @@ def test_an_error_in_a_check_is_shown_as_one(no_checks):
     assert "absent" in report.of(UNDECIDED)[0].evidence
 
 
-def test_what_a_check_sets_in_a_module_is_undone(no_checks):
+def test_what_a_check_sets_in_a_module_is_undone(no_checks, folder):
     @check("reads", "Reads what is made when it is read")
     def _(loss_module, value_estimator):
         loss_module.eval()
