@@ -16,6 +16,7 @@ import types
 from importlib.machinery import SourceFileLoader
 
 from docs._ext.evidence.store import Store
+from docs._ext.support.assertions import install
 from docs._ext.support.fork import Fork, Slots, cores, preload
 
 
@@ -81,6 +82,7 @@ def main():
     job = json.load(sys.stdin)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     preload(job["preload"])
+    install()
     store = Store(job["scripts"], job["kept"], stack=job["stack"])
     queue, entry = os.pipe()
     for number in range(len(job["names"])):

@@ -8,6 +8,8 @@ Use::
         explain(error)
         raise
 
+or ``install()`` in a process that runs a script.
+
 ``explain`` adds a note to the error: the assertion as it is written, the value of each operand, and
 the text that the script has beside it, which is the passage in front of a tutorial's cell and the
 docstring of an enclosing function. It looks at the frame that failed, after the failure, and
@@ -17,6 +19,7 @@ code, memory and traced functions stay the same, which assertions that are rewri
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 SHOWN_CHARACTERS = 300
@@ -38,12 +41,24 @@ def explain(error):
         return
     # One namespace: a comprehension that is evaluated alone sees no locals.
     names = {**trace.tb_frame.f_globals, **trace.tb_frame.f_locals}
-    lines = [f"assert {ast.unparse(assertion.test)}; evaluated again:"]
-    for text, node in operands(assertion.test):
-        lines.append(f"{text} = {_shown(node, names)}")
+    lines = [f"{text} = {_shown(node, names)}" for text, node in operands(assertion.test)]
+    if lines:
+        lines.insert(0, f"assert {ast.unparse(assertion.test)}; evaluated again:")
     if said := passage(source, assertion.lineno):
         lines.append(f"{file.name} says there: {said}")
     error.add_note("\n".join(f"    {line}" for line in lines))
+
+
+def install():
+    """Explain the error that ends this process, and those of its forks."""
+    before = sys.excepthook
+
+    def hook(kind, error, trace):
+        if isinstance(error, AssertionError):
+            explain(error)
+        before(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 def assertion_at(tree, line):

@@ -17,6 +17,7 @@ from tests.support.fixture_site import Site
 # A bound for a hung child, not an expectation.
 LIMIT_S = 60
 TABLE = {"columns": ["A", "B"], "rows": [["``x``", '*y* "z"']]}
+SAID = "toy.py says there: What it shows."
 HEAD = '"""What it shows."""\n\nimport json, os, subprocess, sys, time, warnings\n'
 
 
@@ -58,6 +59,11 @@ def test_every_kind_of_result_comes_back(tmp_path, execute):
     ("body", "complaint"),
     [
         ("assert not sys.path, 'the order changed'", r"toy\.py:4: AssertionError: the order"),
+        (
+            "n = len('ab')\nassert n + 1 == 4",
+            r"toy\.py:5: AssertionError +assert n \+ 1 == 4; evaluated again: n \+ 1 = 3 toy\.py "
+            r"says there: What it shows\.$",
+        ),
         ("def f():\n    raise KeyError('a')\n\n\nf()", r"toy\.py:5: KeyError: 'a'"),
         ("sys.exit(3)", r"toy\.py: ended with status 3 and it said nothing"),
         ("sys.exit('enough')", r"toy\.py: ended with status 1; its last words: enough"),
@@ -288,7 +294,7 @@ def test_a_failure_is_never_kept_and_drops_what_was(tmp_path):
     script(tmp_path, "assert False, 'changed'")
     for _ in range(2):
         store = refreshed(tmp_path)
-        assert store.failures == {"facts/toy": "facts/toy.py:4: AssertionError: changed"}
+        assert store.failures == {"facts/toy": f"facts/toy.py:4: AssertionError: changed {SAID}"}
         assert not store.path("facts/toy").exists()
 
 
