@@ -12,6 +12,7 @@ ignores its limit (see ``guard``) is killed with its children; that, and a proce
 ends the build.
 """
 
+import atexit
 import contextlib
 import gc
 import multiprocessing.util
@@ -81,6 +82,7 @@ def position(script):
 def execute(scripts, gallery_conf):
     """Generate the pages of *scripts*, each in a process of its own."""
     preload(_build["app"].config.gallery_preload)
+    atexit.register(gc.unfreeze)  # else extension modules call leaked what nobody may collect
     waiting, running, free = list(reversed(scripts)), {}, slots(_build["app"])
     with tempfile.TemporaryDirectory() as folder:
         try:
