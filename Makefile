@@ -1,4 +1,4 @@
-# Every target sets up .venv first (tools/bootstrap.py returns at once when it is current).
+# Most targets set up .venv first (tools/bootstrap.py returns at once when it is current).
 
 PYTHON ?= python3
 # Build of torch to install: empty for the default one, or `cpu` for the small one.

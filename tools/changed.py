@@ -36,11 +36,14 @@ CLAIM = re.compile(r":claim:`([\w-]+)`")
 # (a changed path, the tests of the same layout and name, others of the same layout)
 LAYOUT = [
     (r"docs/_ext/(\w+)/(\w+)\.py", r"tests/ext/\1/test_\2.py", r"tests/ext/\1"),
-    (r"docs/(\w+)/(\w+)\.rst", r"tests/pages/\1/test_\2.py", None),
-    (r"docs/evidence/(\w+)/\w+\.py", r"tests/pages/*/test_\1.py", None),
+    (r"docs/(\w+)/(\w+)\.rst", r"tests/pages/\1/test_\2*.py", None),
+    (r"docs/evidence/(\w+)/\w+\.py", r"tests/pages/*/test_\1*.py", None),
     (r"tutorials/debugging/\w+\.py", None, "tests/ext/symptoms"),
     (r"tutorials/\w+/(\w+)\.py", r"tests/pages/tutorials/test_\1.py", None),
     (r"benchmarks/(?:suites/)?(\w+)\.py", r"tests/benchmarks/test_\1.py", "tests/benchmarks"),
+    (r"benchmarks/kit/.*", r"tests/benchmarks/test_kit.py", None),
+    (r"benchmarks/replicates/.*", r"tests/benchmarks/test_benchmarks.py", None),
+    (r"tests/pages/symptoms/repairs/.*", r"tests/pages/symptoms/test_repairs.py", None),
     (r"benchmarks/results/(\w+)/.*", r"tests/pages/performance/test_\1.py", None),
     (r"tools/(\w+)\.py", r"tests/tools/test_\1.py", None),
     (r"doctor/.*", None, "tests/doctor"),

@@ -344,10 +344,10 @@ def test_texts_name_targets_that_exist():
 
 
 def test_texts_name_files_that_exist():
-    for name in ("README.md", "CONTRIBUTING.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
-        paths = re.findall(
-            r"`((?:docs|doctor|tests|tools|tutorials|benchmarks|\.github|\.ci)/[\w./-]*)`", text
-        )
+        folders = r"docs|doctor|tests|tools|tutorials|benchmarks|\.\.|\.github|\.ci"
+        paths = re.findall(rf"`((?:{folders})/[\w./-]*)`", text)
         for path in set(paths) - {"docs/tutorials/", "docs/sg_execution_times.rst"}:
-            assert (ROOT / path).exists(), f"{name}: {path}"
+            folder = (ROOT / name).parent if path.startswith("..") else ROOT
+            assert (folder / path).exists(), f"{name}: {path}"
