@@ -1,10 +1,11 @@
 """Count the processor time of tutorials, and judge it; ``guard`` calls the counter.
 
-Two limits, for two purposes. ``tutorial_time_limit`` (see ``guard``) bounds a hang in
-seconds of wall time and so leaves room for a busy machine. ``tutorial_cpu_budget`` keeps the build
-cheap, in seconds of processor time of the tutorial's code and the processes it waited for, which a
-busy machine hardly changes. Settings in ``conf.py``, switched on with ``"docs._ext.gallery"`` in
-``extensions``::
+Two limits, for two purposes. ``tutorial_time_limit`` (see ``guard``) bounds a hang in seconds of
+wall time and so leaves room for a busy machine. ``tutorial_cpu_budget`` keeps the build cheap, in
+seconds of processor time of the tutorial's code and the processes it waited for. The budget is that
+of a tutorial which runs alone; in a build others run beside it, and a core that is shared takes
+longer for the same work, which ``SHARED_CORE`` allows for. Settings in ``conf.py``, switched on
+with ``"docs._ext.gallery"`` in ``extensions``::
 
     tutorial_cpu_budget = 15
     # "topic/name.py": (seconds, at most 30, "reason")
@@ -22,6 +23,8 @@ from pathlib import Path
 from sphinx.errors import ConfigError
 
 HIGHEST_BUDGET = 30
+# Beside others on two cores a tutorial takes less than this times its processor time alone.
+SHARED_CORE = 2
 
 
 def cpu_seconds():
@@ -55,10 +58,11 @@ def too_costly(generated, budget, budgets):
         allowed = budgets.get(name, (budget,))[0]
         if cost == 0:
             problems.append(f"{name} did not run: none of its code took any processor time")
-        elif cost > allowed:
+        elif cost > SHARED_CORE * allowed:
             problems.append(
-                f"{name} took {cost} s of processor time, its budget is {allowed} s; make it "
-                "cheaper, or give it an entry with a reason in tutorial_cpu_budgets in conf.py"
+                f"{name} took {cost} s of processor time beside others, its budget alone is "
+                f"{allowed} s; make it cheaper, or give it an entry with a reason in "
+                "tutorial_cpu_budgets in conf.py"
             )
     return problems
 
