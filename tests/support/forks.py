@@ -1,9 +1,11 @@
 """A function in a child process that has imported what this one has."""
 
+import contextlib
 import json
 import os
 import signal
 import sys
+import tempfile
 import traceback
 
 
@@ -12,25 +14,26 @@ def in_a_fork(function, *arguments, limit_s=600):
 
     A fork needs no import of torchrl, which costs more than most pages.
     """
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        import torch
+    with tempfile.TemporaryFile() as answer:
+        pid = os.fork()
+        if pid == 0:
+            import torch
 
-        signal.alarm(limit_s)
-        torch.set_num_threads(1)
-        try:
-            text = json.dumps(function(*arguments))
-        except BaseException:
-            traceback.print_exc()
-            text = ""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with os.fdopen(write, "wb") as pipe:
-            pipe.write(text.encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
+            os.setsid()
+            signal.alarm(limit_s)
+            torch.set_num_threads(1)
+            try:
+                text = json.dumps(function(*arguments))
+            except BaseException:
+                traceback.print_exc()
+                text = ""
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.pwrite(answer.fileno(), text.encode(), 0)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        # A pipe would stay open as long as a worker that outlives the child.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        text = answer.read()
     return json.loads(text) if text else None
