@@ -39,7 +39,7 @@ def broken(): raise LookupError("no such line")
 runs = mutation, own_result, broken, lambda: None
 print(json.dumps([mutated(run, page) for run in runs]))
 """
-    changed, own, broken, unchanged = run_driver(driver, page, tmp_path)
+    changed, own, broken, unchanged = run_driver(driver, page)
     assert changed == "assert string.digits == '0123456789'"
     assert own == "found"
     assert broken.endswith("LookupError: no such line\n")

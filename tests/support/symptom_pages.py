@@ -108,15 +108,17 @@ def watched(slug, with_doctor):
 
 def run_pages(slugs, *options, folder, **environment):
     """What a process says about these pages, by slug; it starts in *folder*."""
-    done = subprocess.run(
-        [sys.executable, __file__, *options, *slugs],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=LIMIT_S,
-        check=True,
-    )
+    # A short path: workers put sockets there, whose paths may have about a hundred letters.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        done = subprocess.run(
+            [sys.executable, __file__, *options, *slugs],
+            cwd=folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": temporary, **environment},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=LIMIT_S,
+            check=True,
+        )
     return json.loads(done.stdout)
 
 

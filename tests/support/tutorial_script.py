@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 
@@ -16,28 +17,32 @@ from tests.support.forks import in_a_fork
 TIMEOUT_S = 600  # a bound for a hung child, not an expectation
 
 
-def environment(tmp_path, **extra):
-    """Of a child whose temporary files land in *tmp_path*."""
-    temporary = tmp_path / "tmp"
-    temporary.mkdir(exist_ok=True)
-    return {**os.environ, "TMPDIR": str(temporary), "MPLBACKEND": "agg", **extra}
+@contextlib.contextmanager
+def environment(**extra):
+    """Of a child whose temporary files land in a folder of their own, which goes at the end.
+
+    Its path is short: workers put sockets there, whose paths may have about a hundred letters.
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        yield {**os.environ, "TMPDIR": temporary, "MPLBACKEND": "agg", **extra}
 
 
 def run_page(page, tmp_path, hash_seed):
     """The text that the script *page* prints in a folder of its own, where it leaves nothing."""
     folder = tmp_path / f"cwd{hash_seed}"
     folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(page)],
-        cwd=folder,
-        env=environment(tmp_path, PYTHONHASHSEED=hash_seed),
-        capture_output=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    with environment(PYTHONHASHSEED=hash_seed) as own:
+        done = subprocess.run(
+            [sys.executable, str(page)],
+            cwd=folder,
+            env=own,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        left = [path for path in Path(own["TMPDIR"]).iterdir() if not is_compiler_cache(path)]
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
-    left = [path for path in (tmp_path / "tmp").iterdir() if not is_compiler_cache(path)]
     assert [*folder.iterdir(), *left] == []
     return done.stdout.decode()
 
@@ -47,19 +52,20 @@ def is_compiler_cache(path):
     return path.name.startswith("torchinductor_") and list(path.iterdir()) == []
 
 
-def run_driver(driver, page, tmp_path):
+def run_driver(driver, page):
     """The JSON object in the last line that the Python text *driver* prints about *page*.
 
     The driver finds the path of the page in ``sys.argv[1]`` and can import from this module.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", driver, str(page)],
-        env=environment(tmp_path, PYTHONPATH=str(ROOT)),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    with environment(PYTHONPATH=str(ROOT)) as own:
+        done = subprocess.run(
+            [sys.executable, "-c", driver, str(page)],
+            env=own,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

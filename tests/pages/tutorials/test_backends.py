@@ -125,8 +125,8 @@ CAUGHT_BY = {
 
 
 @pytest.fixture(scope="module")
-def caught(tmp_path_factory):
-    return run_driver(TUTORIAL, PAGE, tmp_path_factory.mktemp("mutations"))
+def caught():
+    return run_driver(TUTORIAL, PAGE)
 
 
 def test_page_passes_without_triton(caught):
@@ -285,8 +285,8 @@ RUN_CAUGHT_BY = {
 
 
 @pytest.fixture(scope="module")
-def run_caught(tmp_path_factory):
-    return run_driver(REFUSALS, RUN, tmp_path_factory.mktemp("refusals"))
+def run_caught():
+    return run_driver(REFUSALS, RUN)
 
 
 @pytest.mark.parametrize("mutation", RUN_CAUGHT_BY)

@@ -135,8 +135,8 @@ CAUGHT_BY = {
 
 
 @pytest.fixture(scope="module")
-def caught(tmp_path_factory):
-    return run_driver(DRIVER, PAGE, tmp_path_factory.mktemp("mutations"))
+def caught():
+    return run_driver(DRIVER, PAGE)
 
 
 @pytest.mark.parametrize("mutation", CAUGHT_BY)

@@ -204,8 +204,8 @@ def test_collector_warns_about_a_transform_that_no_policy_needs():
 
 
 @pytest.fixture(scope="module")
-def caught(tmp_path_factory):
-    return run_driver(DRIVER, PAGE, tmp_path_factory.mktemp("mutations"))
+def caught():
+    return run_driver(DRIVER, PAGE)
 
 
 @pytest.mark.parametrize("mutation", CAUGHT_BY)

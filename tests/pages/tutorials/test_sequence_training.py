@@ -98,7 +98,7 @@ CAUGHT_LATE = {
 
 def run_changed(changes, tmp_path):
     """What the driver writes about these changes."""
-    return run_driver(f"CHOSEN = {list(changes)}\n{DRIVER}", PAGE, tmp_path)
+    return run_driver(f"CHOSEN = {list(changes)}\n{DRIVER}", PAGE)
 
 
 @pytest.mark.slow
