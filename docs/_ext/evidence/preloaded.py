@@ -42,21 +42,16 @@ def run_as_main(script, folder, environment, output, errors):
     main = types.ModuleType("__main__")
     main.__file__, main.__loader__ = str(script), SourceFileLoader("__main__", str(script))
     sys.modules["__main__"] = main
-    try:
-        status = _run(script, main.__dict__)
-        threading._shutdown()  # waits for threads, as the end of an interpreter does
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-    except Exception:
-        sys.excepthook(*sys.exc_info())
-        status = 1
+    status = _run(script, main.__dict__)
+    threading._shutdown()  # waits for threads, as the end of an interpreter does
+    atexit._run_exitfuncs()
     main.__dict__.clear()
     gc.collect()  # what complains when it is deleted complains now
     return status
 
 
 def _run(script, names):
+    """Execute *script*; say on standard error what it raises, as an interpreter does."""
     try:
         exec(compile(script.read_bytes(), str(script), "exec"), names)
     except SystemExit as stop:

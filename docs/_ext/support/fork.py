@@ -15,6 +15,8 @@ import warnings
 from pathlib import Path
 
 POLL_S = 0.02
+# What Python itself hides from who runs a script, unless the script's own lines warn.
+HIDDEN = DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning
 
 
 class Fork:
@@ -62,11 +64,19 @@ class Fork:
 
 
 def preload(modules):
-    """Import *modules* for forks to come; refuse one that starts a thread, which no fork has."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a script that imports the module sees none, either
+    """Import *modules* for forks to come; refuse one that starts a thread, which no fork has.
+
+    A warning that a script would show which imports them itself is refused as well.
+    """
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.resetwarnings()
+        for category in HIDDEN:
+            warnings.simplefilter("ignore", category)
         for name in modules:
             importlib.import_module(name)
+    if shown:
+        said = "; ".join(f"{one.category.__name__}: {one.message}" for one in shown)
+        raise RuntimeError(f"importing {', '.join(modules)} warns: {said}")
     if threading.active_count() > 1:
         names = ", ".join(thread.name for thread in threading.enumerate())
         raise RuntimeError(f"a module among {', '.join(modules)} starts threads: {names}")

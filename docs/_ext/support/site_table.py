@@ -34,12 +34,12 @@ class SiteTable(SphinxDirective):
     @staticmethod
     def entries(env):
         """``(page, entry)`` of each row."""
-        raise NotImplementedError
+        raise NotImplementedError  # a subclass without it is a mistake, seen in the first build
 
     @staticmethod
     def row(app, docname, page, entry):
         """The cells of a row on the page *docname*."""
-        raise NotImplementedError
+        raise NotImplementedError  # as above
 
     def run(self):
         page_state(self.env, SHOWN).setdefault(self.env.docname, {})[self.name] = None
