@@ -50,7 +50,7 @@ def build(folder, *options):
     options = [*options, "-C", *(f"-D{name}={value}" for name, value in settings.items())]
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", *options, folder / "docs", folder / "html"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
         stderr=subprocess.PIPE,
         text=True,
         check=False,
