@@ -27,7 +27,7 @@ from benchmarks import record as records
 from docs._ext.records.content import code, table
 from docs._ext.records.store import complain, library, link_stamp, reach, split_address
 
-HEADER = ["Suite", "Values", "Within {}", "Moved, median", "Moved, at most", "Where"]
+HEADER = ["Suite", "Ratios", "Moved {} or less", "Median move", "Largest move", "Moved most"]
 
 
 class RecordRepeat(SphinxDirective):

@@ -24,8 +24,8 @@ def repeated(project):  # noqa: F811
 def test_it_says_how_far_the_values_moved(repeated):
     clean(repeated)
     text = " ".join(repeated.text().split())
-    assert "Values Within 25 % Moved, median" in text
-    assert "Where toy 4 3 0 % 50 % small-a:time" in text
+    assert "Ratios Moved 25 % or less Median move" in text
+    assert "Moved most toy 4 3 0 % 50 % small-a:time" in text
 
 
 def test_a_second_record_taken_anew_changes_the_table(repeated):
