@@ -23,14 +23,10 @@ CPU = torch.device("cpu")
 STEPS = 6
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def small():
-    with (
-        mock.patch.object(suite, "STEPS", STEPS),
-        mock.patch.object(suite, "ENVIRONMENTS", 2),
-        mock.patch.object(suite, "FEATURES", 5),
-        mock.patch.object(suite, "SECONDS", 0),
-    ):
+    """Small sizes; what was counted with them holds for all tests."""
+    with mock.patch.multiple(suite, STEPS=STEPS, ENVIRONMENTS=2, FEATURES=5, SECONDS=0):
         suite.counted.cache_clear()
         yield
     suite.counted.cache_clear()
@@ -38,6 +34,12 @@ def small():
 
 def counted(name, no_cuda_sync=False):
     return suite.counted(CPU, name, no_cuda_sync)[0]
+
+
+def counted_anew(name, **sizes):
+    """What `suite.counted` gives, of nothing that was counted before."""
+    with mock.patch.multiple(suite, **sizes):
+        return suite.counted.__wrapped__(CPU, name, False)
 
 
 def recorded(key, metric):
@@ -155,8 +157,17 @@ def test_entry_has_declared_metrics(case):
 
 
 def test_a_wrong_batch_fails_the_suite():
-    suite.counted(CPU, "gym-nothing", False)[2]["action"][0] = 7
-    with pytest.raises(AssertionError, match="action"):
+    wrong = counted_anew("gym-nothing", STEPS=STEPS)
+    wrong[2]["action"][0] = 7
+    right = suite.counted
+
+    def give(device, name, no_cuda_sync):
+        return wrong if name == "gym-nothing" else right(device, name, no_cuda_sync)
+
+    with (
+        mock.patch.object(suite, "counted", give),
+        pytest.raises(AssertionError, match="action"),
+    ):
         suite.bench_rollout(Benchmark(), CPU, "gym-policy", False)
 
 
@@ -356,9 +367,7 @@ def test_the_flag_never_lowers_the_number_of_waits():
 
 def peak(name, steps):
     """The peak of a rollout in which no episode ends."""
-    with mock.patch.object(suite, "STEPS", steps), mock.patch.object(suite, "EPISODE", 1000):
-        suite.counted.cache_clear()
-        return max(suite.counted(CPU, name, False)[1])
+    return max(counted_anew(name, STEPS=steps, EPISODE=1000)[1])
 
 
 @guards("gpu-rows-peak-grows")
@@ -403,9 +412,7 @@ def test_random_frames_call_no_policy(random_frames):
 @guards("casts-shared-per-step")
 def test_casts_are_of_a_step():
     few = counted("tensor-gpu-batch-host")["casts"]
-    suite.counted.cache_clear()
-    with mock.patch.object(suite, "ENVIRONMENTS", 4):
-        assert counted("tensor-gpu-batch-host")["casts"] == few > 1
+    assert counted_anew("tensor-gpu-batch-host", ENVIRONMENTS=4)[0]["casts"] == few > 1
 
 
 @guards("storing-cpu-step-waits")
