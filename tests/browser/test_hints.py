@@ -23,12 +23,14 @@ def glossary(open_page, site_url, sample):
 
     def opened(term="carrier", number=0, clock=False, **options):
         page = open_page(**options)
-        if clock:  # time passes when the test says so
-            page.clock.install()
+        if clock:
+            page.clock.install(time=0)
         page.goto(site_url + sample["glossary"])
         page.wait_for_load_state("networkidle")
         link = page.locator(LINK.format(term)).nth(number)
         link.scroll_into_view_if_needed()
+        if clock:  # time passes when the test says so
+            page.clock.pause_at(3600)
         return page, link, page.locator(f"#hint-term-{term}")
 
     return opened
