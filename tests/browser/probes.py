@@ -39,10 +39,10 @@ def settle(page):
     page.evaluate("() => Promise.allSettled(document.getAnimations().map((a) => a.finished))")
 
 
-def violations(page):
-    """What axe finds: rule, impact, element and the reason it gives."""
+def violations(page, within=None):
+    """What axe finds, on the page or in what *within* selects: rule, impact, element, reason."""
     settle(page)
-    found = Axe().run(page).response["violations"]
+    found = Axe().run(page, context=within).response["violations"]
     return [
         f"{rule['id']} ({rule['impact']}) at {' '.join(map(str, node['target']))}: "
         + node["failureSummary"].replace("\n", " ")

@@ -226,8 +226,7 @@ def test_without_scripts_everything_is_readable(opened, name):
         assert page.locator(f"{ROW}[open] .symptom-fields").is_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_open_rows_are_accessible(opened, scheme, width):
     page = opened("debugging_map", color_scheme=scheme, width=width)
     page.evaluate("document.querySelectorAll('details.symptom').forEach(d => d.open = true)")
