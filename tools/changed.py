@@ -2,9 +2,8 @@
 
     python tools/changed.py [--base origin/main] [--dry-run]
 
-The diff is that of the working tree, new files included, against where it left BASE; without such
-a branch, against the last commit. Lint and the tests of the whole tree (``tests/house``) always
-run. Beside them, for each changed file:
+The diff is that of the working tree, new files included, against where it left BASE. Lint and the
+tests of the whole tree (``tests/house``) always run. Beside them, for each changed file:
 
 * the file itself, where pytest collects it (a test, a page with examples), and the tests of the
   same layout: ``docs/performance/x.rst`` has ``tests/pages/performance/test_x.py``,
@@ -45,6 +44,7 @@ LAYOUT = [
     (r"benchmarks/replicates/.*", r"tests/benchmarks/test_benchmarks.py", None),
     (r"tests/pages/symptoms/repairs/.*", r"tests/pages/symptoms/test_repairs.py", None),
     (r"benchmarks/results/(\w+)/.*", r"tests/pages/performance/test_\1.py", None),
+    (r"tests/(.*/)?(\w+)\.(toml|txt)", r"tests/\1test_\2.py", None),
     (r"tools/(\w+)\.py", r"tests/tools/test_\1.py", None),
     (r"doctor/.*", None, "tests/doctor"),
     (r"(\.github|\.ci)/.*|pyproject\.toml", r"tests/tools/test_workflows.py", None),
@@ -60,8 +60,9 @@ def changed_files(base, root=ROOT):
         return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
 
     start = git("merge-base", base, "HEAD")
-    start = start.stdout.strip() if start.returncode == 0 else "HEAD"
-    known = git("diff", "--name-only", "-z", "--no-renames", start).stdout
+    if start.returncode:
+        sys.exit(f"{start.stderr.strip()}\nName what to compare with: make test-changed BASE=main")
+    known = git("diff", "--name-only", "-z", "--no-renames", start.stdout.strip()).stdout
     new = git("ls-files", "--others", "--exclude-standard", "-z").stdout
     return sorted({*known.split("\0"), *new.split("\0")} - {""})
 
@@ -78,6 +79,8 @@ def names_of(path, root=ROOT):
         if stem.startswith(prefix):
             names.add(stem.removeprefix(prefix))
             break
+    if record := re.match(r"benchmarks/results/(\w+)/", path):
+        names.add(f'"{record[1]}"')
     if path.endswith((".rst", ".py", ".toml")) and path.startswith(("docs/", "tutorials/")):
         file = root / path
         names |= set(CLAIM.findall(file.read_text(encoding="utf-8")) if file.is_file() else ())

@@ -24,6 +24,9 @@ TREE = {
     "tests/pages/reference/test_page.py": "",
     "tests/pages/reference/test_far.py": "@guards('it-is-so')\ndef test_so(): ...\n",
     "tests/pages/reference/test_run.py": "load_evidence('page/shown')\n",
+    "tests/pages/facts.toml": "",
+    "tests/pages/test_facts.py": "",
+    "tests/benchmarks/test_far.py": 'RECORDS.find("queues", "cpu")\n',
     "tests/pages/tutorials/test_rows.py": "PAGE = ROOT / 'memory' / 'lesson.py'\n".replace(
         "'", '"'
     ),
@@ -76,7 +79,13 @@ def tree(tmp_path):
             ["tests/benchmarks"],
             [],
         ),
-        ("benchmarks/results/queues/cpu.json", ["tests/pages/performance/test_queues.py"], [], []),
+        (
+            "benchmarks/results/queues/cpu.json",
+            ["tests/pages/performance/test_queues.py"],
+            ["tests/benchmarks/test_far.py"],
+            [],
+        ),
+        ("tests/pages/facts.toml", ["tests/pages/test_facts.py"], [], []),
         ("tools/serve.py", ["tests/tools/test_serve.py"], [], []),
         ("tests/ext/site/test_other.py", ["tests/ext/site/test_other.py"], [], []),
         ("tests/support/site_of.py", [], ["tests/ext/site/test_words.py"], []),
@@ -108,7 +117,6 @@ def test_a_diff_is_what_is_committed_since_the_base_edited_and_new(tree):
     git("init", "--initial-branch", "main")
     git("add", ".")
     git("commit", "-m", "first")
-    assert changed.changed_files("no/such/branch", tree) == []
     git("checkout", "-b", "topic")
     (tree / "tools/serve.py").write_text("1\n")
     git("commit", "-am", "second")
@@ -116,7 +124,9 @@ def test_a_diff_is_what_is_committed_since_the_base_edited_and_new(tree):
     (tree / "tests/ext/site/test_new.py").write_text("")
     edited = ["docs/_ext/site/words.py", "tests/ext/site/test_new.py"]
     assert changed.changed_files("main", tree) == [*edited, "tools/serve.py"]
-    assert changed.changed_files("no/such/branch", tree) == edited
+    assert changed.changed_files("HEAD", tree) == edited
+    with pytest.raises(SystemExit, match=r"no/such/branch(.|\n)*BASE="):
+        changed.changed_files("no/such/branch", tree)
 
 
 def test_every_rule_has_something_in_the_repository():

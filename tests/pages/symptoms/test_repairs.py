@@ -1,7 +1,9 @@
 """A torchrl whose causes were repaired: exactly the pages of each cause say so.
 
-``tests/pages/symptoms/repairs/*.toml`` holds the repairs, each an edit of one file of torchrl. What
-runs the pages is ``tests/support/symptom_pages.py``.
+``tests/pages/symptoms/repairs/*.toml`` holds the repairs, each an edit of one file of torchrl. Most
+of a run is the import of torchrl, so the repairs of one ``group`` are made at once: a page that
+fails in the wrong group shows which repair it really belongs to. What runs the pages is
+``tests/support/symptom_pages.py``.
 """
 
 import tomllib
@@ -16,10 +18,6 @@ from tests.support.torchrl_copy import copy_of_torchrl, edit
 
 pytestmark = pytest.mark.slow
 
-# Most of a run is the import of torchrl, so several repairs are made at once; a page that fails in
-# the wrong group shows which repair it really belongs to.
-GROUPS = 2
-
 SLUGS = read_order(ROOT / "tutorials" / "debugging")
 REPAIRS = [
     repair
@@ -28,9 +26,9 @@ REPAIRS = [
 ]
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.parametrize("group", sorted({repair["group"] for repair in REPAIRS}))
 def test_the_pages_of_each_cause_notice_its_repair_and_no_other_does(tmp_path, group):
-    repairs = REPAIRS[group::GROUPS]
+    repairs = [repair for repair in REPAIRS if repair["group"] == group]
     expected = {slug for repair in repairs for slug in repair["pages"]}
     torchrl = copy_of_torchrl(tmp_path)
     for repair in repairs:

@@ -1,4 +1,4 @@
-"""tests/requirements.toml names pages, sections and tests that exist."""
+"""tests/promises.toml names pages, sections and tests that exist."""
 
 import re
 import tomllib
@@ -8,7 +8,7 @@ from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
 from tests.support import ROOT
 
-PROMISES = tomllib.loads((ROOT / "tests" / "requirements.toml").read_text(encoding="utf-8"))
+PROMISES = tomllib.loads((ROOT / "tests" / "promises.toml").read_text(encoding="utf-8"))
 MEMORY = "/tutorials/memory/memory_efficient_rl"
 
 
