@@ -454,15 +454,17 @@ def restamp(record, then, now, renamed):
     left = []
     suite, old, new = record["suite"], then.hashes(record["suite"]), now.hashes(record["suite"])
     same = then.hashes(suite, renamed)
-    for name, function in record["code"].items():
+    for name, function in list(record["code"].items()):
+        name_now = renamed.get(name, name)
         if function["hash"] == new.get(name):
             continue
         if function["hash"] != old.get(name):
             left.append(f"{name} was taken with code that is in neither of the two")
-        elif same.get(name) != new.get(name):
+        elif name_now not in new or same.get(name_now) != new[name_now]:
             left.append(f"the code of {name} differs in more than names")
         else:
-            function["hash"] = new[name]
+            del record["code"][name]
+            record["code"][name_now] = function | {"hash": new[name_now]}
     return left
 
 

@@ -1954,6 +1954,8 @@ def _(policy=None, env=None, error=None, batch=None):
         return clear("the environment writes is_init")
     if any(one.get("is_init", None) is not None for one in in_order(batch)):
         return clear("the batch holds is_init")
+    if not in_order(batch):
+        return undecided("nothing was collected with this policy; give batch=")
     return applies("the policy reads is_init, and the environment does not write it")
 
 

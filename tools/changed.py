@@ -35,6 +35,7 @@ CLAIM = re.compile(r":claim:`([\w-]+)`")
 # (a changed path, the tests of the same layout and name, others of the same layout)
 LAYOUT = [
     (r"docs/_ext/(\w+)/(\w+)\.py", r"tests/ext/\1/test_\2.py", r"tests/ext/\1"),
+    (r"docs/_ext/support/.*", None, "tests/ext"),
     (r"docs/(\w+)/(\w+)\.rst", r"tests/pages/\1/test_\2*.py", None),
     (r"docs/evidence/(\w+)/\w+\.py", r"tests/pages/*/test_\1*.py", None),
     (r"tutorials/debugging/\w+\.py", None, "tests/ext/symptoms"),
@@ -76,7 +77,7 @@ def names_of(path, root=ROOT):
     # as the path, the module, and what is joined to the root of the repository
     names = {path, module.replace("/", "."), '" / "'.join(path.split("/")[-2:])}
     for prefix in ("docs/evidence/", "benchmarks/results/", "docs/", "tutorials/debugging/"):
-        if stem.startswith(prefix):
+        if stem.startswith(prefix) and not path.endswith(".txt"):
             names.add(stem.removeprefix(prefix))
             break
     if record := re.match(r"benchmarks/results/(\w+)/", path):

@@ -95,14 +95,16 @@ def main(argv=None):
     with tempfile.TemporaryDirectory() as temporary:
         folder = keep or Path(temporary, "clone")
         clone(folder)
+        git = ["git", "rev-parse", "--short", "HEAD"]
+        commit = subprocess.run(git, cwd=folder, capture_output=True, text=True, check=True)
         taken = measure(folder)
-    git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True)
     date = datetime.datetime.now(datetime.UTC).date()
     text = table(taken, commit.stdout.strip(), date, machine())
     path = ROOT / "CONTRIBUTING.md"
-    before = path.read_text(encoding="utf-8")
-    path.write_text(TABLE.sub(lambda _: text, before), encoding="utf-8")
+    after, places = TABLE.subn(lambda _: text, path.read_text(encoding="utf-8"))
+    if places != 1:
+        sys.exit(f"{path} has no place for the table, between '<!-- costs'. It is\n{text}")
+    path.write_text(after, encoding="utf-8")
     print(text)
 
 

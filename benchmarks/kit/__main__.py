@@ -60,6 +60,11 @@ def show_plan(found):
 def run(options, found):
     commit, dirty = main.state_of_tree(options.commit)
     kept = state.State(options.out)
+    if kept.path.exists() and options.out not in options.state:
+        raise state.StateError(
+            f"{options.out} holds results: go on after them with --state {options.out}, "
+            "or name another folder"
+        )
     runner = Runner(
         found,
         kept,
@@ -109,7 +114,7 @@ class Merged:
     """The parts of one suite as one checkpoint, for ``assemble``."""
 
     def __init__(self, parts):
-        self.state = parts[0].state
+        self.state = next((part.state for part in parts if part.state), None)
         self.sittings = [said for part in parts for said in part.sittings]
         self.skipped = merged(parts)
         self.finished = list({one["name"]: one for part in parts for one in part.finished}.values())

@@ -267,6 +267,14 @@ def test_a_renamed_function_keeps_its_record(renamed, capsys):
     assert capsys.readouterr().out == "toy@cpu: the code is the same\n"
 
 
+def test_a_renamed_benchmark_keeps_its_record(renamed):
+    assert changed(renamed, ("def bench_helper", "def bench_aid"))
+    assert main.restamp("HEAD", {"bench_helper": "bench_aid"}) == 0
+    record = renamed.find("toy", "cpu")
+    assert renamed.outdated(record) == {}
+    assert any(name.endswith("bench_aid") for name in record["code"])
+
+
 def test_a_rename_that_changes_more_does_not(renamed, capsys):
     before = renamed.path("toy", "cpu").read_bytes()
     assert changed(

@@ -357,6 +357,22 @@ def test_two_states_make_one_record(tmp_path, header):
     assert checkpoint.unmeasured == ["d"]
 
 
+def test_a_suite_that_the_first_state_lacks_is_of_the_second(tmp_path, header):
+    kept = [state.State(tmp_path / name) for name in ("one", "two")]
+    for one in kept:
+        one.begin(header, [])
+    kept[1].part("toy").add(state={"commit": COMMIT})
+    kept[1].part("toy").add(every=["a"])
+    assert command.Merged(command.parts_of(kept)["toy"]).state == {"commit": COMMIT}
+
+
+def test_a_folder_with_results_is_not_begun_anew(begun):
+    before = begun.lines("first")
+    said = begun.run("first", code=2)
+    assert "first holds results: go on after them with --state" in said
+    assert begun.lines("first") == before
+
+
 def test_a_rehearsal_takes_few_rounds():
     suite = types.SimpleNamespace(ROUNDS=15, MOST_ROUNDS=60, SECONDS=0.5, STEPS=50)
     plugin.shorten([suite, types])

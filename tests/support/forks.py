@@ -17,20 +17,19 @@ def in_a_fork(function, *arguments, limit_s=600):
     with tempfile.TemporaryFile() as answer:
         pid = os.fork()
         if pid == 0:
-            import torch
-
-            os.setsid()
-            signal.alarm(limit_s)
-            torch.set_num_threads(1)
             try:
+                import torch
+
+                os.setsid()
+                signal.alarm(limit_s)
+                torch.set_num_threads(1)
                 text = json.dumps(function(*arguments))
+                os.pwrite(answer.fileno(), text.encode(), 0)
+                sys.stdout.flush()
             except BaseException:
                 traceback.print_exc()
-                text = ""
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os.pwrite(answer.fileno(), text.encode(), 0)
-            os._exit(0)
+            finally:  # whatever happens: what stands below the fork is the parent's
+                os._exit(0)
         os.waitpid(pid, 0)
         # A pipe would stay open as long as a worker that outlives the child.
         with contextlib.suppress(ProcessLookupError):

@@ -1,12 +1,14 @@
 """The state of arbitrary objects as flat text, to compare it before and after something.
 
-Walks attributes, containers and slots, and reads no property: a walk changes nothing. Tensors,
-arrays and random generators are their values; what has neither attributes nor values, such as a
-lock, is its type.
+Walks attributes, slots, members of builtin objects such as a ``functools.partial``, and containers;
+reads no property: a walk changes nothing. Tensors, arrays and random generators are their values;
+what has neither attributes nor values, such as a lock, is its type.
 """
 
+import contextlib
 import hashlib
 import pickle
+import random
 import types
 import weakref
 
@@ -40,6 +42,10 @@ def _value_of(value):
         return _digest(value.get_state().numpy().tobytes())
     if isinstance(value, numpy.random.Generator):
         return repr(value.bit_generator.state)
+    if isinstance(value, random.Random):
+        return _digest(repr(value.getstate()).encode())
+    if isinstance(value, numpy.random.RandomState):
+        return _digest(pickle.dumps(value.get_state()))
     if isinstance(value, numpy.ndarray):
         return f"{value.dtype} {value.shape} {_digest(value.tobytes())}"
     if isinstance(value, weakref.ref):
@@ -82,7 +88,14 @@ def _parts(value):
         yield "{}", sorted(map(repr, value))
     elif isinstance(value, (list, tuple)) or type(value).__name__ == "deque":
         yield from ((f"[{number}]", part) for number, part in enumerate(list(value)))
-    elif isinstance(value, types.MethodType):
-        yield ".__self__", value.__self__
-    attributes = list(getattr(value, "__dict__", {}).items())
+    attributes = [*_members(value), *getattr(value, "__dict__", {}).items()]
     yield from ((f".{name}", part) for name, part in attributes if name not in DERIVED)
+
+
+def _members(value):
+    """What stands in slots, those of builtin types among them."""
+    for cls in type(value).__mro__:
+        for name, member in vars(cls).items():
+            if isinstance(member, types.MemberDescriptorType):
+                with contextlib.suppress(AttributeError):  # an empty slot
+                    yield name, member.__get__(value)

@@ -235,6 +235,15 @@ def test_os_exit_is_noticed(site):
     fails(site, "tutorials/basics/leaver.py ended its process", "must not call os._exit")
 
 
+def test_a_crash_after_the_last_line_is_noticed(site):
+    site.tutorial(
+        "crasher",
+        "import multiprocessing.util, os\n"
+        "multiprocessing.util.Finalize(None, os._exit, args=[7], exitpriority=1)",
+    )
+    fails(site, "tutorials/basics/crasher.py ended its process (with status 7)")
+
+
 def test_what_sphinx_gallery_refuses_is_its_own_error(site):
     site.tutorial("untitled", "")
     site.write("tutorials/basics/untitled.py", '"""\n.. note:: No title.\n"""\n')

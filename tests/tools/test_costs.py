@@ -36,19 +36,31 @@ def test_the_page_that_is_edited_exists():
     assert (ROOT / costs.PAGE).is_file()
 
 
-def test_a_run_replaces_the_table_alone(tmp_path, monkeypatch):
-    text = "Before\n<!-- costs: make costs -->\nold\n<!-- costs: end -->\nAfter\n"
-    (tmp_path / "CONTRIBUTING.md").write_text(text)
+@pytest.fixture
+def taken(tmp_path, monkeypatch):
+    """A run in a folder of its own that measures nothing."""
     monkeypatch.setattr(costs, "ROOT", tmp_path)
     monkeypatch.setattr(costs, "clone", lambda folder: folder.mkdir())
     monkeypatch.setattr(costs, "measure", lambda folder: TAKEN)
     run = costs.subprocess.CompletedProcess([], 0, stdout="abc1234\n")
     monkeypatch.setattr(costs.subprocess, "run", lambda *_, **__: run)
+    return tmp_path / "CONTRIBUTING.md"
+
+
+def test_a_run_replaces_the_table_alone(taken):
+    text = "Before\n<!-- costs: make costs -->\nold\n<!-- costs: end -->\nAfter\n"
+    taken.write_text(text)
     costs.main([])
-    written = (tmp_path / "CONTRIBUTING.md").read_text()
+    written = taken.read_text()
     assert written.startswith("Before\n<!-- costs: make costs -->\n\n| Command |")
     assert written.endswith("is there.\n<!-- costs: end -->\nAfter\n")
     assert "old" not in written
+
+
+def test_a_table_without_a_place_is_no_success(taken):
+    taken.write_text("No markers.\n")
+    with pytest.raises(SystemExit, match="no place for the table"):
+        costs.main([])
 
 
 def test_a_step_that_fails_ends_it(tmp_path, monkeypatch):

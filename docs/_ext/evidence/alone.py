@@ -4,7 +4,18 @@
 """
 
 import sys
+import types
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+
+
+def main_module(script):
+    """The names of a new ``__main__``, as ``python script`` begins with them."""
+    main = types.ModuleType("__main__")
+    main.__file__, main.__loader__ = str(script), SourceFileLoader("__main__", str(script))
+    sys.modules["__main__"] = main
+    return main.__dict__
+
 
 if __name__ == "__main__":
     script = Path(sys.argv[1])
@@ -14,5 +25,4 @@ if __name__ == "__main__":
     install()
     del sys.argv[0]
     sys.path[0] = str(script.parent)
-    __file__ = str(script)
-    exec(compile(script.read_bytes(), __file__, "exec"))
+    exec(compile(script.read_bytes(), str(script), "exec"), main_module(script))

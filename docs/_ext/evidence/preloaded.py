@@ -12,9 +12,8 @@ import multiprocessing.process
 import os
 import sys
 import threading
-import types
-from importlib.machinery import SourceFileLoader
 
+from docs._ext.evidence.alone import main_module
 from docs._ext.evidence.store import Store
 from docs._ext.support.assertions import install
 from docs._ext.support.fork import Fork, Slots, cores, preload
@@ -39,13 +38,11 @@ def run_as_main(script, folder, environment, output, errors):
     multiprocessing.process.ORIGINAL_DIR = folder
     sys.argv = [str(script)]
     sys.path[0] = str(script.parent)
-    main = types.ModuleType("__main__")
-    main.__file__, main.__loader__ = str(script), SourceFileLoader("__main__", str(script))
-    sys.modules["__main__"] = main
-    status = _run(script, main.__dict__)
+    names = main_module(script)
+    status = _run(script, names)
     threading._shutdown()  # waits for threads, as the end of an interpreter does
     atexit._run_exitfuncs()
-    main.__dict__.clear()
+    names.clear()
     gc.collect()  # what complains when it is deleted complains now
     return status
 
@@ -85,7 +82,8 @@ def main():
     os.close(entry)
     work = serve, store, job["names"], job["limit"], Slots(job["slots"]), queue
     lanes = [Fork(*work) for _ in range(cores())]
-    os._exit(max(lane.wait() for lane in lanes))  # taking apart what was imported takes a second
+    # taking apart what was imported takes a second; a lane that a signal ended has a status below 0
+    os._exit(max(abs(lane.wait()) for lane in lanes))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ A script is named by its page and itself, ``page/script``. It prints one JSON ob
 value, ...}``, and nothing on standard error. A value is a table ``{"columns": [str, ...], "rows":
 [[str, ...], ...]}``, a text, a number, a truth value, or the text of an SVG document. ``execute``
 returns the object or raises ``EvidenceError`` with file, line and reason. ``Store`` keeps it, with
-a checksum, until the script, this package or the installed stack is another one; what failed is
+a checksum, until the script, what executes it or the installed stack is another one; what failed is
 never kept, and what was kept and is damaged is not used.
 
 Scripts run side by side, in forks of a process that imported the stack before (``preloaded``): what
@@ -30,11 +30,13 @@ from pathlib import Path
 import psutil
 
 from docs._ext.gallery.stack import installed_closure, visible_accelerator
+from docs._ext.support import assertions, fork
 
 # The server that starts workers ends by itself, once it has torn down what it imported.
 CHILD_GRACE_S = 60
 SHOWN_LINES = 6
 ROOT = Path(__file__).parents[3]
+EXECUTES = [Path(module.__file__) for module in (assertions, fork)]  # beside this package
 ENVIRONMENT = {"RL_LOGGING_LEVEL": "ERROR", "MPLBACKEND": "agg"}
 CHANGES_ENVIRONMENT = re.compile(r"^os\.environ\b(?!.*\"RL_LOGGING_LEVEL\"[],])", re.M)
 
@@ -223,7 +225,8 @@ class Store:
             "python": platform.python_version(),
             "distributions": installed_closure(["torch", "torchrl", "gymnasium", "matplotlib"]),
             "accelerator": visible_accelerator(),
-            "store": _digest(*sorted(Path(__file__).parent.glob("*.py"))),
+            "store": _digest(*sorted(Path(__file__).parent.glob("*.py")), *EXECUTES),
+            "preload": self.preload,
         }
         self.kept.mkdir(parents=True, exist_ok=True)
         for path in [*self.kept.glob("*/*.json"), *self.kept.glob("*/*.failure")]:

@@ -203,7 +203,7 @@ def give_back_times(app):
 def setup(app):
     if not hasattr(gen_rst, "_exec_once"):
         raise ExtensionError(
-            "gallery_guard: this sphinx-gallery has no gen_rst._exec_once to guard; "
+            "gallery.guard: this sphinx-gallery has no gen_rst._exec_once to guard; "
             "install the version in requirements-docs.txt"
         )
     gen_rst._exec_once = GuardedBlock  # no setting wraps the execution of a block (not reported)

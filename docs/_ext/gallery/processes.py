@@ -140,8 +140,8 @@ def _ended(script, process, began):
 def _take(script, status, answer):
     shown, _ = guard.name_and_limit(script)
     try:
-        page, logs, account = pickle.loads(answer.read_bytes())
-    except (FileNotFoundError, EOFError):
+        page, logs, account = pickle.loads(b"" if status else answer.read_bytes())
+    except (FileNotFoundError, EOFError, pickle.UnpicklingError):
         raise ExtensionError(
             f"{shown} ended its process (with status {status}); a tutorial must not call "
             "os._exit or crash the interpreter"

@@ -77,9 +77,11 @@ def page_of(docname):
 
 
 def place_of(marker):
-    """The term, entry or section in which the directive stands."""
+    """The term, entry or section in which the directive stands; above the title, the page's."""
     node = marker.parent
     while not isinstance(node, nodes.section):
+        if isinstance(node, nodes.document):
+            return node.next_node(nodes.section)
         if isinstance(node, (nodes.definition, addnodes.desc_content)) and node.parent[0]["ids"]:
             return node.parent[0]
         node = node.parent
@@ -104,7 +106,9 @@ def claim(app, doctree):
                 complain("twice", f"{address} is claimed twice on this page", marker)
             claimed[address] = (fragment, title_of(place))
             page, _, anchor = address.partition("#")
-            if page == page_of(docname) and anchor:
+            if page == page_of(docname) and anchor in doctree.ids:
+                complain("there", f"{address} is a part of this page", marker)
+            elif page == page_of(docname) and anchor:
                 place["ids"].append(anchor)
         marker.parent.remove(marker)
     if claimed:
@@ -188,6 +192,10 @@ def add_lost_anchors(app, pagename, templatename, context, doctree):
     """html-page-context: what leads away from a page that is there."""
     lost = page_state(app.env, LOST).get(pagename)
     if lost:
+        for anchor in lost:
+            if anchor and f' id="{anchor}"' in context["body"]:
+                text = f"{page_of(pagename)}#{anchor} is a part of that page"
+                complain("there", text, lost[anchor][0].partition(".html")[0])
         text = lines(page_of(pagename), lost)
         context["body"] += f'<div class="moved">\n{text}</div>\n<script>\n{SCRIPT}</script>\n'
 

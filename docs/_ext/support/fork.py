@@ -37,9 +37,12 @@ class Fork:
             except BaseException:
                 traceback.print_exc()
             finally:
-                for stream in (sys.stdout, sys.stderr):
-                    stream.flush()
-                os._exit(status)
+                try:
+                    for stream in (sys.stdout, sys.stderr):
+                        if not stream.closed:
+                            stream.flush()
+                finally:  # whatever happens: what stands below the fork is the parent's
+                    os._exit(status if isinstance(status, int) else 1)
 
     def poll(self):
         """The status of a process that ended: negative for a signal; or None."""
@@ -66,14 +69,20 @@ class Fork:
 def preload(modules):
     """Import *modules* for forks to come; refuse one that starts a thread, which no fork has.
 
-    A warning that a script would show which imports them itself is refused as well.
+    A warning that a script would show which imports them itself is refused as well. The filters of
+    warnings that the modules set, as torchrl does, stay.
     """
     with warnings.catch_warnings(record=True) as shown:
         warnings.resetwarnings()
         for category in HIDDEN:
             warnings.simplefilter("ignore", category)
+        ours = len(warnings.filters)
         for name in modules:
             importlib.import_module(name)
+        theirs = warnings.filters[: len(warnings.filters) - ours]
+    for action, message, category, module, line in reversed(theirs):
+        said, place = (part.pattern if part else "" for part in (message, module))
+        warnings.filterwarnings(action, said, category, place, line)
     if shown:
         said = "; ".join(f"{one.category.__name__}: {one.message}" for one in shown)
         raise RuntimeError(f"importing {', '.join(modules)} warns: {said}")

@@ -134,3 +134,23 @@ def test_claims_that_cannot_be_are_named(tmp_path):
         "gone.html#the-rest leads on, and gone.html itself does not: claim both [redirects.page]",
     ]
     assert re.search(r"deep/new\.rst:4: WARNING", said)
+
+
+def test_above_the_title_it_leads_to_the_page(tmp_path):
+    new = {"deep/new.rst": ".. redirect-from:: gone.html gone.html#a-part\n\nNew\n===\n"}
+    write(tmp_path, {**PAGES, **new, "addresses.txt": REGISTER})
+    assert build(tmp_path) == ""
+    assert "deep/new.html" in page(tmp_path, "gone.html")
+
+
+@pytest.mark.parametrize("claimant", ["kept.rst", "new.rst"])
+def test_a_part_that_is_there_is_not_claimed(tmp_path, claimant):
+    listed = REGISTER.replace("kept.html\n", "kept.html\nkept.html#kept\n")
+    text = PAGES[claimant] + "\n.. redirect-from:: kept.html#kept\n"
+    write(tmp_path, {**PAGES, claimant: text, "addresses.txt": listed})
+    assert re.findall(r"WARNING: (.*)", build(tmp_path)) == [
+        {
+            "kept.rst": "kept.html#kept is a part of this page [redirects.there]",
+            "new.rst": "kept.html#kept is a part of that page [redirects.there]",
+        }[claimant]
+    ]

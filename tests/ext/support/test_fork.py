@@ -1,10 +1,11 @@
-"""What is imported once for many forks says nothing that a script would show."""
+"""Forks: what is imported once for many, and that none of them runs what its parent has to."""
 
 import subprocess
 import sys
 
 import pytest
 
+from docs._ext.support.fork import Fork
 from tests.support import ROOT
 
 
@@ -27,3 +28,31 @@ def test_a_module_that_warns_is_refused(tmp_path, text, said):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode == 0) is (said is None), done.stderr
     assert said is None or said in done.stderr
+
+
+def test_filters_of_a_module_stay(tmp_path):
+    """As a script that imports it has them; torchrl shows its own deprecations once."""
+    (tmp_path / "odd.py").write_text(
+        "import warnings\nwarnings.filterwarnings('error', 'a b', UserWarning, 'odd', 3)\n"
+        "warnings.simplefilter('once', FutureWarning)\n"
+    )
+    here = f"import sys, warnings; sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]\n"
+    loads = "from docs._ext.support.fork import preload\npreload(['odd'])\n"
+    shown = [
+        subprocess.check_output([sys.executable, "-c", f"{here}{how}print(warnings.filters[:2])"])
+        for how in ("import odd\n", loads)
+    ]
+    assert shown[0] == shown[1]
+    assert b"FutureWarning" in shown[0]
+
+
+def test_a_fork_that_closes_its_output_ends(capfd):
+    def close():
+        sys.stdout.close()
+        return 3
+
+    assert Fork(close).wait(30) == 3
+
+
+def test_a_fork_without_a_status_ends(capfd):
+    assert Fork(lambda: "no number").wait(30) == 1
