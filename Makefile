@@ -9,9 +9,9 @@ PORT ?= 8000
 PATTERN ?=
 ARGS ?=
 BASE ?= origin/main
-# Tests side by side; each worker keeps to one thread, and a file to one worker, in the order of
-# tests/conftest.py.
-WORKERS ?= 2
+# Processes that run tests, one more than the cores of CI, as many tests wait; each keeps to one
+# thread, and a file to one of them, in the order of tests/conftest.py.
+WORKERS ?= 3
 
 BIN := .venv/bin
 RUN := $(BIN)/python
