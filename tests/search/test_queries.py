@@ -1,11 +1,13 @@
 """The queries are many, cite what they are from, and lead to addresses that exist."""
 
 import re
+import tomllib
 from collections import Counter
 
 from tests.support import ROOT, queries
 
 REGISTER = ROOT / "docs" / "addresses.txt"
+MESSAGES = ROOT / "docs" / "reference" / "messages.toml"
 THREAD = re.compile(r"[\w.-]+/[\w.-]+#\d+")
 AT_LEAST = {"symptom": 60, "message": 30, "old name": 20, "misspelling": 20}
 
@@ -45,3 +47,11 @@ def test_threads_have_a_repository_and_a_number():
 def test_about_a_third_is_held_out():
     found = queries.read()
     assert 0.25 <= sum(query.held_out for query in found) / len(found) <= 0.4
+
+
+def test_messages_of_threads_lead_to_registered_addresses():
+    found = tomllib.loads(MESSAGES.read_text(encoding="utf-8"))["message"]
+    assert unregistered(target for one in found for target in one["targets"]) == []
+    threads = [thread for one in found for thread in one["threads"]]
+    assert [thread for thread in threads if not THREAD.fullmatch(thread)] == []
+    assert len({one["text"] for one in found}) == len(found)
