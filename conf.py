@@ -118,9 +118,10 @@ html_theme = "pydata_sphinx_theme"
 html_title = "TorchRL Field Manual"
 html_static_path = ["docs/_static"]
 html_css_files = ["field-manual.css"]
+html_js_files = [("search-box.js", {"defer": "defer"})]
+html_additional_pages = {"search": "search.html"}
 html_copy_source = False
 html_show_sourcelink = False
-html_search_scorer = "docs/_ext/site/search_names.js"
 html_math_renderer = "mathml"
 template_bridge = "docs._ext.site.html_fixes.Templates"
 html_theme_options = {
@@ -131,7 +132,6 @@ html_theme_options = {
         "image_dark": "docs/_static/logo.svg",
     },
     "navbar_persistent": ["search-button"],  # the field fails axe's label-content-name-mismatch
-    "search_bar_text": "Search the manual",
     "primary_sidebar_end": [],  # no advertisements
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,

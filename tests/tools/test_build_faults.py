@@ -12,9 +12,9 @@ import time
 
 import psutil
 import pytest
-from sphinx.search import js_index
 
 from tests.support.fixture_site import TUTORIALS, Site, tree
+from tests.support.search import index_of
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 NAP, LONG_NAP, DAEMON = (["sleep", f"{seconds}.{os.getpid()}"] for seconds in (600, 601, 602))
 
 # Pages that Sphinx writes without reading a document.
-WITHOUT_DOCUMENT = ["genindex.html", "search.html"]
+WITHOUT_DOCUMENT = ["genindex.html"]
 
 # Culprits that one build reports together: name -> code, and what the report must contain.
 CULPRITS = {
@@ -340,7 +340,7 @@ def test_deleted_tutorial_leaves_nothing(site):
     succeeds(site)
     left = [name for name in [*tree(site.public), *tree(site.generated)] if "sums" in name]
     assert left == []
-    assert b"sums" not in site.public.joinpath("searchindex.js").read_bytes()
+    assert "sums" not in str(index_of(site.public))
 
 
 def test_deleted_address_fails(site):
@@ -505,14 +505,15 @@ def test_two_builds_are_identical(whole, tmp_path, jobs):
     assert [name for name in first if first[name] != second[name]] == []
 
 
-def test_edited_page_leaves_the_index_entries_of_the_others(site):
-    """Sphinx alone forgets the index entries of the pages it does not write."""
-    site.append("docs/linking.rst", "\n.. index:: single: an entry\n\nText.\n")
+def test_edited_page_leaves_the_search_entries_of_the_others(site):
+    site.append("docs/linking.rst", "\n.. _here:\n\nAn entry\n--------\n\nText.\n")
     succeeds(site)
+    before = index_of(site.public)["entries"]
+    assert "An entry" in [title for _, _, _, title, *_ in before]
     site.append("docs/other.rst", "\nPassing.\n")
     succeeds(site)
-    index = site.public.joinpath("searchindex.js").read_text(encoding="utf-8")
-    assert list(js_index.loads(index)["indexentries"]) == ["an entry"]
+    after = index_of(site.public)["entries"]
+    assert [entry[:-1] for entry in after] == [entry[:-1] for entry in before]
 
 
 def test_preview_publishes_nothing(site):

@@ -77,8 +77,8 @@ FIXES = {
     "blocking script": Fix(
         "not reported",
         re.compile(
-            r'<script (?=src="(?:[^"]*/)?(?:doctools|sphinx_highlight|clipboard\.min|copybutton'
-            r"|searchtools|language_data|searchindex)\.js\b)"
+            r'<script (?=src="(?:[^"]*/)?(?:doctools|sphinx_highlight|clipboard\.min|copybutton)'
+            r"\.js\b)"
         ),
         "<script defer ",
     ),

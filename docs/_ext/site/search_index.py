@@ -1,85 +1,412 @@
-"""Complete the search index: glossary terms by name, and nothing lost in an incremental build.
+"""The search index of the whole manual, one entry for each section, term, symptom and symbol.
 
-Sphinx fills the search index from the pages that it writes, and takes what it knows of the others
-from the index of the build before. It reads their words and titles back, and forgets their index
-entries: after an edit of one page, a search for a glossary term no longer leads to its entry.
-It also gives every hit on an index entry the title of its page.
+Switch on: ``"docs._ext.site"`` in ``extensions``, ``search-box.js`` in a folder of
+``html_static_path``, its markup in the templates, and the rules for ``.manual-search`` in a style
+sheet. Markup, for a search field in the text of a page:
 
-Switch on: ``"docs._ext.site"`` in ``extensions``, and ``search_names.js`` beside this file as
-``html_search_scorer``, which names the hits. There is no markup.
+    .. search-box:: What do you see? Paste a message, name a symptom, type a class
 
-What it writes: ``indexentries`` of ``searchindex.js``, complete and in the order of a full build,
-and among its ``alltitles`` the glossary terms, the knobs of ``source.knobs`` and the old names that
-``source.renamed_api`` finds.
-``tests/ext/site/test_search_index.py`` compares the builds.
+What it writes: ``_static/search.js``, a script that holds the library (MiniSearch), the stemmer
+that Sphinx ships, ``search_engine.js`` and the index; and the library's license beside it. A page
+loads the script when a search field is first focused, from a plain folder as well. Sphinx's own
+index is not made.
+
+An entry has a kind (``KINDS``), an address, a title, and what the engine weighs: names that lead to
+it (``also``), messages that its page prints, and its text, of which it keeps each stem once.
+Phrases of ``docs/search_synonyms.toml`` become one word more, for entries here and for queries in
+the engine. Code, output of cells and what the gallery adds are left out. The split into words and
+their stems is written twice, here and in the engine; ``tests/search`` compares the two.
 """
 
-from sphinx.util.index_entries import split_index_msg
+import json
+import re
+import shutil
+import sys
+import tomllib
+from collections import Counter
+from functools import cache
+from html import escape
+from itertools import pairwise
+from math import log
+from pathlib import Path
+from typing import NamedTuple
+
+import snowballstemmer
+import sphinx.search
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.errors import ExtensionError
+from sphinx.search.en import ENGLISH_STOPWORDS
+from sphinx.util.docutils import SphinxDirective
 
 from docs._ext.support.page_state import page_state
+from docs._ext.symptoms.store import MESSAGE
+
+HERE = Path(__file__).parent
+MINISEARCH = Path(sys.prefix, "node", "node_modules", "minisearch")  # tools/bootstrap.py
+STEMMER = Path(sphinx.search.__file__).parent / "minified-js"
+SYNONYMS = HERE.parents[1] / "search_synonyms.toml"
+ENTRIES = "search"  # page -> its entries
+SNIPPET = 120  # characters
+MOST = 50  # terms of a text
+# Page, by the beginning of its name -> kind of its sections.
+KINDS = {
+    "tutorials/debugging/": "symptom",
+    "tutorials/": "tutorial",
+    "performance/": "performance",
+    "how_to/": "how-to",
+    "reference/api/": "API",
+    "reference/records": "record",
+    "reference/upstream_errata": "record",
+    "reference/api_changes": "change",
+    "": "reference",
+}
+LEFT_OUT = (
+    nodes.comment,
+    nodes.doctest_block,
+    nodes.field_list,
+    nodes.Invisible,
+    nodes.literal_block,
+    nodes.math_block,
+    nodes.raw,
+    addnodes.desc_signature,
+    addnodes.glossary,
+    addnodes.index,
+)
+LEFT_OUT_CLASSES = {"knob", "sphx-glr-download-link-note", "sphx-glr-footer"}
+
+WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+COMMENT = re.compile(r"^\s*(/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
-def entries_of(env, docname):
-    """What Sphinx's ``IndexBuilder.feed`` finds in the page, from the environment."""
-    found = set()
-    for kind, value, target, main, _ in env.domains["index"].entries.get(docname, []):
-        found |= {(name, target or "", main) for name in split_index_msg(kind, value)}
-    return sorted(found)
+class Entry(NamedTuple):
+    """What the index knows of one place."""
+
+    kind: str
+    page: str
+    anchor: str
+    title: str
+    snippet: str
+    text: str
+    also: str = ""
+    messages: str = ""
 
 
-def terms_of(env):
-    """Each page with a glossary -> its terms, as they are spelled, with their ids."""
-    found = {}
-    for (kind, name), (docname, target) in env.domains.standard_domain.objects.items():
-        if kind == "term":
-            found.setdefault(docname, []).append((name, target))
-    return found
+# -- Words, as in search_engine.js ---------------------------------------------
+
+# Of Snowball 3.0, whose script Sphinx ships, where the package is of 3.1.
+OTHERWISE = {"internal": "intern", "interval": "interv"}
+stemmer = snowballstemmer.stemmer("english")
 
 
-def knobs_of(env):
-    """Each page with performance knobs -> their names with their ids."""
-    found = page_state(env, "knobs")
-    return {page: [(one["name"], one["id"]) for one in own] for page, own in found.items()}
+def stem(word):
+    return OTHERWISE.get(word.removesuffix("s")) or stemmer.stemWord(word)
 
 
-def old_names_of(env):
-    """Each page with a table of old names -> those that nothing of today is called."""
-    present = {
-        name.rpartition(".")[2].lower()
-        for domain in env.domains.sorted()
-        for name, _, kind, *_ in domain.get_objects()
-        if domain.name == "py" or kind == "term"
-    }
-    return {
-        page: [(name, target) for name, target in names if name.lower() not in present]
-        for page, names in page_state(env, "renamed_api").items()
-    }
+@cache
+def split(word):
+    """The stem of a word; of a symbol its name in lower case and the stems of its parts."""
+    parts = PART.findall(word)
+    own = [word.lower().strip("_")] if len(parts) > 1 else []
+    return [*own, *(stem(part.lower()) for part in parts if part[0] > "9")]
 
 
-def complete(app):
-    """html-collect-pages, when the pages are written and the search index is not.
+def stems(text):
+    """Every stem of the text, in its order."""
+    return [one for word in WORD.findall(text) for one in split(word)]
 
-    What it adds has no public way in (sphinx-doc/sphinx#12599 is the loss of index entries).
+
+# -- Reading -------------------------------------------------------------------
+
+
+def text_of(node):
+    """The text of a node, without what has an entry of its own and what is left out.
+
+    The title of another page is known when all are read: its name stands between null characters.
     """
-    indexer = getattr(app.builder, "indexer", None)
-    if indexer is not None:
-        known = indexer._index_entries
-        names = sorted(indexer._titles)
-        every = {name: known.get(name) or entries_of(app.env, name) for name in names}
-        known.clear()
-        known.update(every)
-        for docname, old in old_names_of(app.env).items():
-            known[docname] = known[docname] + [(name, target, "main") for name, target in old]
-            titles = indexer._all_titles[docname]
-            titles[:] = [title for title in titles if not str(title[1]).startswith("old-")] + old
-        for named in (terms_of(app.env), knobs_of(app.env)):
-            for docname, names in named.items():
-                titles = indexer._all_titles[docname]
-                titles += sorted(set(names) - set(map(tuple, titles)))
-    return []
+    if isinstance(node, nodes.Text):
+        return str(node)
+    if isinstance(node, LEFT_OUT) or LEFT_OUT_CLASSES & set(node.get("classes", ())):
+        return ""
+    if isinstance(node, addnodes.desc) and isinstance(node.parent, addnodes.desc_content):
+        return ""
+    if isinstance(node, nodes.row) and old_name(node):
+        return ""
+    is_reference = isinstance(node, addnodes.pending_xref) and node["reftype"] in ("doc", "ref")
+    if is_reference and not node["refexplicit"]:
+        return f"\0{node['reftarget']}\0"
+    separator = "" if isinstance(node, nodes.TextElement) else " "
+    return separator.join(map(text_of, node.children))
+
+
+def own_text(node):
+    """The text of a node in one line, without that of the sections in it."""
+    children = (child for child in node.children if not isinstance(child, nodes.section))
+    separator = "" if isinstance(node, nodes.TextElement) else " "
+    return " ".join(separator.join(map(text_of, children)).split())
+
+
+def first_paragraph(node):
+    """What an entry shows of its text."""
+    for paragraph in node.findall(nodes.paragraph):
+        text = own_text(paragraph)
+        if (
+            text
+            and not text.startswith("Bases: ")
+            and not isinstance(paragraph.parent, nodes.entry)
+        ):
+            return text
+    return ""
+
+
+def old_name(row):
+    """The id that ``source.renamed_api`` gave to the row, or None."""
+    ids = (one for cell in row.findall(nodes.Element) for one in cell["ids"])
+    return next((one for one in ids if one.startswith("old-")), None)
+
+
+def defined(page, doctree):
+    """Entries of the terms, knobs, old names and methods on a page."""
+    for item in doctree.findall(nodes.definition_list_item):
+        for term in item.findall(nodes.term):
+            for target in term["ids"]:
+                kind = {"term": "term", "knob": "performance"}.get(target.partition("-")[0])
+                if kind and term.parent is item:
+                    body = item[-1]
+                    yield Entry(
+                        kind, page, target, term.astext(), first_paragraph(body), own_text(body)
+                    )
+    for row in doctree.findall(nodes.row):
+        if target := old_name(row):
+            cells = " → ".join(filter(None, (" ".join(cell.astext().split()) for cell in row)))
+            yield Entry("change", page, target, target.removeprefix("old-"), cells, cells)
+    for one in doctree.findall(addnodes.desc):
+        signature, body = one[0], one[-1]
+        if signature["ids"] and isinstance(one.parent, addnodes.desc_content):
+            target, name = signature["ids"][0], signature["fullname"]
+            yield Entry("API", page, target, name, first_paragraph(body), own_text(body))
+
+
+def messages_of(doctree):
+    """Exceptions and warnings that the page printed, a line each."""
+    blocks = (block.astext() for block in doctree.findall(nodes.literal_block))
+    lines = (line for block in blocks for line in block.splitlines())
+    return "\n".join(dict.fromkeys(line for line in lines if MESSAGE.match(line)))
+
+
+def entries_of(page, doctree):
+    """The entries of a page."""
+    sections = list(doctree.findall(nodes.section))
+    if not sections:
+        return []
+    kind = next(KINDS[start] for start in KINDS if page.startswith(start))
+    body = next(doctree.findall(addnodes.desc_content), None)
+    if page.endswith("index") or (kind == "API" and body is None):  # a list of pages
+        sections, kind = sections[:1], "reference"
+    found = []
+    for section in sections:
+        title = section.next_node(nodes.title)
+        anchor = section["ids"][0] if section is not sections[0] else ""
+        text = own_text(section).removeprefix(title.astext()).strip()
+        found.append(Entry(kind, page, anchor, title.astext(), first_paragraph(section), text))
+    if kind in ("symptom", "API"):  # one entry
+        fields = [one for one in doctree.findall(nodes.field) if one[0].astext() == "Also called"]
+        whole = found[0]._replace(
+            snippet=first_paragraph(body or sections[0]),
+            text=" ".join(one.text for one in found),
+            also=" ".join(one[1].astext() for one in fields),
+            messages=messages_of(doctree),
+        )
+        found = [whole]
+    return [*found, *defined(page, doctree)]
+
+
+def collect(app, doctree):
+    """doctree-read, after those who add to the page."""
+    page = app.env.docname
+    page_state(app.env, ENTRIES)[page] = entries_of(page, doctree)
+
+
+# -- The field -----------------------------------------------------------------
+
+FIELD = """\
+<form class="manual-search pst-js-only {classes}" role="search" action="{action}" method="get">
+<label for="search-{name}">{label}</label>
+<input type="search" id="search-{name}" name="q" role="combobox" aria-expanded="false" \
+aria-autocomplete="list" aria-controls="search-{name}-hits" autocomplete="off" autocorrect="off" \
+autocapitalize="off" spellcheck="false">
+<div class="search-hits" role="listbox" id="search-{name}-hits" aria-label="Found" hidden></div>
+<p class="search-status" role="status"></p>
+</form>
+"""
+
+
+def field(action, name, label, classes=""):
+    """A search field; ``name`` tells it from others on the page. It hides without the script."""
+    return FIELD.format(action=action, name=name, label=escape(label), classes=classes)
+
+
+OTHERS = ("latex", "man", "texinfo", "text")
+
+
+class search_field(nodes.General, nodes.Element):
+    """What ``search-box`` leaves."""
+
+
+class SearchBox(SphinxDirective):
+    """``search-box``: a field in the text, with its label."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        return [search_field(label=" ".join(self.arguments[0].split()))]
+
+
+def visit_field(translator, node):
+    builder, page = translator.builder, translator.settings.env.docname
+    action = builder.get_relative_uri(page, "search")
+    translator.body.append(field(action, "here", node["label"], "bd-search"))
+    raise nodes.SkipNode
+
+
+def leave_out(translator, node):
+    raise nodes.SkipNode
+
+
+def offer_field(app, pagename, templatename, context, doctree):
+    """html-page-context: templates place a field with ``search_field(name, label)``."""
+    action = context["pathto"]("search")
+    context["search_field"] = lambda *text, **more: field(action, *text, **more)
+
+
+# -- Writing -------------------------------------------------------------------
+
+
+def resolved(env, text):
+    """The text with the titles of the pages and sections that it refers to."""
+    labels = env.domains.standard_domain.labels
+
+    def title(match):
+        name = match[1]
+        if name.strip("/") in env.titles:
+            return env.titles[name.strip("/")].astext()
+        return labels[name][2] if name in labels else ""
+
+    return re.sub(r"\0([^\0]*)\0", title, text)
+
+
+def shortened(text):
+    """The beginning of a text, up to SNIPPET characters."""
+    if len(text) <= SNIPPET:
+        return text
+    return text[:SNIPPET].rsplit(" ", 1)[0].rstrip(",;:.") + " …"
+
+
+def base36(number):
+    digits = ""
+    while number or not digits:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits
+
+
+def bodies(entries, synonyms):
+    """The terms of all texts, sorted, and for each text the steps from a term of it to the next.
+
+    A text keeps the ``MOST`` terms that tell it from the others, and none of its title.
+    """
+    stop = set(stems(" ".join(sorted(ENGLISH_STOPWORDS))))
+    counts = []
+    for title, text in entries:
+        all_stems = stems(text)
+        spaced = f" {' '.join(all_stems)} "
+        known = {*stop, *stems(title)}
+        found = Counter(one for one in all_stems if len(one) > 1 and one not in known)
+        for number, phrases in enumerate(synonyms):
+            if any(f" {phrase} " in spaced for phrase in phrases):
+                found[f"={number}"] = 1
+        counts.append(found)
+    holders = Counter(term for found in counts for term in found)
+
+    def tells(found):
+        return lambda term: (-(found[term] ** 0.5) * log(len(counts) / holders[term]), term)
+
+    kept = [sorted(found, key=tells(found))[:MOST] for found in counts]
+    numbers = {term: n for n, term in enumerate(sorted({term for own in kept for term in own}))}
+    steps = []
+    for own in kept:
+        ids = sorted(numbers[term] for term in own)
+        steps.append(" ".join(base36(b - a) for a, b in pairwise([0, *ids])))
+    return list(numbers), steps
+
+
+def index_of(env):
+    """What ``ManualSearch.load`` reads."""
+    found = [one for _, own in sorted(page_state(env, ENTRIES).items()) for one in own]
+    synonyms = [
+        [" ".join(stems(phrase)) for phrase in group]
+        for group in tomllib.loads(SYNONYMS.read_text(encoding="utf-8"))["groups"]
+    ]
+    terms, steps = bodies([(one.title, resolved(env, one.text)) for one in found], synonyms)
+    pages = sorted({one.page for one in found})
+    kinds = sorted({one.kind for one in found})
+    return {
+        "pages": [(page, env.titles[page].astext()) for page in pages],
+        "kinds": kinds,
+        "stop": sorted(set(stems(" ".join(ENGLISH_STOPWORDS)))),
+        "synonyms": synonyms,
+        "terms": " ".join(terms),
+        "entries": [
+            (
+                pages.index(one.page),
+                kinds.index(one.kind),
+                one.anchor.replace(nodes.make_id(one.title), "*", 1),
+                one.title,
+                shortened(resolved(env, one.snippet)),
+                one.also,
+                one.messages,
+                body,
+            )
+            for one, body in zip(found, steps, strict=True)
+        ],
+    }
+
+
+def script(env):
+    """The whole script: stemmer, library, engine and index, without the comments."""
+    if not MINISEARCH.is_dir():
+        raise ExtensionError("MiniSearch is not installed; `make venv` does that")
+    files = [STEMMER / "base-stemmer.js", STEMMER / "english-stemmer.js"]
+    files += [MINISEARCH / "dist" / "umd" / "index.js", HERE / "search_engine.js"]
+    parts = [COMMENT.sub("", file.read_text(encoding="utf-8")).strip() for file in files]
+    data = json.dumps(index_of(env), ensure_ascii=False, separators=(",", ":"))
+    return "\n".join([*parts, f"ManualSearch.load({data});\n"])
+
+
+def switch_off(app):
+    """builder-inited: no index of Sphinx's own beside this one."""
+    app.builder.search = False
+
+
+def write(app, exception):
+    """build-finished: the script and the license; what the theme copied for Sphinx's index goes."""
+    if exception or app.builder.format != "html":
+        return
+    static = Path(app.outdir) / "_static"
+    (static / "search.js").write_text(script(app.env), encoding="utf-8")
+    shutil.copyfile(MINISEARCH / "LICENSE.txt", static / "search-license.txt")
+    for name in ("searchtools.js", "language_data.js", "../searchindex.js"):
+        (static / name).unlink(missing_ok=True)
 
 
 def setup(app):
     app.setup_extension("docs._ext.support.page_state")
-    app.connect("html-collect-pages", complete)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}
+    app.add_node(search_field, html=(visit_field, None), **dict.fromkeys(OTHERS, (leave_out, None)))
+    app.add_directive("search-box", SearchBox)
+    app.connect("builder-inited", switch_off)
+    app.connect("doctree-read", collect, priority=900)
+    app.connect("html-page-context", offer_field)
+    app.connect("build-finished", write)
+    return {"version": "3", "parallel_read_safe": True, "parallel_write_safe": True}

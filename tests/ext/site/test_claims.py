@@ -51,7 +51,7 @@ def build(folder, page, *options):
         capture_output=True,
         text=True,
     )
-    names = ("index.html", "searchindex.js", "genindex.html")
+    names = ("index.html", "_static/search.js", "genindex.html")
     return run.stderr, [(folder / "html" / name).read_bytes().split() for name in names]
 
 

@@ -88,7 +88,7 @@ def test_dialogs_get_a_name(name):
 
 
 def test_scripts_that_can_wait_are_deferred_in_their_order():
-    names = ["_static/doctools.js?v=1", "../_static/copybutton.js", "searchindex.js"]
+    names = ["_static/doctools.js?v=1", "../_static/copybutton.js", "sphinx_highlight.js"]
     for name in names:
         assert corrected(f'<script src="{name}"></script>') == (
             f'<script defer src="{name}"></script>'

@@ -1,8 +1,17 @@
-"""A search for a glossary term, or for an old name, leads to its entry: first of all hits."""
+"""A search for a glossary term, a knob or an old name leads to its entry: first of all hits."""
 
+import os
 import re
+from pathlib import Path
 
 import pytest
+
+from docs._ext.site.search_index import stems
+from tests.support import ROOT
+from tests.support.search import evaluate, index_of
+
+pytestmark = pytest.mark.site
+SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
 
 ROW = re.compile(r'<p id="old-([^"]+)"')
 KNOB = re.compile(r'<dt id="(knob-[^"]+)"><code[^>]*>(?:<span[^>]*>)?([^<]+)<')
@@ -28,28 +37,23 @@ QUERIES = {
     " LazyStackedTensorDict ": "term-LazyStackedTensorDict",
 }
 
-HITS = """(queries) => queries.map((query) =>
-    Search._performSearch(...Search._parseQuery(query)).reverse()
-        .slice(0, 3).map(([page, title, anchor]) => [page + anchor, title]))"""
+HITS = """(query) => ManualSearch.search(query).slice(0, 3)
+    .map(({ address, title }) => [address, title])"""
 
 
 @pytest.fixture(scope="module")
-def terms(site):
+def terms():
     """Id of each entry -> the term as the page shows it."""
-    text = (site / "reference" / "glossary.html").read_text(encoding="utf-8")
+    text = (SITE / "reference" / "glossary.html").read_text(encoding="utf-8")
     found = dict(TERM.findall(text))
     assert len(found) > 90
     return found
 
 
 @pytest.fixture(scope="module")
-def search(browser, site_url):
-    """A function that gives the first hits of each query, from one visit."""
-    page = browser.new_page()
-    page.goto(site_url + "search.html")
-    page.wait_for_function("Search.hasIndex()")
-    yield lambda queries: page.evaluate(HITS, list(queries))
-    page.close()
+def search():
+    """A function that gives the first hits of each query."""
+    return lambda queries: evaluate(SITE, list(queries), HITS)["answers"]
 
 
 def test_every_term_is_the_first_hit_under_its_own_name(search, terms):
@@ -57,7 +61,7 @@ def test_every_term_is_the_first_hit_under_its_own_name(search, terms):
     missed = {
         term: found
         for (entry, term), found in zip(terms.items(), hits, strict=True)
-        if found[:1] != [[f"reference/glossary#{entry}", f"Glossary > {term}"]]
+        if found[:1] != [[f"reference/glossary.html#{entry}", term]]
     }
     assert missed == {}
 
@@ -67,16 +71,16 @@ def test_what_readers_paste_leads_there_too(search):
     missed = {
         query: found
         for (query, entry), found in zip(QUERIES.items(), hits, strict=True)
-        if not found or found[0][0] != f"reference/glossary#{entry}"
+        if not found or found[0][0] != f"reference/glossary.html#{entry}"
     }
     assert missed == {}
 
 
-def test_every_knob_is_found_by_its_name(search, site):
+def test_every_knob_is_found_by_its_name(search):
     """Behind its word in the glossary, its page of the API and the table of old names at most."""
     knobs = [
-        (path.relative_to(site).with_suffix("").as_posix() + "#" + entry, name)
-        for path in sorted((site / "performance").glob("*.html"))
+        (path.relative_to(SITE).as_posix() + "#" + entry, name)
+        for path in sorted((SITE / "performance").glob("*.html"))
         for entry, name in KNOB.findall(path.read_text(encoding="utf-8"))
     ]
     assert len(knobs) > 60
@@ -90,56 +94,53 @@ def test_every_knob_is_found_by_its_name(search, site):
     assert missed == {}
 
 
-def test_every_old_name_leads_to_its_row(search, site):
+def test_every_old_name_leads_to_its_row(search):
     """Or to the glossary, the API page or the knob, where something of today has that name."""
-    names = ROW.findall((site / "reference" / "api_changes.html").read_text(encoding="utf-8"))
+    names = ROW.findall((SITE / "reference" / "api_changes.html").read_text(encoding="utf-8"))
     hits = search(names)
     rows, missed = [], {}
     for name, found in zip(names, hits, strict=True):
         first = found[0][0] if found else ""
-        if first == f"reference/api_changes#old-{name}":
+        if first == f"reference/api_changes.html#old-{name}":
             rows.append(name)
-        elif not re.search("^reference/glossary#term-|^reference/api/|#knob-", first):
+        elif not re.search("^reference/glossary.html#term-|^reference/api/|#knob-", first):
             missed[name] = found
     assert missed == {}
     assert len(rows) > 40
     assert {"CompositeSpec", "TD0Estimate", "set_exploration_mode", "_make_shuttle"} <= set(rows)
 
 
-def test_other_searches_are_as_they_were(search):
-    """The name in a query takes the place of the query only where the index has an entry of it."""
+def test_names_of_the_api_and_plain_words():
     queries = ["TensorDict", "set_recurrent_mode", "memory efficient", "xyzzy=1"]
-    (whole, api, words, nothing) = search(queries)
+    whole, api, words, nothing = evaluate(SITE, queries, HITS)["answers"]
     assert whole[0][0].startswith("reference/api/tensordict.TensorDict")
-    assert api[0][0].startswith("reference/api/torchrl.modules.set_recurrent_mode")
-    assert words[0][0] == "tutorials/memory/memory_efficient_rl"
+    assert any(at.startswith("reference/api/torchrl.modules.set_recurrent_mode") for at, _ in api)
+    assert words[0][0] == "tutorials/memory/memory_efficient_rl.html"
     assert nothing == []
 
 
-def test_the_list_shows_the_definition(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + "search.html?q=MultiaSyncDataCollector")
-    first = page.locator("#search-results li").first
-    first.locator("p.context").wait_for()
-    assert first.locator("a").inner_text() == "Glossary > MultiaSyncDataCollector"
-    assert "MultiAsyncCollector" in first.locator("p.context").inner_text()
-    first.locator("a").click()
-    page.wait_for_url("**/reference/glossary.html#term-MultiaSyncDataCollector")
+def test_every_entry_has_an_address_of_the_site():
+    entries = evaluate(SITE, [None], "() => ManualSearch.entries()")["answers"][0]
+    ids = {}
+    lost = []
+    for page, _, anchor in (one["address"].partition("#") for one in entries):
+        if page not in ids:
+            ids[page] = set(
+                re.findall(r'\bid="([^"]+)"', (SITE / page).read_text(encoding="utf-8"))
+            )
+        if anchor and anchor not in ids[page]:
+            lost.append(f"{page}#{anchor}")
+    assert lost == []
+    assert len(entries) > 900
 
 
-def test_the_list_shows_the_row_of_an_old_name(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + "search.html?q=CompositeSpec")
-    first = page.locator("#search-results li").first
-    first.locator("p.context").wait_for()
-    assert re.search(
-        r"CompositeSpec of torchrl.data: ImportError \| Composite\b", first.inner_text()
-    )
-
-
-def test_search_works_from_a_plain_folder(open_page, site):
-    page = open_page()
-    page.goto((site / "search.html").as_uri() + "?q=cat_results")
-    first = page.locator("#search-results li a").first
-    first.wait_for()
-    assert first.get_attribute("href").endswith("glossary.html#term-cat_results")
+def test_every_word_has_the_same_stems_in_the_engine():
+    index = index_of(SITE)
+    titles = [" ".join(map(str, entry[3:7])) for entry in index["entries"]]
+    words = sorted({word for text in titles for word in text.split()} | set(index["terms"].split()))
+    found = evaluate(SITE, words, "(text) => ManualSearch.stems(text)")["answers"]
+    differ = {
+        word: answer for word, answer in zip(words, found, strict=True) if answer != stems(word)
+    }
+    assert differ == {}
+    assert len(words) > 5000

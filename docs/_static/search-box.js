@@ -1,0 +1,168 @@
+/* The search fields: hits as one types, by mouse, keys and screen reader.
+   docs/_ext/site/search_index.py writes the fields and _static/search.js, the engine with its index,
+   which is loaded when a field is first focused. */
+"use strict";
+
+(() => {
+  const FEW = 8; // hits below a field; the search page shows all
+  const root = document.documentElement.dataset.content_root;
+  const NOWHERE = [
+    ["reference/error_index.html", "Error index", "every message that a page explains, by its text"],
+    ["reference/triage.html", "Triage", "from what you see to the part that is at fault"],
+    ["reference/doctor.html", "Doctor", "one call examines your collector, buffer and loss"],
+  ];
+
+  let loading = null;
+  const load = () =>
+    (loading ||= new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = `${root}_static/search.js`;
+      script.onload = () => resolve(ManualSearch);
+      script.onerror = () => {
+        loading = null;
+        reject(new Error(`no ${script.src}`));
+      };
+      document.head.append(script);
+    }));
+
+  const element = (tag, name, ...children) => {
+    const made = document.createElement(tag);
+    made.className = name;
+    made.append(...children);
+    return made;
+  };
+
+  const attach = (form) => {
+    const input = form.elements.q;
+    const list = form.querySelector("[role=listbox]");
+    const status = form.querySelector("[role=status]");
+    const whole = form.classList.contains("is-whole");
+    let active = -1;
+
+    const option = (href, n, ...children) => {
+      const made = element("a", "search-hit", ...children);
+      Object.assign(made, { href, id: `${list.id}-${n}`, tabIndex: -1 });
+      made.setAttribute("role", "option");
+      return made;
+    };
+
+    const hit = (engine, { address, kind, title, heading, snippet, terms }, n) => {
+      const marks = (text) =>
+        engine.marked(text, terms).map(([words, asked]) => (asked ? element("mark", "", words) : words));
+      const [page, anchor] = address.split("#");
+      const found = terms.filter((term) => /^\w{3,}$/.test(term)).slice(0, 8);
+      const query = found.length ? `?highlight=${encodeURIComponent(found.join(" "))}` : "";
+      return option(
+        root + page + query + (anchor ? `#${anchor}` : ""),
+        n,
+        element("span", "search-kind", kind),
+        element("span", "search-title", ...marks(title)),
+        ...(anchor ? [element("span", "search-page", heading)] : []),
+        element("span", "search-snippet", ...marks(snippet)),
+      );
+    };
+
+    const select = (n) => {
+      const options = [...list.children];
+      active = options.length ? (n + options.length) % options.length : -1;
+      options.forEach((one, at) => one.setAttribute("aria-selected", at === active));
+      if (active < 0) return input.removeAttribute("aria-activedescendant");
+      input.setAttribute("aria-activedescendant", options[active].id);
+      options[active].scrollIntoView({ block: "nearest" });
+    };
+
+    const close = () => {
+      list.hidden = true;
+      input.setAttribute("aria-expanded", "false");
+      input.removeAttribute("aria-activedescendant");
+      active = -1;
+    };
+
+    const show = async () => {
+      const query = input.value;
+      const engine = await load();
+      if (query !== input.value) return; // a later letter shows its own
+      if (!query.trim()) {
+        status.textContent = "";
+        list.replaceChildren();
+        return close();
+      }
+      const hits = engine.search(query);
+      const shown = whole ? hits : hits.slice(0, FEW);
+      const options = shown.map((one, n) => hit(engine, one, n));
+      if (hits.length > shown.length) {
+        const all = `${form.getAttribute("action")}?q=${encodeURIComponent(query)}`;
+        options.push(option(all, options.length, element("span", "search-title", "All that is found")));
+      }
+      if (!hits.length) {
+        const leads = NOWHERE.map(([page, title, what], n) =>
+          option(root + page, n, element("span", "search-title", title), element("span", "search-snippet", what)),
+        );
+        options.push(...leads);
+      }
+      status.textContent = hits.length
+        ? `${hits.length} found`
+        : "Nothing found. What leads on: the error index, triage, the doctor.";
+      list.replaceChildren(...options);
+      list.hidden = false;
+      input.setAttribute("aria-expanded", "true");
+      select(0);
+      if (!whole) list.scrollTop = 0;
+    };
+
+    input.addEventListener("focus", load, { once: true });
+    input.addEventListener("input", show);
+    input.addEventListener("focus", () => input.value && list.hidden && show());
+    input.addEventListener("keydown", (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (step && !list.hidden) {
+        event.preventDefault();
+        select(active + step);
+      } else if (event.key === "Enter" && active >= 0 && !event.isComposing) {
+        event.preventDefault();
+        list.children[active].click();
+      } else if (event.key === "Escape" && !list.hidden && !form.closest("dialog")) {
+        close();
+      }
+    });
+    /* A field of one line joins the lines of a traceback; of several only the message is wanted. */
+    input.addEventListener("paste", async (event) => {
+      const text = event.clipboardData.getData("text");
+      if (!text.trim().includes("\n")) return;
+      event.preventDefault();
+      const engine = await load();
+      input.setRangeText(engine.message(text).replace(/\s+/g, " "), input.selectionStart, input.selectionEnd, "end");
+      show();
+    });
+    if (!whole)
+      form.addEventListener("focusout", (event) => !form.contains(event.relatedTarget) && setTimeout(close, 200));
+    if (whole) {
+      input.value = new URLSearchParams(location.search).get("q") || "";
+      input.focus();
+      if (input.value) show();
+    }
+  };
+
+  document.querySelectorAll("form.manual-search").forEach(attach);
+
+  /* "/" opens the search, as the theme's Ctrl+K does. */
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, textarea, select, [contenteditable]");
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || typing) return;
+    event.preventDefault();
+    document.querySelector(".search-button__button").click();
+  });
+
+  /* Who comes from a hit sees a marked word: in the section, or where the page first has one. */
+  if (new URLSearchParams(location.search).has("highlight"))
+    window.addEventListener("load", () =>
+      setTimeout(() => {
+        const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+        const place = target?.closest("section, dl") || document.querySelector("article");
+        const marks = [...place.querySelectorAll("span.highlighted")].filter((mark) => mark.checkVisibility());
+        const seen = ({ top, bottom }) => top > 60 && bottom < innerHeight;
+        if (marks.length && !marks.some((mark) => seen(mark.getBoundingClientRect())))
+          marks[0].scrollIntoView({ block: "center" });
+      }, 50),
+    );
+})();

@@ -1,0 +1,184 @@
+"""The search fields: hits as one types, by keys, from a plain folder, and where they lead."""
+
+import gzip
+import re
+
+import pytest
+
+from tests.browser.probes import Traffic, settle, violations
+
+BUDGET = 150_000  # bytes over the wire for everything that the search needs
+FIRST_PAGES = {"index.html": "here", "404.html": "here", "search.html": "page"}
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/home/me/train.py", line 12, in <module>
+    buffer.extend(data)
+  File "/home/me/lib/buffers.py", line 812, in extend
+    raise RuntimeError("no")
+TypeError: 'NoneType' object is not subscriptable
+"""
+
+
+def ask(page, words, name="header"):
+    """Type into a field; its hits."""
+    page.locator(f"#search-{name}").fill(words)
+    hits = page.locator(f"#search-{name}-hits [role=option]")
+    hits.first.wait_for()
+    return hits
+
+
+def opened(page):
+    page.keyboard.press("/")
+    page.locator("#pst-search-dialog[open] #search-header:focus").wait_for()
+
+
+def test_all_that_the_search_needs_is_light(site):
+    names = ("search-box.js", "search.js")
+    sizes = {n: len(gzip.compress((site / "_static" / n).read_bytes())) for n in names}
+    print(sizes)
+    assert sum(sizes.values()) < BUDGET
+
+
+def test_the_index_is_fetched_when_a_field_is_focused(open_page, site_url):
+    page = open_page()
+    traffic = Traffic(page, site_url)
+    page.goto(site_url, wait_until="networkidle")
+    asked = [response.url for response in traffic.responses]
+    assert not any(url.endswith("/search.js") for url in asked)
+    with page.expect_response("**/_static/search.js"):
+        page.locator("#search-here").focus()
+
+
+@pytest.mark.parametrize("key", ["/", "Control+k"])
+def test_hits_by_keys(open_page, site_url, sample, key):
+    page = open_page()
+    page.goto(site_url + sample["tutorial"])
+    page.keyboard.press(key)
+    page.get_by_role("dialog", name="Search").wait_for()
+    page.keyboard.type("MultiaSyncDataCollecto")
+    field = page.get_by_role("combobox", name="Search the manual")
+    first = page.get_by_role("option").first
+    first.wait_for()
+    assert field.get_attribute("aria-expanded") == "true"
+    assert field.get_attribute("aria-activedescendant") == first.get_attribute("id")
+    assert first.get_attribute("aria-selected") == "true"
+    page.keyboard.type("r")
+    page.keyboard.press("ArrowDown")
+    second = page.get_by_role("option").nth(1)
+    assert field.get_attribute("aria-activedescendant") == second.get_attribute("id")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/reference/glossary.html#term-MultiaSyncDataCollector")
+
+
+def test_a_slash_in_a_field_is_a_slash(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    page.locator("#search-here").focus()
+    page.keyboard.type("a/b")
+    assert page.locator("#search-here").input_value() == "a/b"
+    assert not page.locator("#pst-search-dialog").is_visible()
+
+
+def test_a_hit_says_what_it_is_and_marks_the_words(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    hit = ask(page, "hidden states zero", "here").filter(has_text="under").first
+    assert hit.locator(".search-kind").inner_text() == "symptom"
+    assert "hidden" in hit.locator(".search-title mark").all_inner_texts()
+    row = ask(page, "CompositeSpec", "here").filter(has_text="ImportError").first
+    assert "→ Composite" in row.locator(".search-snippet").inner_text()
+    assert row.locator(".search-kind").inner_text() == "change"
+    page.keyboard.press("Escape")
+    assert not page.locator("#search-here-hits").is_visible()
+
+
+def test_a_hit_opens_with_a_marked_word_in_view(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    ask(page, "busy waiting", "here").filter(has_text="Busy waiting").first.click()
+    page.wait_for_url("**/performance/environments.html#busy-waiting")
+    page.locator("#busy-waiting .highlighted").first.wait_for()
+    page.wait_for_timeout(200)
+    height = page.viewport_size["height"]
+    boxes = [mark.bounding_box() for mark in page.locator("#busy-waiting .highlighted").all()]
+    assert any(60 < box["y"] < height for box in boxes if box)
+
+
+def test_nothing_found_leads_on(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    hits = ask(page, "xyzzyxyzzy", "here")
+    titles = page.locator("#search-here-hits .search-title").all_inner_texts()
+    assert titles == ["Error index", "Triage", "Doctor"]
+    assert "Nothing found" in page.locator(".search-status").last.inner_text()
+    for hit in hits.all():
+        assert page.request.get(hit.evaluate("(e) => e.href")).ok
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/reference/triage.html")
+
+
+def test_of_a_pasted_traceback_the_message_counts(open_page, site_url):
+    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page.goto(site_url)
+    page.evaluate("(text) => navigator.clipboard.writeText(text)", TRACEBACK)
+    page.locator("#search-here").focus()
+    page.keyboard.press("Control+v")
+    page.locator("#search-here-hits [role=option]").first.wait_for()
+    assert page.locator("#search-here").input_value() == TRACEBACK.splitlines()[-1]
+    assert "None" in page.locator("#search-here-hits .search-title").first.inner_text()
+
+
+def test_the_search_page_shows_all_of_its_query(open_page, site_url):
+    page = open_page()
+    page.goto(site_url + "search.html?q=replay+buffer")
+    hits = page.locator("#search-page-hits [role=option]")
+    hits.first.wait_for()
+    assert page.locator("#search-page").input_value() == "replay buffer"
+    assert hits.count() > 20
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_open_hits_have_no_violation(open_page, site_url, sample, mode, width):
+    page = open_page(width=width, color_scheme=mode)
+    page.goto(site_url)
+    ask(page, "replay buffer", "here")
+    assert violations(page) == []
+    page.goto(site_url + sample["tutorial"])
+    opened(page)
+    ask(page, "replay buffer")
+    settle(page)
+    assert violations(page) == []
+    assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("start", FIRST_PAGES)
+def test_from_a_plain_folder(open_page, site, start):
+    if start == "404.html":
+        pytest.skip("only a server sends it: its addresses begin at the root of the site")
+    page = open_page()
+    traffic = Traffic(page, site.as_uri())
+    page.goto((site / start).as_uri())
+    ask(page, "cat_results", FIRST_PAGES[start]).first.click()
+    page.wait_for_url("**/reference/glossary.html#term-cat_results")
+    page.locator("dt .highlighted").first.wait_for()
+    assert traffic.outside == traffic.failed == traffic.complaints == []
+
+
+def test_a_page_that_is_not_there_has_a_search(open_page, site_url):
+    page = open_page()
+    page.goto(site_url + "reference/deep/not/there.html")
+    ask(page, "cat_results", "here").first.click()
+    page.wait_for_url("**/reference/glossary.html#term-cat_results")
+
+
+def test_without_scripts_the_search_says_what_it_needs(open_page, site_url):
+    page = open_page(java_script_enabled=False)
+    page.goto(site_url + "search.html?q=buffer")
+    assert "needs JavaScript" in page.locator("article noscript").inner_text()
+    assert not page.locator("#search-page").is_visible()
+    page.goto(site_url)
+    assert not page.locator("#search-here").is_visible()
+    assert not re.search("search", page.locator("article").inner_text(), re.IGNORECASE)

