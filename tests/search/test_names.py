@@ -2,11 +2,12 @@
 
 import os
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from docs._ext.site.search_index import stems
+from docs._ext.site.search_index import SYNONYMS, stems
 from tests.support import ROOT
 from tests.support.search import evaluate, index_of
 
@@ -132,6 +133,16 @@ def test_every_entry_has_an_address_of_the_site():
             lost.append(f"{page}#{anchor}")
     assert lost == []
     assert len(entries) > 900
+
+
+def test_every_place_with_other_names_is_in_the_index():
+    """A place that moved takes its words along; they would be lost without a word."""
+    entries = evaluate(SITE, [None], "() => ManualSearch.entries()")["answers"][0]
+    known = {one["address"] for one in entries}
+    assert (
+        sorted(tomllib.loads(SYNONYMS.read_text(encoding="utf-8"))["also_called"].keys() - known)
+        == []
+    )
 
 
 def test_every_word_has_the_same_stems_in_the_engine():

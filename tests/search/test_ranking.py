@@ -16,7 +16,7 @@ from tests.support.search import evaluate, sections
 
 SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
 FIRST = 3
-SHARE = 0.8
+SHARE = 0.95
 HITS = "(query) => ManualSearch.search(query).map(({ address }) => address)"
 ROW = "reference/debugging_map.html#symptom-"
 

@@ -6,18 +6,20 @@
 // eslint-disable-next-line no-unused-vars
 const ManualSearch = (() => {
   /* -- Weights. A field says how much a word in it tells, a kind how likely it is what one wants. */
-  const FIELDS = { title: 6, also: 4, messages: 4, page: 1.5, body: 1 };
+  const FIELDS = { title: 5, also: 5, messages: 4, page: 2, snippet: 1.5, body: 1 };
   const KINDS = {
-    symptom: 1.3, "how-to": 1.3, tutorial: 1, term: 1.1, performance: 1, reference: 0.9, API: 0.8, change: 0.7,
+    symptom: 1.15, "how-to": 1.3, tutorial: 1.2, term: 1.1, performance: 1, reference: 0.9, API: 0.8, change: 0.7,
     record: 0.3,
   };
   const NAMED = ["change", "API", "knob", "term"]; // the last comes first under its own name
   const SYNONYM = 0.5;
-  const PART_OF_NAME = 0.3; // slice, of SliceSampler
-  const COVERED = 1; // power of the number of words that an entry has
+  const NAME = 1.5; // SliceSampler
+  const PART_OF_NAME = 0.5; // slice, of SliceSampler
+  const SPOKEN = 1.5; // what a symbol in the query names
+  const COVERED = 1.6; // power of the number of words that an entry has
   const BM25 = { k: 1.2, b: 0.7, d: 0.5 };
   const PREFIX = 0.4;
-  const FUZZY = 0.5;
+  const GUESSED = 0.7;
   const SAME_PAGE = 2; // entries of one page among the hits
   const MOST = 30;
 
@@ -54,11 +56,14 @@ const ManualSearch = (() => {
   const steady = (text) => VARYING.reduce((rest, pattern) => rest.replace(pattern, " "), text);
 
   /* -- The index. */
-  let entries, index, stop, synonyms, named;
-  const concepts = (list) => {
-    const text = ` ${list.join(" ")} `;
-    return synonyms.flatMap((phrases, n) => (phrases.some((phrase) => text.includes(` ${phrase} `)) ? [`=${n}`] : []));
-  };
+  let entries, index, stop, synonyms, named, vocabulary;
+  /* "=3" for a phrase of group 3 of the synonyms, looked up by its first stem. */
+  const concepts = (list) =>
+    list.flatMap((one, at) =>
+      (synonyms.get(one) || [])
+        .filter(({ phrase }) => phrase.every((part, n) => list[at + n] === part))
+        .map(({ concept }) => concept),
+    );
   const telling = (text) => {
     const all = stems(text);
     return [...new Set([...all.filter((one) => one.length > 1 && !stop.has(one)), ...concepts(all)])];
@@ -68,12 +73,19 @@ const ManualSearch = (() => {
   const load = (data) => {
     const terms = data.terms.split(" ");
     stop = new Set(data.stop);
-    synonyms = data.synonyms;
+    synonyms = new Map();
+    data.synonyms.forEach((phrases, n) => {
+      for (const phrase of phrases.map((text) => text.split(" ")))
+        synonyms.set(phrase[0], [...(synonyms.get(phrase[0]) || []), { phrase, concept: `=${n}` }]);
+    });
     named = new Map();
+    const abouts = {}; // what the first entry of a page says of it
+    for (const [page, , anchor, , snippet] of data.entries) if (!anchor) abouts[page] ??= snippet;
     entries = data.entries.map(([page, kind, anchor, title, snippet, also, messages, body], id) => {
       let term = 0;
       const ids = body ? body.split(" ").map((step) => (term += parseInt(step, 36))) : [];
       const [name, heading] = data.pages[page];
+      const about = abouts[page];
       const ascii = title.toLowerCase().normalize("NFKD").replace(/[^\x00-\x7f]/g, "");
       const slug = ascii.replace(/[^a-z0-9]+/g, "-").replace(/^[-0-9]+|-+$/g, ""); // docutils' make_id
       for (const key of new Set([plain(title), plain(title.replace(/ \(.*\)$/, ""))]))
@@ -82,7 +94,7 @@ const ManualSearch = (() => {
         id, kind: data.kinds[kind], address: `${name}.html` + (anchor && `#${anchor.replace("*", slug)}`), title, snippet, heading,
         fields: {
           id, title: telling(title), also: telling(also), messages: telling(steady(messages)),
-          page: anchor ? telling(heading) : [], body: ids.map((one) => terms[one]),
+          snippet: telling(snippet), page: anchor ? telling(`${heading} ${about}`) : [], body: ids.map((one) => terms[one]),
         },
       };
     });
@@ -94,6 +106,8 @@ const ManualSearch = (() => {
       stringifyField: (value) => value,
     });
     index.addAll(entries.map(({ fields }) => fields));
+    const names = Object.keys(FIELDS);
+    vocabulary = new Set(entries.flatMap(({ fields }) => names.flatMap((name) => fields[name])));
   };
 
   /* -- The names that stand in a query: traj_ids of ("collector", "traj_ids"), _shuttle of
@@ -107,18 +121,44 @@ const ManualSearch = (() => {
     return new Set([...forms, ...dotted].map(plain).filter(Boolean));
   };
 
-  /* -- Asking. A word that the index does not have stands for one with two letters swapped back, for
-        the known beginning of it, or (`fuzzy` below) for one a letter or two away. */
-  const has = (term) => index._index.has(term);
-  const swaps = (word) =>
-    [...word].slice(1).map((_, n) => word.slice(0, n) + word[n + 1] + word[n] + word.slice(n + 2));
-  const mended = (word) => {
+  /* -- Asking. A word that the index does not have stands for the nearest ones, a letter or two away,
+        or for the known beginning of it. */
+  const has = (term) => vocabulary.has(term);
+
+  /* Letters that are missing, too many, others or swapped with the next one; `most` + 1 for more. */
+  const distance = (a, b, most) => {
+    let older = [], old = [...Array(b.length + 1).keys()];
+    for (let i = 1; i <= a.length; i += 1) {
+      const row = [i];
+      for (let j = 1; j <= b.length; j += 1) {
+        row[j] = Math.min(old[j] + 1, row[j - 1] + 1, old[j - 1] + (a[i - 1] !== b[j - 1]));
+        if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) row[j] = Math.min(row[j], older[j - 2] + 1);
+      }
+      if (Math.min(...row) > most) return most + 1;
+      [older, old] = [old, row];
+    }
+    return old[b.length];
+  };
+  const nearest = (word) => {
+    let most = word.length > 7 ? 2 : 1;
+    let near = [];
+    for (const term of vocabulary) {
+      if (Math.abs(term.length - word.length) > most) continue;
+      const away = distance(word, term, most);
+      if (away < most) [most, near] = [away, []];
+      if (away === most) near.push(term);
+    }
+    return near;
+  };
+  const mended = (word, last) => {
     const own = split(word);
-    if (word.length < 4 || own.some(has) || stop.has(own[0])) return own;
-    const swapped = swaps(word.toLowerCase()).flatMap(split).filter(has);
-    if (swapped.length) return swapped;
-    for (let end = word.length - 1; end > 4 && end > word.length / 2; end -= 1)
-      if (has(word.slice(0, end).toLowerCase())) return [...own, word.slice(0, end).toLowerCase()];
+    const [first] = own;
+    if (!first || first.length < 4 || has(first) || stop.has(first)) return own;
+    if (last && [...vocabulary].some((term) => term.startsWith(first))) return own; // still being typed
+    const near = nearest(first);
+    if (near.length) return [...near, ...own.slice(1)];
+    for (let end = first.length - 1; end > 4 && end > first.length / 2; end -= 1)
+      if (has(first.slice(0, end))) return [first.slice(0, end), ...own.slice(1)];
     return own;
   };
 
@@ -126,27 +166,36 @@ const ManualSearch = (() => {
     const text = steady(message(query));
     const pasted = RAISED.test(text) && /\s/.test(text.trim());
     const weights = new Map(); // of each term, and the words of the query that it stands for
+    const spelled = new Map(); // word -> the name that it probably is
     const words = text.match(WORD) || [];
     words.forEach((word, n) => {
-      const own = pasted ? split(word) : mended(word);
-      own.forEach((term, at) => {
+      const own = split(word);
+      const found = pasted ? own : mended(word, query.endsWith(word));
+      const names = new Set(own.slice(1));
+      const guessed = found[0] !== own[0];
+      if (guessed) spelled.set(word, found[0]);
+      found.forEach((term) => {
         if (term.length < 2 || stop.has(term)) return;
-        const weight = at && has(own[0]) ? PART_OF_NAME : 1;
+        const weight = names.has(term) ? PART_OF_NAME : (names.size ? NAME : 1) * (guessed ? GUESSED : 1);
         const known = weights.get(term);
         if (!known || known.weight < weight) weights.set(term, { weight, word: n });
       });
     });
+    const right = text.replace(WORD, (word) => spelled.get(word) || word);
     concepts(stems(text)).forEach((term) => weights.set(term, { weight: SYNONYM, word: -1 }));
     const asked = [...weights.keys()];
     const last = /\w$/.test(query) ? asked.findLast((one) => one[0] !== "=") : null;
-    const exact = new Set([...names(query)].flatMap((name) => named.get(name) || []));
+    const exact = new Set([...names(query), ...names(right)].flatMap((name) => named.get(name) || []));
+    const symbols = words
+      .filter((word) => split(word).length > 1)
+      .flatMap((word) => named.get(plain(spelled.get(word) || word)) || []);
+    const spoken = new Set(symbols);
     const found = index.search(asked.join(" "), {
       boost: FIELDS,
-      boostDocument: (id) => KINDS[entries[id].kind],
+      boostDocument: (id) => KINDS[entries[id].kind] * (spoken.has(id) ? SPOKEN : 1),
       boostTerm: (term) => weights.get(term).weight,
       prefix: (term) => !pasted && term === last,
-      fuzzy: (term) => !pasted && !has(term) && term.length > 3 && (term.length > 7 ? 2 : 1),
-      weights: { prefix: PREFIX, fuzzy: FUZZY },
+      weights: { fuzzy: 0, prefix: PREFIX },
       bm25: BM25,
     });
     for (const hit of found) {
@@ -161,9 +210,10 @@ const ManualSearch = (() => {
     found.sort((a, b) => rank(b) - rank(a) || b.score - a.score || a.id - b.id);
     const pages = new Map();
     const hits = found.filter(({ id }) => {
-      const { heading, kind } = entries[id];
-      const before = pages.get(heading) || 0;
-      pages.set(heading, before + 1);
+      const { address, kind } = entries[id];
+      const [page] = address.split("#");
+      const before = pages.get(page) || 0;
+      pages.set(page, before + 1);
       return before < SAME_PAGE || exact.has(id) || kind === "term" || kind === "change";
     });
     return hits.slice(0, MOST).map(({ id, score, terms }) => ({ ...entries[id], score, terms }));

@@ -46,9 +46,10 @@ HERE = Path(__file__).parent
 MINISEARCH = Path(sys.prefix, "node", "node_modules", "minisearch")  # tools/bootstrap.py
 STEMMER = Path(sphinx.search.__file__).parent / "minified-js"
 SYNONYMS = HERE.parents[1] / "search_synonyms.toml"
+THREADS = HERE.parents[1] / "reference" / "messages.toml"  # messages of public threads
 ENTRIES = "search"  # page -> its entries
 SNIPPET = 120  # characters
-MOST = 50  # terms of a text
+MOST = 30  # terms of a text
 # Page, by the beginning of its name -> kind of its sections.
 KINDS = {
     "tutorials/debugging/": "symptom",
@@ -312,17 +313,18 @@ def base36(number):
     return digits
 
 
-def bodies(entries, synonyms):
+def bodies(texts, synonyms):
     """The terms of all texts, sorted, and for each text the steps from a term of it to the next.
 
-    A text keeps the ``MOST`` terms that tell it from the others, and none of its title.
+    ``texts`` are pairs of what the engine reads itself (title, snippet) and the text, which keeps
+    the ``MOST`` other terms that tell it from the rest.
     """
     stop = set(stems(" ".join(sorted(ENGLISH_STOPWORDS))))
     counts = []
-    for title, text in entries:
+    for shown, text in texts:
         all_stems = stems(text)
         spaced = f" {' '.join(all_stems)} "
-        known = {*stop, *stems(title)}
+        known = {*stop, *stems(shown)}
         found = Counter(one for one in all_stems if len(one) > 1 and one not in known)
         for number, phrases in enumerate(synonyms):
             if any(f" {phrase} " in spaced for phrase in phrases):
@@ -344,12 +346,22 @@ def bodies(entries, synonyms):
 
 def index_of(env):
     """What ``ManualSearch.load`` reads."""
-    found = [one for _, own in sorted(page_state(env, ENTRIES).items()) for one in own]
-    synonyms = [
-        [" ".join(stems(phrase)) for phrase in group]
-        for group in tomllib.loads(SYNONYMS.read_text(encoding="utf-8"))["groups"]
-    ]
-    terms, steps = bodies([(one.title, resolved(env, one.text)) for one in found], synonyms)
+    words = tomllib.loads(SYNONYMS.read_text(encoding="utf-8"))
+    synonyms = [[" ".join(stems(phrase)) for phrase in group] for group in words["groups"]]
+    messages = {}
+    for one in tomllib.loads(THREADS.read_text(encoding="utf-8"))["message"]:
+        for target in one["targets"]:
+            messages.setdefault(target, []).append(one["text"])
+    found = []
+    for page, own in sorted(page_state(env, ENTRIES).items()):
+        for one in own:
+            address = f"{page}.html#{one.anchor}".removesuffix("#")
+            also = " ".join(filter(None, (one.also, words["also_called"].get(address))))
+            said = "\n".join([*filter(None, [one.messages]), *messages.get(address, [])])
+            snippet = shortened(resolved(env, one.snippet))
+            found.append(one._replace(snippet=snippet, also=also, messages=said))
+    texts = [(f"{one.title} {one.snippet}", resolved(env, one.text)) for one in found]
+    terms, steps = bodies(texts, synonyms)
     pages = sorted({one.page for one in found})
     kinds = sorted({one.kind for one in found})
     return {
@@ -364,7 +376,7 @@ def index_of(env):
                 kinds.index(one.kind),
                 one.anchor.replace(nodes.make_id(one.title), "*", 1),
                 one.title,
-                shortened(resolved(env, one.snippet)),
+                one.snippet,
                 one.also,
                 one.messages,
                 body,
