@@ -6,9 +6,9 @@
   const words = (text) => text.toLowerCase().match(/[\p{L}\p{N}_]+/gu) || [];
   const plural = (n, one) => `${n} ${one}${n === 1 ? "" : "s"}`;
 
-  /* -- The map: the rows with most of what is asked, nearest first. A word counts where a word of
-        the row starts with it, but for its ending; more in a title than in a text, and more where
-        few rows have it. A name that no row has is taken apart: SyncDataCollector. */
+  /* -- The map: the symptoms with most of what is asked, nearest first. A word counts where a word of
+        the symptom starts with it, but for its ending; more in a title than in a text, and more where
+        few symptoms have it. A name that no symptom has is taken apart: SyncDataCollector. */
   const NEAR = 0.6; // share of the best score that a row needs, unless no row has more words
   const STOP = new Set(
     ("a am an and are as at be but by can do does for from how i in is it its me my no not of on or so that the " +
@@ -25,12 +25,17 @@
 
   const filter = (form) => {
     const rows = [...document.querySelectorAll("details.symptom")].map((row) => {
-      const also = [...row.querySelectorAll("dt")].find((name) => name.textContent.startsWith("Also called"));
-      const title = textOf(row.querySelector("summary")) + textOf(also && also.nextElementSibling);
-      return { row, texts: [title, textOf(row.querySelector("p")), textOf(row)] }; // heaviest first
+      const after = (start) => {
+        const name = [...row.querySelectorAll("dt")].find((dt) => dt.textContent.startsWith(start));
+        return textOf(name && name.nextElementSibling);
+      };
+      const title = textOf(row.querySelector("summary")) + after("Also called");
+      const texts = [title, after("Seen"), textOf(row)]; // heaviest first
+      return { row, group: row.parentNode, texts };
     });
-    const end = document.createComment("");
-    if (rows.length) rows[rows.length - 1].row.after(end);
+    const groups = [...new Set(rows.map(({ group }) => group))];
+    const nearest = document.createElement("div");
+    if (groups.length) groups[0].before(nearest);
     const known = (word) => rows.some(({ texts }) => texts.some((text) => holds(text, stem(word))));
     const asks = (typed) => {
       const names = typed.match(/[\p{L}\p{N}_]+/gu) || [];
@@ -38,15 +43,27 @@
       const telling = all.filter((word) => word.length > 1 && !STOP.has(word));
       return [...new Set((telling.length ? telling : all).map(stem))];
     };
+
+    /* What is chosen: the words, and the pressed button of each name. */
+    const buttons = [...form.querySelectorAll("button")];
+    const isPressed = (button) => button.getAttribute("aria-pressed") === "true";
+    const chosen = () => {
+      const own = buttons.filter(isPressed).map(({ name, value }) => [name, value]);
+      return { q: form.elements.q.value, ...Object.fromEntries(own) };
+    };
+    const choose = ({ q = "", ...values }) => {
+      form.elements.q.value = q;
+      buttons.forEach((button) => button.setAttribute("aria-pressed", values[button.name] === button.value));
+    };
+
     const show = () => {
-      const { words: field, subsystem, effect } = form.elements;
-      const asked = asks(field.value);
-      const found = rows.map(({ row, texts }) => {
-        const fits =
-          (!subsystem.value || row.dataset.subsystem === subsystem.value) &&
-          (!effect.value || row.dataset.effect === effect.value);
+      const { q, subsystem, effect } = chosen();
+      const asked = asks(q);
+      const found = rows.map(({ row, group, texts }) => {
+        const fits = row.dataset.subsystem === (subsystem || row.dataset.subsystem) &&
+          row.dataset.effect === (effect || row.dataset.effect);
         const places = asked.map((word) => (fits ? texts.length - texts.findIndex((text) => holds(text, word)) : 0));
-        return { row, fits, places: places.map((place) => (place > texts.length ? 0 : place)) };
+        return { row, group, fits, places: places.map((place) => (place > texts.length ? 0 : place)) };
       });
       const rare = asked.map((_, n) => Math.log(1 + rows.length / found.filter(({ places }) => places[n]).length));
       found.forEach((one) => {
@@ -57,17 +74,57 @@
       const best = Math.max(0, ...found.map(({ score }) => score));
       const near = ({ count, score }) => count && (count === most || score >= NEAR * best);
       found.forEach((one) => (one.row.hidden = !(one.fits && (!asked.length || near(one)))));
-      const shown = found.filter(({ row }) => !row.hidden).sort((a, b) => b.score - a.score);
-      // Those that show are the last: the last row has a border below.
-      [...found.filter(({ row }) => row.hidden), ...shown].forEach(({ row }) => end.before(row));
-      const order = shown.length && asked.length ? ", the nearest first" : "";
-      form.querySelector("output").textContent = `${shown.length} of ${plural(rows.length, "symptom")}${order}`;
+      if (asked.length) found.sort((a, b) => b.score - a.score);
+      found.forEach(({ row, group }) => (asked.length ? nearest : group).append(row));
+      groups.forEach((group) => (group.hidden = !group.querySelector("details:not([hidden])")));
+      const shown = found.filter(({ row }) => !row.hidden).length;
+      form.querySelector("output").textContent =
+        `${shown} of ${plural(rows.length, "symptom")}` +
+        (!shown ? ". Try other words, or another way:" : asked.length ? ", the nearest first" : "");
     };
-    form.addEventListener("input", show);
+    const change = () => {
+      show();
+      const address = new URLSearchParams(Object.entries(chosen()).filter(([, value]) => value)).toString();
+      history.replaceState(null, "", location.pathname + (address && `?${address}`));
+    };
+    form.addEventListener("input", change);
     form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("click", ({ target }) => {
+      const button = target.closest("button");
+      if (!button) return;
+      choose({ ...chosen(), [button.name]: isPressed(button) ? "" : button.value });
+      change();
+    });
+    choose(Object.fromEntries(new URLSearchParams(location.search)));
     form.hidden = false;
-    show(); // a browser may have kept what was typed before a reload
+    show();
+
+    /* A link leads to a symptom, open, and to a section; also where the filter hides it. */
+    const lead = () => {
+      const place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      if (!place) return;
+      if (place.closest("[hidden]")) {
+        choose({});
+        show();
+      }
+      if (place.matches("details.symptom")) place.open = true;
+      place.scrollIntoView();
+    };
+    window.addEventListener("hashchange", lead);
+    lead();
   };
+
+  /* The link of a symptom is copied instead of followed, where a browser lets a page copy. */
+  if (navigator.clipboard) {
+    document.querySelectorAll(".symptom-link").forEach((link) => {
+      link.textContent = "Copy link";
+      link.addEventListener("click", async (event) => {
+        event.preventDefault();
+        await navigator.clipboard.writeText(location.href.split(/[?#]/)[0] + link.hash);
+        link.textContent = "Link copied";
+      });
+    });
+  }
 
   /* -- The index: numbers, names in quotes and shapes differ from run to run, so they do not count.
         A word that few messages have says more than one that many have. */
@@ -108,7 +165,7 @@
       });
       form.querySelector("output").textContent =
         asked.size && !shown.length
-          ? "No row raises this message. Try its words in the filter of the map."
+          ? "No symptom raises this message. Try its words in the filter of the map."
           : `${shown.length} of ${plural(entries.length, "message")}${asked.size ? ", the nearest first" : ""}`;
     };
     form.addEventListener("input", show);
@@ -119,15 +176,4 @@
 
   document.querySelectorAll("form.symptom-filter").forEach(filter);
   document.querySelectorAll("form.error-search").forEach(search);
-
-  /* A link to a row opens it, in browsers that do not. */
-  const open = () => {
-    const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (row && row.matches("details.symptom")) {
-      row.open = true;
-      row.scrollIntoView();
-    }
-  };
-  window.addEventListener("hashchange", open);
-  open();
 })();

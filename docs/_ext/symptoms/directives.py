@@ -4,27 +4,34 @@ Switch on: ``"docs._ext.symptoms"`` in ``extensions``, ``symptoms.js`` in a fold
 ``html_static_path`` and the rules for ``.symptom`` in a style sheet. What a page has to hold is
 said in ``store``. Markup, each on one page of the site::
 
+    .. symptom-filter::
+
     .. symptom-map::
 
     .. error-index::
 
     .. symptom-list:: memory and storage
 
-The map is one closed ``<details>`` for each symptom, in the order of ``order.txt``: title, effect
-and subsystem; inside, what is seen, the check to paste, what it printed on the healthy side when
-the gallery ran the page, and the fields. ``:ref:`symptom-<slug>``` links a row. The index is every
-exception and warning that the pages printed, by text, with the pages that print it. The list links
-the pages of the silent symptoms of one subsystem. The script adds a filter to the map, which puts
-the nearest rows first, and to the index a field into which a message is pasted; without it both are
-whole and readable.
+The map is a section for each subsystem, the one with the first symptom of ``order.txt`` first, with
+one closed ``<details>`` for each symptom: title and effect; inside, cause and fix, the check to
+paste, what it printed on the healthy side when the gallery ran the page, the other fields, and a
+link to copy. ``:ref:`symptom-<slug>``` links a symptom of the map. The index is every exception and
+warning that the pages printed, by text, with the pages that print it. The list links the pages of
+the silent symptoms of one subsystem. The filter narrows the map to words, a subsystem and an
+effect, and keeps all three in the address: ``?q=lstm&subsystem=recurrent+state&effect=silent``.
+With words the nearest symptoms come first, whatever their subsystem. The script shows the filter,
+and the field of the index into which a message is pasted; without it both pages are whole and
+readable.
 
-On a page of a symptom the fields get a style and a link back to the row. In the gallery these pages
+On a page of a symptom the fields get a style and a link back to the map. In the gallery these pages
 have no thumbnails: most have no figure.
 
 A page without the form of a symptom is the warning ``symptoms.form``, in every build until it is
 cured; a loud symptom whose page prints no message ``symptoms.message``, a silent one behind a loud
 one in ``order.txt`` ``symptoms.rank``. A preview that ran no tutorial has no outputs, and says so.
 """
+
+from collections import Counter
 
 from docutils import nodes
 from sphinx import addnodes
@@ -40,18 +47,22 @@ from docs._ext.symptoms.store import EFFECTS, SUBSYSTEMS, TOPIC, SymptomError, r
 logger = logging.getLogger(__name__)
 SCRIPT = "symptoms.js"
 SHOWN = "symptoms"  # the pages that show symptoms
+MAP = "symptoms: map"  # the page with the map
 NOT_RUN = "(not executed in this preview)"
 # The script takes the forms out of hiding.
 FILTER = """\
 <form class="symptom-filter" hidden>
-<label>Words <input type="search" name="words" autocomplete="off"></label>
-<label>Subsystem <select name="subsystem">
-<option value="">all</option>{subsystems}</select></label>
-<label>Effect <select name="effect">
-<option value="">silent and loud</option>{effects}</select></label>
+<label>What do you see? <input type="search" name="q" autocomplete="off" spellcheck="false"
+placeholder="LSTM forgets, loss is NaN, workers act alike"></label>
+<div class="symptom-chips" role="group" aria-label="Subsystem">
+{subsystems}</div>
+<div class="symptom-chips symptom-effects" role="group" aria-label="Effect">
+{effects}</div>
 <output aria-live="polite"></output>
 </form>
 """
+CHIP = '<button type="button" name="{}" value="{}" aria-pressed="false">{} <b>{}</b></button>\n'
+LINK = '<a class="symptom-link" href="#{}" aria-live="polite">Link to this symptom</a>\n'
 PASTE = """\
 <form class="error-search" hidden>
 <label>Message or traceback, as the terminal shows it
@@ -67,6 +78,19 @@ class symptom_row(nodes.General, nodes.Element):
 
 class symptom_summary(nodes.General, nodes.TextElement):
     """What a closed row shows."""
+
+
+def by_subsystem(symptoms):
+    """Each subsystem -> its symptoms; both in the order in which the symptoms come."""
+    groups = {}
+    for symptom in symptoms:
+        groups.setdefault(symptom.fields["Subsystem"], []).append(symptom)
+    return groups
+
+
+def group_id(subsystem):
+    """The id of its section in the map."""
+    return f"symptoms-{nodes.make_id(subsystem)}"
 
 
 def label_of(symptom):
@@ -106,15 +130,27 @@ class SymptomDirective(SphinxDirective):
         return self.parse_inline(text, lineno=self.lineno)[0]
 
 
+class SymptomFilter(SymptomDirective):
+    """``symptom-filter``."""
+
+    def run(self):
+        symptoms = [symptom for symptom, _ in self.symptoms()]
+        counts = {name: len(own) for name, own in by_subsystem(symptoms).items()}
+        effects = Counter(symptom.fields["Effect"] for symptom in symptoms)
+        chips = {
+            "subsystems": [CHIP.format("subsystem", name, name, n) for name, n in counts.items()],
+            "effects": [CHIP.format("effect", name, name, effects[name]) for name in EFFECTS],
+        }
+        form = FILTER.format(**{name: "".join(own) for name, own in chips.items()})
+        return [nodes.raw("", form, format="html")]
+
+
 class SymptomMap(SymptomDirective):
     """``symptom-map``."""
 
     def run(self):
-        options = {
-            "subsystems": "".join(f"<option>{name}</option>" for name in SUBSYSTEMS),
-            "effects": "".join(f"<option>{name}</option>" for name in EFFECTS),
-        }
-        rows = [nodes.raw("", FILTER.format(**options), format="html")]
+        page_state(self.env, MAP)[self.env.docname] = True
+        groups = {}
         loud = None
         for symptom, outputs in self.symptoms():
             if symptom.silent and loud:
@@ -124,8 +160,14 @@ class SymptomMap(SymptomDirective):
             if outputs and not symptom.silent and not outputs.messages:
                 problem = f"the page of the loud {symptom.slug!r} prints no message"
                 self.complain(f"{problem} as <type>: <text>", "message")
-            rows.append(self.row(symptom, outputs))
-        return rows
+            name = symptom.fields["Subsystem"]
+            if name not in groups:
+                title = nodes.title("", name.capitalize())
+                groups[name] = nodes.section(
+                    "", title, ids=[group_id(name)], classes=["symptom-group"]
+                )
+            groups[name] += self.row(symptom, outputs)
+        return list(groups.values())
 
     def row(self, symptom, outputs):
         label, fields = label_of(symptom), symptom.fields
@@ -137,19 +179,24 @@ class SymptomMap(SymptomDirective):
         row = symptom_row("", summary, ids=[label], classes=["symptom"], **fields_of(symptom))
         domain = self.env.domains.standard_domain
         domain.note_hyperlink_target(label, self.env.docname, label, symptom.title)
-        row += nodes.paragraph("", "", *self.inline(symptom.seen))
+        row += nodes.raw("", LINK.format(label), format="html")
+        row += self.fields({name: fields[name] for name in ("Cause", "Fix")})
         row += self.caption("The check, to paste")
         row += nodes.literal_block(symptom.check, symptom.check, language="python")
         row += self.caption("What it prints when all is well")
         healthy = outputs.healthy if outputs else NOT_RUN
         row += nodes.literal_block(healthy, healthy, language="none")
-        shown = ["Cause", "Fix", "Decided in", "Behind it", "Threads", "Also called"]
-        lines = [f":{name}: {fields[name]}" for name in shown]
-        lines += [f":Executed: :doc:`/{symptom.docname}`", f":Doctor: ``{symptom.slug}``"]
-        details = self.parse_text_to_nodes("\n".join(lines), offset=self.lineno)
-        details[0]["classes"].append("symptom-fields")
-        row += details
+        others = ("Decided in", "Behind it", "Threads", "Also called")
+        rest = {"Seen": symptom.seen, **{name: fields[name] for name in others}}
+        rest |= {"Executed": f":doc:`/{symptom.docname}`", "Doctor": f"``{symptom.slug}``"}
+        row += self.fields(rest)
         return row
+
+    def fields(self, texts):
+        lines = [f":{name}: {text}" for name, text in texts.items()]
+        found = self.parse_text_to_nodes("\n".join(lines), offset=self.lineno)
+        found[0]["classes"].append("symptom-fields")
+        return found
 
     def caption(self, text):
         return nodes.paragraph(text, text, classes=["symptom-caption"])
@@ -182,7 +229,7 @@ class ErrorIndex(SymptomDirective):
         return entries
 
     def link(self, symptom):
-        return self.inline(f":doc:`/{symptom.docname}` (:ref:`row <{label_of(symptom)}>`)")
+        return self.inline(f":doc:`/{symptom.docname}` (:ref:`in the map <{label_of(symptom)}>`)")
 
 
 class SymptomList(SymptomDirective):
@@ -237,7 +284,7 @@ def mark_fields(app, doctree):
     label = f"symptom-{docname.removeprefix(folder).replace('_', '-')}"
     link = addnodes.pending_xref(
         "",
-        nodes.inline("", "its row, with those of its kind"),
+        nodes.inline("", "this symptom, among those of its subsystem"),
         refdomain="std",
         reftype="ref",
         reftarget=label,
@@ -272,6 +319,7 @@ def setup(app):
     app.setup_extension("docs._ext.support.page_state")
     app.add_node(symptom_row, html=(visit_row, depart_row))
     app.add_node(symptom_summary, html=(visit_summary, depart_summary))
+    app.add_directive("symptom-filter", SymptomFilter)
     app.add_directive("symptom-map", SymptomMap)
     app.add_directive("error-index", ErrorIndex)
     app.add_directive("symptom-list", SymptomList)

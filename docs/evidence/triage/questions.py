@@ -11,14 +11,14 @@ mpl.use("agg")
 import matplotlib.pyplot as plt
 
 FLOW = [
-    ("It crashes", "Is the message\nin the error\nindex?", "yes: its row\nno: shrink it"),
-    ("It is slow", "Which part costs\nmost of a step?", "the record or\nthe row of\nthat part"),
+    ("It crashes", "Is the message\nin the error\nindex?", "yes: its symptom\nno: shrink it"),
+    ("It is slow", "Which part costs\nmost of a step?", "the record or\nthe symptom of\nthat part"),
     (
         "Memory grows",
         "Does it stop when\nthe buffer is full?",
         "yes: bytes per step\nno: kept batches",
     ),
-    ("It learns nothing", "Does the doctor\nname a row?", "yes: its page\nno: data, then loss"),
+    ("It learns nothing", "Does the doctor\nname a symptom?", "yes: its page\nno: data, then loss"),
     (
         "Results differ\nbetween runs",
         "Is everything\nseeded in time?",

@@ -205,7 +205,8 @@ def site(tmp_path_factory):
     site.append("tutorials/order.txt", f"{TOPIC}\n")
     site.write(
         "docs/map.rst",
-        ":orphan:\n\nMap\n===\n\n.. symptom-map::\n\n.. symptom-list:: environments\n",
+        ":orphan:\n\nMap\n===\n\n.. symptom-filter::\n\n.. symptom-map::\n\n"
+        "Silent\n------\n\n.. symptom-list:: environments\n",
     )
     site.write("docs/errors.rst", ":orphan:\n\nErrors\n======\n\n.. error-index::\n")
     status, said = site.build()
@@ -220,11 +221,15 @@ def test_the_map_shows_the_page_and_its_run(site):
     assert 'id="symptom-sums-are-off"' in row
     assert 'data-effect="silent" data-subsystem="environments"' in row
     text = re.sub(r"<[^>]+>", "", row)
-    for shown in ("Sums are off", "too small", "def check(batch)", "{&#39;sum&#39;: 6}", "is left"):
-        assert shown.replace("&#39;", "'") in text.replace("&#39;", "'"), shown
+    plain = text.replace("&#39;", "'")
+    shown = ["Sums are off", "number is left", "Take all", "def check(batch)", "{'sum': 6}"]
+    places = [plain.index(words) for words in [*shown, "too small", "wrong total"]]
+    assert places == sorted(places), "cause and fix, the check and its healthy output, the rest"
     assert "'sum': 3" not in text.replace("&#39;", "'"), "the unhealthy output is on the page"
     assert 'href="tutorials/debugging/sums_are_off.html"' in row
     assert '<form class="symptom-filter" hidden>' in html
+    assert 'value="environments" aria-pressed="false">environments <b>1</b>' in html
+    assert '<section class="symptom-group" id="symptoms-environments">\n<h2>Environments' in html
     page = (site.public / "tutorials" / "debugging" / "sums_are_off.html").read_text()
     assert 'href="../../map.html#symptom-sums-are-off"' in page
 
