@@ -39,6 +39,18 @@ class Fix(NamedTuple):
 
 
 FIXES = {
+    # Only the theme's script turns "auto" into a theme; without scripts no color is defined.
+    "theme without scripts": Fix(
+        "not reported",
+        re.compile(r'(<html [^>]*data-theme=)"auto"'),
+        r'\1"light"',
+    ),
+    # The line above the title is the first text of a tutorial, and says nothing of what there is.
+    "download note": Fix(
+        "not reported",
+        re.compile(r">Go to the end</span></a>\s+to download the full example code\."),
+        ">Download</span></a> this page as a script or a notebook.",
+    ),
     # Draws icons of the user's own making only; every page would fetch and run it for nothing.
     "icon script": Fix(
         "pydata/pydata-sphinx-theme#2379",

@@ -1,10 +1,10 @@
-"""The debugging map and the error index, made from the pages of symptoms.
+"""The debugging map, the error index and the side bar, made from the pages of symptoms.
 
 Switch on: ``"docs._ext.symptoms"`` in ``extensions``. Each module has its own manual on top, and
 can be switched on alone.
 """
 
-MODULES = ("directives",)
+MODULES = ("directives", "navigation")
 
 
 def setup(app):

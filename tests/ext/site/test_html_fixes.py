@@ -42,6 +42,8 @@ def upstream_text():
     ("name", "trace"),
     [
         ("icon script", "<script defer src=\"{{ pathto('_static/scripts/fontawesome.js', 1) }}"),
+        ("theme without scripts", 'data-theme="{{ default_mode }}"'),
+        ("download note", "to download the full example code{2}"),
         ("gallery card", '<div class="sphx-glr-thumbcontainer" {tags}tooltip="{intro}">'),
         ("gallery tags", "<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),
         ("sidebar fold", '"toctree-toggle"'),
@@ -65,6 +67,16 @@ def test_gallery_card_shows_its_text():
     assert "tooltip" not in html
     assert '<p class="sphx-glr-thumbnail-intro">Two &lt;words&gt;.</p>\n</div>' in html
     assert corrected(CARD + CARD).count("thumbnail-intro") == 2
+
+
+def test_without_scripts_the_theme_is_the_light_one():
+    html = '<html lang="en" data-content_root="./" data-theme="auto">'
+    assert corrected(html).endswith('data-theme="light">')
+
+
+def test_the_download_note_names_what_there_is():
+    note = '<span class="std std-ref">Go to the end</span></a>\nto download the full example code.'
+    assert corrected(note).endswith(">Download</span></a> this page as a script or a notebook.")
 
 
 def test_icon_script_and_tags_go():

@@ -296,6 +296,34 @@ def test_an_edit_reaches_map_index_and_list(site, tmp_path):
     assert "other_sums.html" not in errors
 
 
+@pytest.mark.slow
+def test_previous_and_next_keep_to_the_subsystem(site, tmp_path):
+    other = site.copy(tmp_path / "site")
+    named = replaced("Sums are off\n====", "NAME sums\n==")
+    for name, subsystem in {"alone": "evaluation", "later": "environments"}.items():
+        page = named.replace("NAME", name).replace(": environments", f": {subsystem}")
+        other.write(f"tutorials/{TOPIC}/{name}_sums.py", page)
+    other.append(f"tutorials/{TOPIC}/order.txt", "alone_sums\nlater_sums\n")
+    status, said = other.build()
+    assert status == 0, said
+
+    def ways(name):
+        html = (other.public / "tutorials" / TOPIC / f"{name}.html").read_text()
+        return dict(re.findall(r'<link rel="(prev|next)" title="[^"]*" href="([^"]*)"', html))
+
+    group = "../../map.html#symptoms-{}".format
+    assert ways("sums_are_off") == {"prev": group("environments"), "next": "later_sums.html"}
+    assert ways("later_sums") == {"prev": "sums_are_off.html", "next": group("environments")}
+    assert ways("alone_sums") == {"prev": group("evaluation"), "next": group("evaluation")}
+    other.write(
+        f"tutorials/{TOPIC}/alone_sums.py",
+        named.replace("NAME", "alone"),  # it moves to the others
+    )
+    status, said = other.build()
+    assert status == 0, said
+    assert ways("sums_are_off")["next"] == "alone_sums.html", "a page that nobody edited"
+
+
 BUILDS = {
     "form": ({"sums_are_off": replaced(": silent", ": quiet")}, "sums_are_off.py:8: 'quiet'"),
     "silent output": (
