@@ -131,6 +131,7 @@ html_theme_options = {
         "image_light": "docs/_static/logo.svg",
         "image_dark": "docs/_static/logo.svg",
     },
+    "navbar_start": ["navbar-logo", "torchrl-version"],
     "navbar_persistent": ["search-button"],  # the field fails axe's label-content-name-mismatch
     "primary_sidebar_end": [],  # no advertisements
     "secondary_sidebar_items": ["page-toc"],

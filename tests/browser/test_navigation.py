@@ -1,5 +1,8 @@
 """Side bars, previous and next, and "On this page"."""
 
+from importlib.metadata import version
+from urllib.parse import unquote
+
 import pytest
 
 from docs._ext.symptoms.store import SUBSYSTEMS
@@ -48,8 +51,8 @@ def test_the_side_bar_is_named_as_its_section(open_page, site_url, sample):
 def test_previous_and_next_say_where_they_stay(open_page, site_url):
     page = open_page()
     page.goto(f"{site_url}{SYMPTOMS}{FIRST}.html")
-    assert page.locator(".left-prev").inner_text().split("\n") == ["All symptoms", "Debugging map"]
-    label, title = page.locator(".right-next").inner_text().split("\n")
+    assert page.locator(".left-prev p").all_inner_texts() == ["All symptoms", "Debugging map"]
+    label, title = page.locator(".right-next p").all_inner_texts()
     assert label == "Next in recurrent state"
     page.locator(".right-next").click()
     page.wait_for_url(lambda url: FIRST not in url)
@@ -65,3 +68,132 @@ def test_without_scripts_the_header_covers_what_scrolls_below_it(
     page.goto(site_url + sample["internals"])
     header = page.locator("#pst-header")
     assert header.evaluate("(e) => getComputedStyle(e).backgroundColor") == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_header_names_the_release(open_page, site_url, sample, width):
+    page = open_page(width=width)
+    page.goto(site_url + sample["tutorial"])
+    name = page.locator("#pst-header").get_by_text(f"TorchRL {version('torchrl')}")
+    assert name.is_visible()
+    assert in_header(page, name)
+
+
+def in_header(page, item):
+    """Whether the item is wholly inside the header."""
+    box, header = item.bounding_box(), page.locator("#pst-header").bounding_box()
+    return box["y"] >= 0 and box["y"] + box["height"] <= header["height"]
+
+
+# -- On this page --------------------------------------------------------------
+
+
+def marked(page):
+    """The entries that are marked as the current one, as fragments."""
+    entries = page.locator("#on-this-page a[aria-current]")
+    return entries.evaluate_all(
+        "links => links.map(link => decodeURIComponent(link.hash.slice(1)))"
+    )
+
+
+def scroll_to(page, section, above):
+    """Let the section begin that many pixels below the upper end of the window."""
+    page.evaluate(
+        "([id, above]) => scrollBy({top: document.getElementById(id).getBoundingClientRect().top"
+        " - above, behavior: 'instant'})",
+        [section, above],
+    )
+    page.wait_for_function("new Promise(done => requestAnimationFrame(() => done(true)))")
+
+
+@pytest.fixture
+def long_page(open_page, site_url, sample):
+    page = open_page()
+    page.goto(site_url + sample["internals"])
+    page.wait_for_load_state("load")
+    return page
+
+
+def sections(page):
+    links = page.locator("#on-this-page > ul > li > a")
+    return links.evaluate_all("links => links.map(link => link.hash.slice(1))")
+
+
+def test_the_section_that_is_read_is_marked(long_page):
+    assert marked(long_page) == []
+    names = sections(long_page)
+    assert len(names) >= 4
+    for name in [*names[:-1], *names[-2::-1]]:
+        scroll_to(long_page, name, above=200)
+        assert marked(long_page) == [name]
+    scroll_to(long_page, names[2], above=600)  # upwards, out of the section
+    assert marked(long_page) != [names[2]]
+    entry = long_page.locator("#on-this-page a[aria-current]")
+    assert in_view(long_page, entry)
+
+
+def test_a_jump_marks_the_section_that_holds_its_target(long_page):
+    ids = long_page.evaluate("""() => {
+        const links = [...document.querySelectorAll("#on-this-page a")];
+        const listed = new Set(links.map((link) => link.hash.slice(1)));
+        const inner = [...document.querySelectorAll("article section [id]")];
+        const found = inner.filter((e) => !listed.has(e.id) && e.checkVisibility());
+        const own = (e) => e.closest([...listed].map((id) => `#${CSS.escape(id)}`).join());
+        return found.filter(own).map((e) => [e.id, own(e).id]);
+    }""")
+    assert len(ids) > 3
+    for anchor, section in [ids[0], ids[-1], ids[len(ids) // 2]]:
+        long_page.evaluate("(id) => { location.hash = id; }", anchor)
+        long_page.wait_for_function("new Promise(done => setTimeout(() => done(true), 200))")
+        assert marked(long_page) == [section], anchor
+
+
+def test_a_click_marks_its_own_entry_also_at_the_end_of_the_page(long_page):
+    last_two = long_page.locator("#on-this-page a:visible")
+    for number in (-1, -2):
+        link = last_two.nth(last_two.count() + number)
+        name = link.get_attribute("href").removeprefix("#")
+        link.click()
+        long_page.wait_for_function("new Promise(done => setTimeout(() => done(true), 200))")
+        assert marked(long_page) == [name]
+    long_page.mouse.wheel(0, -100_000)
+    long_page.wait_for_function("scrollY === 0")
+    long_page.wait_for_function("!document.querySelector('#on-this-page a[aria-current]')")
+
+
+# -- Glossary ------------------------------------------------------------------
+
+
+def test_the_index_has_every_term_once(open_page, site_url, sample):
+    page = open_page()
+    page.goto(site_url + sample["glossary"])
+    terms = page.locator("dl.glossary dt[id]").evaluate_all("terms => terms.map(term => term.id)")
+    links = page.locator(".term-index a").evaluate_all("as => as.map(a => a.hash.slice(1))")
+    assert len(terms) > 100
+    assert sorted(map(unquote, links)) == sorted(terms)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_term_is_in_sight_below_the_strip_of_letters(open_page, site_url, sample, width):
+    page = open_page(width=width, height=844)
+    page.goto(site_url + sample["glossary"])
+    letter = page.locator(".term-strip").get_by_role("link", name="T", exact=True)
+    assert in_view(page, page.locator(".term-strip"))
+    letter.click()
+    line = page.locator("#terms-t")
+    assert below_strip(page, line)
+    line.locator("a").last.click()
+    term = page.locator("dt:target")
+    assert below_strip(page, term)
+    assert page.evaluate("scrollY") > 2000, "far down, and the letters are still there"
+    page.locator(".term-strip a").first.click()
+    page.wait_for_function("scrollY < 200")
+
+
+def below_strip(page, item):
+    """Whether the item shows, and the strip above it, below the header."""
+    page.wait_for_function("new Promise(done => setTimeout(() => done(true), 200))")
+    header, strip = page.locator("#pst-header").bounding_box(), page.locator(".term-strip")
+    top, bottom = strip.bounding_box()["y"], item.bounding_box()["y"]
+    end = top + strip.bounding_box()["height"]
+    return header["height"] - 1 <= top and end <= bottom < end + 150

@@ -70,7 +70,7 @@ def navigate(app, pagename, templatename, context, doctree):
         return {"title": title, "link": context["pathto"](page) + anchor, "label": label}
 
     if pagename == index or subsystem:
-        bars = [str(bar).removesuffix(".html") for bar in context.get("sidebars") or ()]
+        bars = context.get("sidebars") or ()
         context["sidebars"] = ["symptom-nav" if bar == SIDE_BAR else bar for bar in bars]
         context["symptom_groups"] = [
             (name.capitalize(), name == subsystem, [(link(page), page == pagename) for page in own])
