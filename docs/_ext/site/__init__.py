@@ -17,6 +17,7 @@ MODULES = (
     "redirects",
     "search_index",
     "term_hints",
+    "term_index",
 )
 
 
