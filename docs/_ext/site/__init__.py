@@ -13,6 +13,7 @@ MODULES = (
     "mathml",
     "not_executed",
     "page_meta",
+    "page_source",
     "page_stamp",
     "redirects",
     "search_index",

@@ -30,14 +30,21 @@ GENERATED = {
 }
 
 
+def absolute_address(variable, address):
+    """The address that an environment variable holds, without a slash at its end; "" if none."""
+    parts = urlsplit(address)
+    if address and (parts.scheme not in ("http", "https") or not parts.netloc):
+        raise ConfigError(
+            f"{variable} is {address!r}; give an absolute http(s) address or unset it"
+        )
+    return address.rstrip("/")
+
+
 def read_address(app, config):
     """config-inited: take the site's address from SITE_URL."""
-    address = config.site_url
-    if not address:
-        return
-    if urlsplit(address).scheme not in ("http", "https") or not urlsplit(address).netloc:
-        raise ConfigError(f"SITE_URL is {address!r}; give an absolute http(s) address or unset it")
-    config.site_url = config.html_baseurl = address.rstrip("/") + "/"
+    if config.site_url:
+        address = absolute_address("SITE_URL", config.site_url)
+        config.site_url = config.html_baseurl = address + "/"
 
 
 def shortened(text, limit=MAX_DESCRIPTION):
