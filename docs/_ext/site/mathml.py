@@ -5,10 +5,14 @@ Sphinx's own: the role ``math`` and the directive ``math``, in pages and in the 
 pages.
 
 It writes ``<math>`` elements, which browsers lay out themselves: no script, no font, no request to
-another host, and screen readers read them. docutils converts; LaTeX that it does not know is the
+another host, and screen readers read them. Each has its LaTeX as annotation, which nobody sees and
+``markdown_twin`` reads. docutils converts; LaTeX that it does not know is the
 warning ``mathml.latex``, and the page shows the source instead. Labels become anchors; equations
 carry no numbers.
 """
+
+import re
+from html import escape
 
 from docutils import nodes
 from docutils.utils.math import MathError
@@ -17,16 +21,20 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 
+PARTS = re.compile(r"(<math\b[^>]*>)(.*)(</math>)", re.DOTALL)
+
 
 def converted(translator, node, block):
     code = node.astext()
     try:
-        return tex2mathml(code, as_block=block)
+        opening, content, closing = PARTS.fullmatch(tex2mathml(code, as_block=block)).groups()
     except MathError as error:
         logger.warning(
             "cannot convert this formula: %s", error, location=node, type="mathml", subtype="latex"
         )
         return f"<code>{translator.encode(code)}</code>"
+    source = f'<annotation encoding="application/x-tex">{escape(code, quote=False)}</annotation>'
+    return f"{opening}<semantics><mrow>{content}</mrow>{source}</semantics>{closing}"
 
 
 def visit_math(translator, node):

@@ -188,6 +188,9 @@ def test_formulas_need_no_script(source):
     html = (source / "out" / "sub" / "page.html").read_text()
     assert html.count("<math ") == 2
     assert "<mfrac>" in html
+    source = '<annotation encoding="application/x-tex">'
+    assert f"{source}x_t</annotation></semantics></math>" in html
+    assert f"{source}a &amp;= \\frac" in html
     assert "mathjax" not in html.lower()
 
 
