@@ -126,6 +126,7 @@ html_math_renderer = "mathml"
 template_bridge = "docs._ext.site.html_fixes.Templates"
 html_theme_options = {
     "article_footer_items": ["page-stamp"],
+    "article_header_end": ["copy-markdown"],
     "logo": {
         "text": "TorchRL Field Manual",
         "image_light": "docs/_static/logo.svg",

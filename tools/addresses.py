@@ -9,8 +9,9 @@ the reason::
 
     _downloads/records/old-cpu.json  # gone: no page quotes it
 
-Registered are pages, their anchors, and the files below ``_downloads``. Not registered is what has
-no name of its own: ids that docutils, the gallery or a drawing number, hints of terms.
+Registered are pages, their anchors, the files below ``_downloads``, and ``llms.txt``. Not
+registered is what has no name of its own: ids that docutils, the gallery or a drawing number, hints
+of terms, the Markdown twin of a page.
 """
 
 import argparse
@@ -32,7 +33,7 @@ def offered(html):
     found = set()
     for path in sorted(html.rglob("*")):
         name = path.relative_to(html).as_posix()
-        if name.startswith("_downloads/") and path.is_file():
+        if name == "llms.txt" or (name.startswith("_downloads/") and path.is_file()):
             found.add(name)
         elif path.suffix == ".html" and not name.startswith("_static/"):
             found.add(name)

@@ -47,7 +47,7 @@ CAUSE = re.compile(
     r"|\s+(?:\.\./)+(?=\S+ failed leaving traceback))(.+)$"
 )
 SHOWN_REASONS = 10
-TEXT_FILES = {".html", ".js", ".json", ".xml", ".txt", ".ipynb", ".py", ".svg"}
+TEXT_FILES = {".html", ".js", ".json", ".md", ".xml", ".txt", ".ipynb", ".py", ".svg"}
 NOT_TUTORIALS = {"__init__.py", "conftest.py"}
 
 

@@ -14,16 +14,17 @@ LIMIT_S = 600  # a bound for a hung build, not an expectation
 
 
 class Site:
-    """A copy in a folder of its own, with the extensions of the repository beside it."""
+    """A copy in a folder of its own, with extensions and templates of the repository beside it."""
 
     def __init__(self, folder):
         self.root = Path(folder)
         shutil.copytree(ROOT / "tests" / "support" / "site", self.root)
-        shutil.copytree(
-            ROOT / "docs" / "_ext",
-            self.root / "docs" / "_ext",
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
+        for name in ("_ext", "_templates"):
+            shutil.copytree(
+                ROOT / "docs" / name,
+                self.root / "docs" / name,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
 
     @property
     def public(self):

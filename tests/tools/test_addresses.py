@@ -22,6 +22,7 @@ OFFERED = [
     "deep/page.html#a-title",
     "deep/page.html#torchrl.envs.GymEnv",
     "index.html",
+    "llms.txt",
 ]
 
 
@@ -35,6 +36,8 @@ def site(tmp_path):
         "deep/page.html": PAGE,
         "_static/template.html": PAGE,
         "_downloads/records/toy.json": "{}",
+        "deep/page.html.md": "",
+        "llms.txt": "",
         "searchindex.js": "",
     }.items():
         path = html / name
@@ -92,7 +95,7 @@ def test_the_command_adds_and_never_removes(site):
     listing = site / "docs" / "addresses.txt"
     listing.write_text("old.html#x\nold.html  # gone: why\nindex.html\n")
     command = [sys.executable, ROOT / "tools" / "addresses.py", "--site", site]
-    for new in (6, 0):
+    for new in (7, 0):
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == f"{new} new address(es) in addresses.txt"
         expected = [*OFFERED, "old.html  # gone: why", "old.html#x"]

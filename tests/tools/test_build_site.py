@@ -99,8 +99,9 @@ def test_tutorials(tmp_path):
         ("site-packages in prose", False),
     ],
 )
-def test_paths_of_this_machine(html, tmp_path, text, leaks):
-    (html / "page.html").write_text(f"<html>{text}</html>")
+@pytest.mark.parametrize("name", ["page.html", "page.html.md"])
+def test_paths_of_this_machine(html, tmp_path, name, text, leaks):
+    (html / name).write_text(f"<html>{text}</html>")
     assert bool(build_site.path_problems(html, tmp_path / "elsewhere")) is leaks
 
 

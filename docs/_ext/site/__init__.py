@@ -1,4 +1,4 @@
-"""What belongs to the site as a whole: head, stamp, search, hints, entry cards, markup, addresses.
+"""What belongs to the site as a whole: head, stamp, twins, search, hints, cards, markup, addresses.
 
 Switch on: ``"docs._ext.site"`` in ``extensions``. Each module has its own manual on top, and can be
 switched on alone.
@@ -10,6 +10,7 @@ MODULES = (
     "entry_cards",
     "fingerprint",
     "html_fixes",
+    "markdown_twin",
     "mathml",
     "not_executed",
     "page_meta",

@@ -96,6 +96,7 @@ def describe(app, pagename, templatename, context, doctree):
     else:
         title = context.get("title") or app.config.html_title
     description = description_of(pagename, title, context.get("meta") or {}, doctree)
+    context["description"] = description
     site_url = context["site_url"] = app.config.site_url
     address = urljoin(site_url, app.builder.get_target_uri(pagename)) if site_url else ""
     tags = [

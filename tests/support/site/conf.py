@@ -12,9 +12,11 @@ extensions = [
     "docs._ext.gallery",
     "docs._ext.site.downloads",
     "docs._ext.site.fingerprint",
+    "docs._ext.site.markdown_twin",
     "docs._ext.site.search_index",
 ]
 exclude_patterns = ["_ext"]
+templates_path = ["docs/_templates"]
 nitpicky = True
 html_theme = "basic"
 html_copy_source = False
