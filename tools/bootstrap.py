@@ -94,7 +94,7 @@ def install(venv, lock, backend):
 
 def install_node_packages(venv):
     """Make ``venv/node`` hold what NODE_LOCK names, from npm's cache where that has it."""
-    folder = venv / "node"
+    folder = venv.resolve() / "node"  # npm takes a link in the path for another package
     folder.mkdir(exist_ok=True)
     for source in (NODE_LOCK, NODE_LOCK.with_name("package.json")):
         shutil.copyfile(str(source), str(folder / source.name))

@@ -237,11 +237,11 @@ def test_os_exit_is_noticed(site):
 
 def test_a_crash_after_the_last_line_is_noticed(site):
     site.tutorial(
-        "crasher",
+        "crashing",
         "import multiprocessing.util, os\n"
         "multiprocessing.util.Finalize(None, os._exit, args=[7], exitpriority=1)",
     )
-    fails(site, "tutorials/basics/crasher.py ended its process (with status 7)")
+    fails(site, "tutorials/basics/crashing.py ended its process (with status 7)")
 
 
 def test_what_sphinx_gallery_refuses_is_its_own_error(site):
