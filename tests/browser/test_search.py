@@ -8,7 +8,7 @@ import pytest
 from tests.browser.probes import Traffic, settle, violations
 
 BUDGET = 150_000  # bytes over the wire for everything that the search needs
-FIRST_PAGES = {"index.html": "here", "404.html": "here", "search.html": "page"}
+FIRST_PAGES = {"index.html": "here", "search.html": "page"}
 TRACEBACK = """\
 Traceback (most recent call last):
   File "/home/me/train.py", line 12, in <module>
@@ -156,8 +156,6 @@ def test_open_hits_have_no_violation(open_page, site_url, sample, mode, width):
 
 @pytest.mark.parametrize("start", FIRST_PAGES)
 def test_from_a_plain_folder(open_page, site, start):
-    if start == "404.html":
-        pytest.skip("only a server sends it: its addresses begin at the root of the site")
     page = open_page()
     traffic = Traffic(page, site.as_uri())
     page.goto((site / start).as_uri())

@@ -1,7 +1,7 @@
 """Queries of readers lead to a right page among the first three: the engine, run on the built site.
 
 A third of ``queries.toml`` is held out of tuning; both shares are printed (``-s`` or ``-rP``), and
-the misses with what came first.
+the misses with what came first: those of the third when the test fails, for who reads them tunes.
 """
 
 import os
@@ -56,7 +56,8 @@ def test_readers_find_the_answer_among_the_first_hits():
         print(f"{name}: {hits} of {len(group)} ({hits / len(group):.1%})")
     slowest, median = max(found["times"]), statistics.median(found["times"])
     print(f"index read in {found['load']:.0f} ms, hits in {median:.1f} ms (longest {slowest:.0f})")
+    enough = sum(right.values()) >= SHARE * len(right)
     for query, hits in zip(asked, found["answers"], strict=True):
-        if not right[query]:
+        if not right[query] and not (query.held_out and enough):
             print(f"missed ({query.kind}): {query.words!r}\n    first: {', '.join(hits[:FIRST])}")
-    assert sum(right.values()) >= SHARE * len(right)
+    assert enough

@@ -234,9 +234,9 @@ def collect(app, doctree):
 FIELD = """\
 <form class="manual-search pst-js-only {classes}" role="search" action="{action}" method="get">
 <label for="search-{name}">{label}</label>
-<input type="search" id="search-{name}" name="q" role="combobox" aria-expanded="false" \
-aria-autocomplete="list" aria-controls="search-{name}-hits" autocomplete="off" autocorrect="off" \
-autocapitalize="off" spellcheck="false">
+<input type="text" inputmode="search" enterkeyhint="search" id="search-{name}" name="q" \
+role="combobox" aria-expanded="false" aria-autocomplete="list" aria-controls="search-{name}-hits" \
+autocomplete="off" autocorrect="off" autocapitalize="off" spellcheck="false">
 <div class="search-hits" role="listbox" id="search-{name}-hits" aria-label="Found" hidden></div>
 <p class="search-status" role="status"></p>
 </form>

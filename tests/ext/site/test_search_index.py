@@ -92,6 +92,8 @@ Page
 
 Kept words.
 
+And a second paragraph.
+
 .. code-block:: python
 
    left_out_code = 1
@@ -111,7 +113,9 @@ Kept words.
 def test_code_and_what_the_gallery_adds_are_left_out(folder):
     (folder / "docs" / "other.rst").write_text(TEXT, encoding="utf-8")
     script = build(folder)
-    assert "kept" in index_of(folder / "html")["terms"].split()
+    index = index_of(folder / "html")
+    assert [entry[4] for entry in index["entries"] if entry[3] == "Page"] == ["Kept words."]
+    assert index["terms"].split() == ["paragraph", "second"]
     assert "left_out" not in script
     assert "RuntimeError" not in script  # nothing printed it: no symptom
 
