@@ -45,8 +45,8 @@ from docs._ext.symptoms.store import MESSAGE
 HERE = Path(__file__).parent
 MINISEARCH = Path(sys.prefix, "node", "node_modules", "minisearch")  # tools/bootstrap.py
 STEMMER = Path(sphinx.search.__file__).parent / "minified-js"
-SYNONYMS = HERE.parents[1] / "search_synonyms.toml"
-THREADS = HERE.parents[1] / "reference" / "messages.toml"  # messages of public threads
+SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next
+THREADS = "reference/messages.toml"  # messages of public threads
 ENTRIES = "search"  # page -> its entries
 SNIPPET = 120  # characters
 MOST = 30  # terms of a text
@@ -344,12 +344,18 @@ def bodies(texts, synonyms):
     return list(numbers), steps
 
 
+def toml(env, name):
+    """A file of the site; empty where the site has none."""
+    path = Path(env.srcdir, name)
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
 def index_of(env):
     """What ``ManualSearch.load`` reads."""
-    words = tomllib.loads(SYNONYMS.read_text(encoding="utf-8"))
+    words = {"groups": [], "also_called": {}, **toml(env, SYNONYMS)}
     synonyms = [[" ".join(stems(phrase)) for phrase in group] for group in words["groups"]]
     messages = {}
-    for one in tomllib.loads(THREADS.read_text(encoding="utf-8"))["message"]:
+    for one in toml(env, THREADS).get("message", []):
         for target in one["targets"]:
             messages.setdefault(target, []).append(one["text"])
     found = []

@@ -120,6 +120,31 @@ def test_code_and_what_the_gallery_adds_are_left_out(folder):
     assert "RuntimeError" not in script  # nothing printed it: no symptom
 
 
+def test_words_of_readers_lead_there_too(folder):
+    words = 'groups = [["OOM", "out of memory"]]\n[also_called]\n"other.html" = "a place apart"\n'
+    (folder / "docs" / "search_synonyms.toml").write_text(words)
+    said = '[[message]]\ntext = "ValueError: no size"\ntargets = ["words.html#term-shuttle"]\n'
+    (folder / "docs" / "reference").mkdir()
+    (folder / "docs" / "reference" / "messages.toml").write_text(said)
+    with (folder / "docs" / "index.rst").open("a", encoding="utf-8") as page:
+        page.write("\nThe process ran out of memory.\n")
+    build(folder)
+    queries = ["place apart", "oom", 'Traceback:\n  File "/x/no.py"\nValueError: no size 12']
+    first = "(query) => ManualSearch.search(query).map(({ address }) => address)[0]"
+    found = evaluate(folder / "html", queries, first)["answers"]
+    assert found == ["other.html", "index.html", "words.html#term-shuttle"]
+
+
+def test_a_name_with_a_slip_leads_to_it(folder):
+    text = "\n   LazyMemmapStorage\n      A storage.\n\n   burn-in\n      First.\n"
+    (folder / "docs" / "words.rst").write_text(PAGES["words.rst"] + text, encoding="utf-8")
+    build(folder)
+    slips = ["LazyMemapStorage", "LazyMemmapStroage", "lazymemmapstorages", "brun-in", "shutlle"]
+    first = "(query) => ManualSearch.search(query)[0]?.title"
+    found = evaluate(folder / "html", slips, first)["answers"]
+    assert found == [*["LazyMemmapStorage"] * 3, "burn-in", "shuttle"]
+
+
 def test_sphinx_makes_no_index_beside_it(folder):
     build(folder)
     static = folder / "html" / "_static"
