@@ -125,16 +125,30 @@ def walk(page, limit=200):
 
 
 class Traffic:
-    """Everything a page asks for and complains about, from the moment this listens to it."""
+    """Everything a page asks for and complains about, from the moment this listens to it.
+
+    In a ``with`` block it listens until the block ends.
+    """
 
     def __init__(self, page, home):
-        self.home = home
+        self.home, self.page = home, page
         self.outside, self.failed, self.complaints, self.responses = [], [], [], []
-        page.on("request", self._request)
-        page.on("requestfailed", lambda request: self.failed.append(request.url))
-        page.on("response", self._response)
-        page.on("console", self._console)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.heard = {
+            "request": self._request,
+            "requestfailed": lambda request: self.failed.append(request.url),
+            "response": self._response,
+            "console": self._console,
+            "pageerror": lambda error: self.complaints.append(str(error)),
+        }
+        for event, listener in self.heard.items():
+            page.on(event, listener)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        for event, listener in self.heard.items():
+            self.page.remove_listener(event, listener)
 
     def _request(self, request):
         if not request.url.startswith((self.home, "data:", "blob:")):

@@ -22,12 +22,11 @@ def visits(browser, site_url, all_pages):
     """Page -> what its traffic was and what sticks out, at the width of a small phone."""
     seen = {}
     context = browser.new_context(viewport={"width": 360, "height": 740})
+    page = context.new_page()
     for name in all_pages:
-        page = context.new_page()
-        traffic = Traffic(page, site_url)
-        page.goto(site_url + name)
-        seen[name] = traffic, sideways(page)
-        page.close()
+        with Traffic(page, site_url) as traffic:
+            page.goto(site_url + name)
+            seen[name] = traffic, sideways(page)
     context.close()
     return seen
 
