@@ -27,6 +27,7 @@ def visits(browser, site_url, all_pages):
         with Traffic(page, site_url) as traffic:
             page.goto(site_url + name)
             seen[name] = traffic, sideways(page)
+        page.goto("about:blank")  # what that cuts off counts as a failure of no page
     context.close()
     return seen
 

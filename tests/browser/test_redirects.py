@@ -28,7 +28,7 @@ def moved(wanted, tmp_path_factory):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     settings = {
-        "extensions": "docs._ext.site.redirects",
+        "extensions": "docs._ext.site.redirects,docs._ext.site.search_index",
         "templates_path": ROOT / "docs" / "_templates",
         "html_static_path": ROOT / "docs" / "_static",
         "html_css_files": "field-manual.css",

@@ -33,6 +33,7 @@ def upstream_text():
         *gallery.glob("*.py"),
         theme / "static" / "webpack-macros.html",
         theme / "layout.html",
+        theme / "static" / "styles" / "theme.css",
         THEME / "toctree.py",
     ]
     return "\n".join(path.read_text(encoding="utf-8") for path in files)
@@ -49,6 +50,7 @@ def upstream_text():
         ("sidebar fold", '"toctree-toggle"'),
         ("unnamed dialog", '<dialog id="pst-search-dialog">'),
         ("blocking script", "self.add_js_file('doctools.js', priority=200)"),
+        ("style sheet that imports", '@import "../basic.css";'),
         ("parameter list", "self.starttag(node, 'dl')"),
     ],
 )
