@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = re.compile(r"(?<=<!-- costs: make costs -->\n).*?(?=<!-- costs: end -->)", re.DOTALL)
 PAGE = "docs/reference/data_layout.rst"
 SHARED = [".venv", "tests/browser/node_modules"]
+OWN = {"OMP_NUM_THREADS", "ARGS", "MAKEFLAGS"}  # of the `make` that calls this
 # (what it says in the table, the command, the page that is edited before)
 STEPS = [
     ("`make lint`", ["make", "lint"], None),
@@ -49,7 +50,7 @@ def clone(folder):
 def measure(folder):
     """Seconds of each step, in order."""
     taken = []
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    environment = {key: value for key, value in os.environ.items() if key not in OWN}
     for said, command, page in STEPS:
         if page:
             with (folder / page).open("a", encoding="utf-8") as file:

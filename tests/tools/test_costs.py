@@ -67,3 +67,11 @@ def test_a_step_that_fails_ends_it(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "STEPS", [("`true`", ["true"], None), ("`false`", ["false"], None)])
     with pytest.raises(SystemExit, match=r"false failed in .*: nothing is written"):
         costs.measure(tmp_path)
+
+
+def test_a_step_gets_no_arguments_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("ARGS", "--keep here")
+    monkeypatch.setenv("MAKEFLAGS", " -- ARGS=--keep here")
+    empty = ["sh", "-c", 'test -z "$ARGS$MAKEFLAGS"']
+    monkeypatch.setattr(costs, "STEPS", [("`make`", empty, None)])
+    assert len(costs.measure(tmp_path)) == 1
