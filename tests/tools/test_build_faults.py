@@ -463,7 +463,11 @@ def test_logged_error_that_sphinx_does_not_count(site):
 
 def test_tutorial_that_is_not_executed(site):
     site.append("conf.py", '\nsphinx_gallery_conf["filename_pattern"] = "(sums|words)[.]py$"\n')
-    fails(site, "tutorials/basics/figure.py was not executed")
+    fails(
+        site,
+        "figure.rst",
+        "figure.stamp.json is missing: the gallery has not executed this tutorial",
+    )
 
 
 def test_interrupted_build_leaves_no_process_and_no_half_site(site):
