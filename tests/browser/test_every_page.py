@@ -110,9 +110,9 @@ def test_a_plain_folder_works_search_included(open_page, site):
     page.locator(".entry-card-name a").first.click()
     page.wait_for_url("**/tutorials/index.html")
     page.keyboard.press("Control+k")
-    page.keyboard.type("tutorials")
+    page.keyboard.insert_text("carrier")  # at once: each letter has hits of its own
     page.locator("#search-header-hits a").first.click()
-    page.wait_for_url(lambda url: not url.endswith("tutorials/index.html"))
+    page.wait_for_url("**/reference/glossary.html*")
     page.wait_for_selector("article h1")
     assert traffic.outside == traffic.failed == traffic.complaints == []
 
