@@ -415,7 +415,7 @@ def write(app, exception):
     static = Path(app.outdir) / "_static"
     (static / "search.js").write_text(script(app.env), encoding="utf-8")
     shutil.copyfile(MINISEARCH / "LICENSE.txt", static / "search-license.txt")
-    for name in ("searchtools.js", "language_data.js", "../searchindex.js"):
+    for name in ("searchtools.js", "language_data.js"):
         (static / name).unlink(missing_ok=True)
 
 

@@ -26,20 +26,14 @@ class site_table(nodes.General, nodes.Element):
 
 
 class SiteTable(SphinxDirective):
-    """A directive without arguments; a subclass says what the table shows."""
+    """A directive without arguments; a subclass says what the table shows.
+
+    Its static methods are ``entries(env)``, which gives ``(page, entry)`` of each row, and
+    ``row(app, docname, page, entry)``, which gives the cells of a row on the page *docname*.
+    """
 
     columns: ClassVar = {}  # title -> share of the width
     classes: ClassVar = []
-
-    @staticmethod
-    def entries(env):
-        """``(page, entry)`` of each row."""
-        raise NotImplementedError  # a subclass without it is a mistake, seen in the first build
-
-    @staticmethod
-    def row(app, docname, page, entry):
-        """The cells of a row on the page *docname*."""
-        raise NotImplementedError  # as above
 
     def run(self):
         page_state(self.env, SHOWN).setdefault(self.env.docname, {})[self.name] = None

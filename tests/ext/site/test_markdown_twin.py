@@ -5,17 +5,15 @@ tutorial; ``tests/house/test_markdown_twins.py`` reads the twins of the whole si
 """
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from docs._ext.site.markdown_twin import converted, section_of
 from tests.support import ROOT
+from tests.support.small_site import build, write
 
 CONF = f"""
 import sys
@@ -114,20 +112,12 @@ def test_the_longest_beginning_decides_the_section():
     assert section_of("elsewhere/a") == "Reference"
 
 
-def build(folder, address=""):
-    command = [sys.executable, "-m", "sphinx", "-nWq", "-b", "html", "src", "out"]
-    subprocess.run(command, cwd=folder, env=os.environ | {"SITE_URL": address}, check=True)
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
-    for name, text in PAGES.items():
-        path = folder / "src" / f"{name}.rst"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    (folder / "src" / "conf.py").write_text(CONF)
-    build(folder)
+    write(folder, PAGES, CONF)
+    done = build(folder)
+    assert (done.returncode, done.stderr) == (0, "")
     return folder
 
 
@@ -190,25 +180,25 @@ def test_llms_txt_lists_the_twins_by_section(source):
 
 
 def test_twins_come_and_go_with_their_pages(folder):
-    build(folder)  # in the copied folder Sphinx reads everything once
+    assert build(folder).returncode == 0  # in the copied folder Sphinx reads everything once
     unchanged = folder / "out" / "performance" / "fast.html.md"
     before = unchanged.stat().st_mtime_ns
     (folder / "src" / "sub").mkdir()
     (folder / "src" / "sub" / "new.rst").write_text("New\n===\n\nNew page.\n")
     (folder / "src" / "index.rst").write_text(PAGES["index"] + "   sub/new\n")
-    build(folder)
+    assert build(folder).returncode == 0
     assert unchanged.stat().st_mtime_ns == before
     assert "sub/new.html.md" in twins(folder)
     assert "- [New](sub/new.html.md): New page." in (folder / "out" / "llms.txt").read_text()
     shutil.rmtree(folder / "src" / "sub")
     (folder / "src" / "index.rst").write_text(PAGES["index"])
-    build(folder)
+    assert build(folder).returncode == 0
     assert [name for name in twins(folder) if "new" in name] == []
     assert "new" not in (folder / "out" / "llms.txt").read_text()
 
 
 def test_an_address_makes_links_absolute(folder):
-    build(folder, "https://example.org/manual")
+    assert build(folder, "https://example.org/manual").returncode == 0
     text = (folder / "out" / "performance" / "fast.html.md").read_text()
     assert 'page: "https://example.org/manual/performance/fast.html"\n' in text
     assert "](https://example.org/manual/reference/page.html.md#part)" in text

@@ -1,16 +1,14 @@
 """Head, entry cards and address of a small site, built in a fresh process as the real one is."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from docs._ext.site.page_meta import shortened
 from tests.support import ROOT
+from tests.support.small_site import build, write
 
 CONF = f"""
 import sys
@@ -73,25 +71,10 @@ Go :doc:`home </index>`.
 }
 
 
-def build(folder, address=""):
-    """Build without cleaning up first; the finished process."""
-    return subprocess.run(
-        [sys.executable, "-m", "sphinx", "-nWq", "-b", "html", "src", "out"],
-        cwd=folder,
-        env=os.environ | {"SITE_URL": address},
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
-    for name, text in PAGES.items():
-        path = folder / "src" / f"{name}.rst"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    (folder / "src" / "conf.py").write_text(CONF)
+    write(folder, PAGES, CONF)
     done = build(folder)
     assert (done.returncode, done.stderr) == (0, "")
     return folder
