@@ -56,7 +56,7 @@ from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.healthy_pipelines import PIPELINES, cartpole, q_policy
 from tests.support.object_state import fingerprint
-from tests.support.symptom_pages import shared_files
+from tests.support.symptom_pages import new_shared_files, shared_files
 from tools import rst_reader
 
 DOCTOR = ROOT / "doctor" / "torchrl_doctor.py"
@@ -84,16 +84,17 @@ def unchanged(**objects):
             "objects": fingerprint(**objects),
             "random states": random_states(),
             "processes": {child.pid for child in children()},
-            "shared memory": shared_files(),
             "files": sorted(Path.cwd().rglob("*")),
             "modes": (torch.is_grad_enabled(), torch.get_num_threads()),
             "alarm": (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)),
         }
 
-    threads = threading.enumerate()
+    threads, shared = threading.enumerate(), shared_files()
     before = everything()
     yield
     after = everything()
+    assert new_shared_files(shared) == set()
+    assert {name for name in shared if str(os.getpid()) in name} <= shared_files()
     assert [one for one in threading.enumerate() if one not in threads] == []
     places = before["objects"].keys() | after["objects"].keys()
     changed = [one for one in places if before["objects"].get(one) != after["objects"].get(one)]

@@ -59,9 +59,17 @@ def observe(slug, with_doctor):
 
 
 def shared_files():
-    """Shared memory, less semaphores, which multiprocessing removes, and that of others."""
+    """Shared memory, less that of others and semaphores: those of any process pass through here."""
     names = [path.name for path in SHARED.iterdir()] if SHARED.is_dir() else []
-    return {name for name in names if not (name.startswith("sem.mp-") or _of_another(name))}
+    return {name for name in names if not (name.startswith("sem.") or _of_another(name))}
+
+
+def new_shared_files(known):
+    """Shared memory that is not *known* and stays: what another process is ending goes away."""
+    deadline = time.monotonic() + GRACE_S
+    while (new := shared_files() - known) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return new
 
 
 def _of_another(name):
@@ -89,7 +97,7 @@ def left_behind(folder, threads, shared):
     left = [f"thread {name}" for name in running_threads(threads)]
     left += [f"process {name}" for name in end_children(set())]
     end_server()
-    left += [f"shared memory {name}" for name in sorted(shared_files() - shared)]
+    left += [f"shared memory {name}" for name in sorted(new_shared_files(shared))]
     names = sorted(path.name for path in folder.iterdir())
     return left + [f"file {name}" for name in names if not name.startswith(NOT_OF_THE_PAGE)]
 
