@@ -5,6 +5,7 @@
 
 (() => {
   const FEW = 8; // hits below a field; the search page shows all
+  const BEST = 3; // hits before those that are grouped by their kind
   const root = document.documentElement.dataset.content_root;
   const NOWHERE = [
     ["reference/error_index.html", "Error index", "every message that a page explains, by its text"],
@@ -24,12 +25,20 @@
       };
       document.head.append(script);
     }));
+  window.loadSearch = load;
 
   const element = (tag, name, ...children) => {
     const made = document.createElement(tag);
     made.className = name;
     made.append(...children);
     return made;
+  };
+
+  /* The best ones first, then those of one kind together, the kind of the best of them first. */
+  const grouped = (hits) => {
+    const rest = hits.slice(BEST);
+    const kinds = [...new Set(rest.map(({ kind }) => kind))];
+    return [...hits.slice(0, BEST), ...kinds.flatMap((kind) => rest.filter((hit) => hit.kind === kind))];
   };
 
   const attach = (form) => {
@@ -88,7 +97,7 @@
         return close();
       }
       const hits = engine.search(query);
-      const shown = whole ? hits : hits.slice(0, FEW);
+      const shown = grouped(whole ? hits : hits.slice(0, FEW));
       const options = shown.map((one, n) => hit(engine, one, n));
       if (hits.length > shown.length) {
         const all = `${form.getAttribute("action")}?q=${encodeURIComponent(query)}`;
@@ -136,10 +145,11 @@
     });
     if (!whole)
       form.addEventListener("focusout", (event) => !form.contains(event.relatedTarget) && setTimeout(close, 200));
-    if (whole) {
-      input.value = new URLSearchParams(location.search).get("q") || "";
+    const query = whole && new URLSearchParams(location.search).get("q");
+    if (query) {
+      input.value = query;
       input.focus();
-      if (input.value) show();
+      show();
     }
   };
 

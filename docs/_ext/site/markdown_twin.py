@@ -187,8 +187,7 @@ def name_twin(app, pagename, templatename, context, doctree):
     twin = context["markdown_twin"] = basename(twin_of(app.builder.get_target_uri(pagename)))
     alternate = f'<link rel="alternate" type="text/markdown" href="{twin}" />'
     context["metatags"] = f"{context.get('metatags', '')}    {alternate}\n"
-    if pagename != app.config.root_doc:  # where copy-markdown.html has no button
-        app.add_js_file(SCRIPT, loading_method="defer")
+    app.add_js_file(SCRIPT, loading_method="defer")
 
 
 def write_twin(app, pagename, templatename, context, doctree):

@@ -92,6 +92,7 @@ const ManualSearch = (() => {
         named.set(key, [...(named.get(key) || []), id]);
       return {
         id, kind: data.kinds[kind], address: `${name}.html` + (anchor && `#${anchor.replace("*", slug)}`), title, snippet, heading,
+        messages: messages.split("\n").filter(Boolean),
         fields: {
           id, title: telling(title), also: telling(also), messages: telling(steady(messages)),
           snippet: telling(snippet), page: anchor ? telling(`${heading} ${about}`) : [], body: ids.map((one) => terms[one]),
@@ -162,7 +163,8 @@ const ManualSearch = (() => {
     return own;
   };
 
-  const search = (query) => {
+  /* What is found, best first; of one kind all of it, where one is named. */
+  const search = (query, only) => {
     const text = steady(message(query));
     const pasted = RAISED.test(text) && /\s/.test(text.trim());
     const weights = new Map(); // of each term, and the words of the query that it stands for
@@ -193,6 +195,7 @@ const ManualSearch = (() => {
     const found = index.search(asked.join(" "), {
       boost: FIELDS,
       boostDocument: (id) => KINDS[entries[id].kind] * (spoken.has(id) ? SPOKEN : 1),
+      filter: ({ id }) => !only || entries[id].kind === only,
       boostTerm: (term) => weights.get(term).weight,
       prefix: (term) => !pasted && term === last,
       weights: { fuzzy: 0, prefix: PREFIX },
@@ -216,7 +219,15 @@ const ManualSearch = (() => {
       pages.set(page, before + 1);
       return before < SAME_PAGE || exact.has(id) || kind === "term" || kind === "change";
     });
-    return hits.slice(0, MOST).map(({ id, score, terms }) => ({ ...entries[id], score, terms }));
+    /* The message of the page that has most words of the pasted one. */
+    const alike = (lines, terms) => {
+      const count = (line) => telling(steady(line)).filter((term) => terms.includes(term)).length;
+      return lines.reduce((best, line) => (count(line) > (best ? count(best) : 0) ? line : best), "");
+    };
+    return (only ? found : hits.slice(0, MOST)).map(({ id, score, terms }) => {
+      const entry = entries[id];
+      return { ...entry, snippet: (pasted && alike(entry.messages, terms)) || entry.snippet, score, terms };
+    });
   };
 
   /* Pieces of a text: [words, whether the query asked for them]. */

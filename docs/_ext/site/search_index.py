@@ -5,6 +5,9 @@ Switch on: ``"docs._ext.site"`` in ``extensions``, ``search-box.js`` in a folder
 sheet. Markup, for a search field in the text of a page:
 
     .. search-box:: What do you see? Paste a message, name a symptom, type a class
+       :whole:
+
+With ``:whole:`` all hits stay in the page, as on the search page, in place of a few over the text.
 
 What it writes: ``_static/search.js``, a script that holds the library (MiniSearch), the stemmer
 that Sphinx ships, ``search_engine.js`` and the index; and the library's license beside it. A page
@@ -24,7 +27,7 @@ import shutil
 import sys
 import tomllib
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from html import escape
 from itertools import pairwise
 from math import log
@@ -34,6 +37,7 @@ from typing import NamedTuple
 import snowballstemmer
 import sphinx.search
 from docutils import nodes
+from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.errors import ExtensionError
 from sphinx.search.en import ENGLISH_STOPWORDS
@@ -243,9 +247,10 @@ autocomplete="off" autocorrect="off" autocapitalize="off" spellcheck="false">
 """
 
 
-def field(action, name, label, classes=""):
+def field(action, name, label, *classes):
     """A search field; ``name`` tells it from others on the page. It hides without the script."""
-    return FIELD.format(action=action, name=name, label=escape(label), classes=classes)
+    own = {"name": name, "label": escape(label), "classes": " ".join(classes)}
+    return FIELD.format(action=action, **own)
 
 
 OTHERS = ("latex", "man", "texinfo", "text")
@@ -260,15 +265,17 @@ class SearchBox(SphinxDirective):
 
     required_arguments = 1
     final_argument_whitespace = True
+    option_spec = {"whole": directives.flag}  # noqa: RUF012 - docutils' interface
 
     def run(self):
-        return [search_field(label=" ".join(self.arguments[0].split()))]
+        classes = ["bd-search", *(["is-whole"] if "whole" in self.options else [])]
+        return [search_field(label=" ".join(self.arguments[0].split()), classes=classes)]
 
 
 def visit_field(translator, node):
-    builder, page = translator.builder, translator.settings.env.docname
-    action = builder.get_relative_uri(page, "search")
-    translator.body.append(field(action, "here", node["label"], "bd-search"))
+    builder = translator.builder
+    action = builder.get_relative_uri(builder.current_docname, "search")
+    translator.body.append(field(action, "here", node["label"], *node["classes"]))
     raise nodes.SkipNode
 
 
@@ -279,7 +286,7 @@ def leave_out(translator, node):
 def offer_field(app, pagename, templatename, context, doctree):
     """html-page-context: templates place a field with ``search_field(name, label)``."""
     action = context["pathto"]("search")
-    context["search_field"] = lambda *text, **more: field(action, *text, **more)
+    context["search_field"] = partial(field, action)
 
 
 # -- Writing -------------------------------------------------------------------

@@ -16,22 +16,24 @@ The map is a section for each subsystem, the one with the first symptom of ``ord
 one closed ``<details>`` for each symptom: title and effect; inside, cause and fix, the check to
 paste, what it printed on the healthy side when the gallery ran the page, the other fields, and a
 link to copy. ``:ref:`symptom-<slug>``` links a symptom of the map. The index is every exception and
-warning that the pages printed, by text, with the pages that print it. The list links the pages of
-the silent symptoms of one subsystem. The filter narrows the map to words, a subsystem and an
-effect, and keeps all three in the address: ``?q=lstm&subsystem=recurrent+state&effect=silent``.
-With words the nearest symptoms come first, whatever their subsystem. The script shows the filter,
-and the field of the index into which a message is pasted; without it both pages are whole and
-readable.
+warning that the pages printed, by text, with the pages that print it, and those of public threads
+(``reference/messages.toml`` below the sources) with the places that answer them. The list links the
+pages of the silent symptoms of one subsystem. The filter narrows the map to words, a subsystem and
+an effect, and keeps all three in the address: ``?q=lstm&subsystem=recurrent+state&effect=silent``.
+With words the nearest symptoms come first, whatever their subsystem, as the search of the manual
+ranks them. The script shows the filter; without it the map is whole and readable.
 
 On a page of a symptom the fields get a style and a link back to the map. In the gallery these pages
 have no thumbnails: most have no figure.
 
 A page without the form of a symptom is the warning ``symptoms.form``, in every build until it is
 cured; a loud symptom whose page prints no message ``symptoms.message``, a silent one behind a loud
-one in ``order.txt`` ``symptoms.rank``. A preview that ran no tutorial has no outputs, and says so.
+one in ``order.txt`` ``symptoms.rank``, a message of public threads that an unknown place answers
+``symptoms.answer``. A preview that ran no tutorial has no outputs, and says so.
 """
 
 from collections import Counter
+from pathlib import Path
 
 from docutils import nodes
 from sphinx import addnodes
@@ -41,6 +43,7 @@ from sphinx.util.docutils import SphinxDirective
 from docs._ext.gallery.cache import gallery_folders
 from docs._ext.gallery.order import read_order
 from docs._ext.site.page_stamp import gallery_runs
+from docs._ext.site.search_index import ENTRIES, THREADS, toml
 from docs._ext.support.page_state import page_state
 from docs._ext.symptoms.store import EFFECTS, SUBSYSTEMS, TOPIC, SymptomError, read, read_outputs
 
@@ -63,13 +66,6 @@ placeholder="LSTM forgets, loss is NaN, workers act alike"></label>
 """
 CHIP = '<button type="button" name="{}" value="{}" aria-pressed="false">{} <b>{}</b></button>\n'
 LINK = '<a class="symptom-link" href="#{}" aria-live="polite">Link to this symptom</a>\n'
-PASTE = """\
-<form class="error-search" hidden>
-<label>Message or traceback, as the terminal shows it
-<textarea name="message" rows="4" spellcheck="false"></textarea></label>
-<output aria-live="polite"></output>
-</form>
-"""
 
 
 class symptom_row(nodes.General, nodes.Element):
@@ -96,6 +92,10 @@ def group_id(subsystem):
 def label_of(symptom):
     """The name of its row, for ``:ref:``."""
     return f"symptom-{symptom.slug.replace('_', '-')}"
+
+
+class thread_answer(nodes.Inline, nodes.Element):
+    """A link to a place that answers a message of public threads, once its title is known."""
 
 
 class SymptomDirective(SphinxDirective):
@@ -211,25 +211,33 @@ class ErrorIndex(SymptomDirective):
     """``error-index``."""
 
     def run(self):
-        pages = {}
+        answers = {}
         for symptom, outputs in self.symptoms():
             for message in outputs.messages if outputs else ():
-                pages.setdefault(message, []).append(symptom)
-        entries = [nodes.raw("", PASTE, format="html")]
-        for message in sorted(pages, key=by_text):
+                answers.setdefault(message, []).append(self.link(symptom))
+        ran = bool(answers)
+        self.env.note_dependency(Path(self.env.srcdir, THREADS))
+        for one in toml(self.env, THREADS).get("message", []):
+            places = [[thread_answer(address=address)] for address in one["targets"]]
+            answers[one["text"]] = [*places, self.inline(self.cited(one["threads"]))]
+        entries = [] if ran else [nodes.paragraph(NOT_RUN, NOT_RUN)]
+        for message in sorted(answers, key=by_text):
             entry = nodes.container(classes=["error-entry"])
             entry += nodes.literal_block(message, message, language="none")
             links = []
-            for symptom in pages[message]:
-                links += [nodes.Text(", " if links else ""), *self.link(symptom)]
+            for link in answers[message]:
+                links += [nodes.Text(", " if links else ""), *link]
             entry += nodes.paragraph("", "", *links)
             entries.append(entry)
-        if len(entries) == 1:
-            entries.append(nodes.paragraph(NOT_RUN, NOT_RUN))
         return entries
 
     def link(self, symptom):
         return self.inline(f":doc:`/{symptom.docname}` (:ref:`in the map <{label_of(symptom)}>`)")
+
+    def cited(self, threads):
+        """Public threads, named ``owner/name#number``."""
+        address = "`{0}#{1} <https://github.com/{0}/issues/{1}>`__"
+        return ", ".join(address.format(*thread.split("#")) for thread in threads)
 
 
 class SymptomList(SymptomDirective):
@@ -248,6 +256,23 @@ class SymptomList(SymptomDirective):
                 link = self.inline(f":doc:`/{symptom.docname}`")
                 items += nodes.list_item("", nodes.paragraph("", "", *link))
         return [items] if items.children else []
+
+
+def link_answers(app, doctree, docname):
+    """doctree-resolved: link each place under the title that the search knows it by."""
+    for place in list(doctree.findall(thread_answer)):
+        page, _, anchor = place["address"].partition(".html")
+        own = page_state(app.env, ENTRIES).get(page, [])
+        title = next((one.title for one in own if one.anchor == anchor.removeprefix("#")), None)
+        if title is None:
+            title = place["address"]
+            file = Path(app.srcdir, THREADS)
+            lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+            where = next(f"{file}:{n}" for n, line in lines if f'"{title}"' in line)
+            problem = "no page has the place %r; name one that answers the message"
+            logger.warning(problem, title, location=where, type="symptoms", subtype="answer")
+        to = app.builder.get_relative_uri(docname, page) + anchor
+        place.replace_self(nodes.reference(title, title, internal=True, refuri=to))
 
 
 def by_text(message):
@@ -306,7 +331,7 @@ def drop_thumbnails(app, doctree):
 def add_script(app, pagename, templatename, context, doctree):
     """html-page-context: the pages with a form get the script."""
     if pagename in page_state(app.env, SHOWN):
-        app.add_js_file(SCRIPT, loading_method="defer")
+        app.add_js_file(SCRIPT, loading_method="defer", priority=900)  # after search-box.js
 
 
 def read_again(app, env, added, changed, removed):
@@ -319,12 +344,14 @@ def setup(app):
     app.setup_extension("docs._ext.support.page_state")
     app.add_node(symptom_row, html=(visit_row, depart_row))
     app.add_node(symptom_summary, html=(visit_summary, depart_summary))
+    app.add_node(thread_answer)
     app.add_directive("symptom-filter", SymptomFilter)
     app.add_directive("symptom-map", SymptomMap)
     app.add_directive("error-index", ErrorIndex)
     app.add_directive("symptom-list", SymptomList)
     app.connect("doctree-read", drop_thumbnails, priority=100)
     app.connect("doctree-read", mark_fields)
+    app.connect("doctree-resolved", link_answers)
     app.connect("env-get-outdated", read_again)
     app.connect("html-page-context", add_script)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

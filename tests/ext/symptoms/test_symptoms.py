@@ -66,6 +66,12 @@ print("UserWarning: a warning before it")
 print(healthy)
 assert healthy["sum"] == 6, "the fix does not work"
 '''
+THREAD = """
+[[message]]
+text = "RuntimeError: above the rest"
+targets = ["other.html#a-section", "linking.html"]
+threads = ["pytorch/rl#12"]
+"""
 RAISING = """
 # %%
 # The error
@@ -241,6 +247,8 @@ def test_the_index_shows_what_was_printed(site, tmp_path):
     loud = replaced("Sums are off\n====", "Loud sums\n=").replace(": silent", ": loud") + RAISING
     other.write(f"tutorials/{TOPIC}/loud_sums.py", loud)
     other.append(f"tutorials/{TOPIC}/order.txt", "loud_sums\n")
+    (other.root / "docs" / "reference").mkdir()
+    other.write("docs/reference/messages.toml", THREAD)
     status, said = other.build()
     assert status == 0, said
     rows = (other.public / "map.html").read_text()
@@ -251,6 +259,13 @@ def test_the_index_shows_what_was_printed(site, tmp_path):
     html = (other.public / "errors.html").read_text()
     assert "IndexError: list index out of range\nin two lines" in html
     assert 'href="map.html#symptom-sums-are-off"' in html
+    assert html.index("RuntimeError: above the rest") < html.index("IndexError: list index")
+    for link in (
+        '<a class="reference internal" href="other.html#a-section">A section</a>',
+        '<a class="reference internal" href="linking.html">Linking</a>',
+        '<a class="reference external" href="https://github.com/pytorch/rl/issues/12">pytorch/rl#12',
+    ):
+        assert link in html
     script = other.root / "tutorials" / TOPIC / "sums_are_off.py"
     outputs = read_outputs(other.generated / TOPIC / "sums_are_off.rst", script)
     assert outputs.messages == (
@@ -322,6 +337,17 @@ def test_previous_and_next_keep_to_the_subsystem(site, tmp_path):
     status, said = other.build()
     assert status == 0, said
     assert ways("sums_are_off")["next"] == "alone_sums.html", "a page that nobody edited"
+
+
+@pytest.mark.slow
+def test_a_message_that_nothing_answers_stops_the_build(site, tmp_path):
+    other = site.copy(tmp_path / "site")
+    (other.root / "docs" / "reference").mkdir()
+    other.write("docs/reference/messages.toml", THREAD.replace("#a-section", "#no-section"))
+    for _ in range(2):  # a repeated build says it again
+        status, said = other.build()
+        assert status != 0
+        assert "messages.toml:4: WARNING: no page has the place 'other.html#no-section'" in said
 
 
 BUILDS = {
