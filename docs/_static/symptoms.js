@@ -66,7 +66,6 @@
       change();
     });
     choose(Object.fromEntries(new URLSearchParams(location.search)));
-    form.hidden = false;
     show();
 
     /* A link leads to a symptom, open, and to a section; also where the filter hides it. */

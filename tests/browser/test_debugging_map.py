@@ -211,6 +211,18 @@ def test_a_phone_shows_the_first_symptom_at_once(opened):
     assert box["y"] + box["height"] < 844
 
 
+@pytest.mark.parametrize("script", ["symptoms.js", "pydata-sphinx-theme.js"])
+def test_nothing_moves_when_a_script_comes(open_page, site_url, script):
+    page = open_page(width=412, height=823)
+    tops = []
+    for pattern in (f"**/{script}*", "**/nothing"):
+        page.route(pattern, lambda route: route.abort())
+        page.goto(f"{site_url}reference/debugging_map.html", wait_until="networkidle")
+        tops.append(page.locator(f"{ROW} summary").first.bounding_box())
+        page.unroute(pattern)
+    assert tops[0] == tops[1]
+
+
 def test_a_row_begins_with_cause_and_fix(opened):
     page = opened("debugging_map")
     row = page.locator(ROW).first

@@ -45,6 +45,12 @@ FIXES = {
         re.compile(r'(<html [^>]*data-theme=)"auto"'),
         r'\1"light"',
     ),
+    # The theme's script decides once the page is drawn: without colors and borders, which moves it.
+    "theme at first sight": Fix(
+        "not reported",
+        re.compile(r'(localStorage\.getItem\("theme"\) \|\| )"auto"'),
+        r'\1(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")',
+    ),
     # The line above the title is the first text of a tutorial, and says nothing of what there is.
     "download note": Fix(
         "not reported",

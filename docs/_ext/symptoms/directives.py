@@ -21,7 +21,7 @@ warning that the pages printed, by text, with the pages that print it, and those
 pages of the silent symptoms of one subsystem. The filter narrows the map to words, a subsystem and
 an effect, and keeps all three in the address: ``?q=lstm&subsystem=recurrent+state&effect=silent``.
 With words the nearest symptoms come first, whatever their subsystem, as the search of the manual
-ranks them. The script shows the filter; without it the map is whole and readable.
+ranks them. Without scripts the filter hides, and the map is whole and readable.
 
 On a page of a symptom the fields get a style and a link back to the map. In the gallery these pages
 have no thumbnails: most have no figure.
@@ -52,16 +52,15 @@ SCRIPT = "symptoms.js"
 SHOWN = "symptoms"  # the pages that show symptoms
 MAP = "symptoms: map"  # the page with the map
 NOT_RUN = "(not executed in this preview)"
-# The script takes the forms out of hiding.
 FILTER = """\
-<form class="symptom-filter" hidden>
+<form class="symptom-filter pst-js-only">
 <label>What do you see? <input type="search" name="q" autocomplete="off" spellcheck="false"
 placeholder="LSTM forgets, loss is NaN, workers act alike"></label>
 <div class="symptom-chips" role="group" aria-label="Subsystem">
 {subsystems}</div>
 <div class="symptom-chips symptom-effects" role="group" aria-label="Effect">
 {effects}</div>
-<output aria-live="polite"></output>
+<output aria-live="polite">{total} of {total} symptoms</output>
 </form>
 """
 CHIP = '<button type="button" name="{}" value="{}" aria-pressed="false">{} <b>{}</b></button>\n'
@@ -141,7 +140,8 @@ class SymptomFilter(SymptomDirective):
             "subsystems": [CHIP.format("subsystem", name, name, n) for name, n in counts.items()],
             "effects": [CHIP.format("effect", name, name, effects[name]) for name in EFFECTS],
         }
-        form = FILTER.format(**{name: "".join(own) for name, own in chips.items()})
+        groups = {name: "".join(own) for name, own in chips.items()}
+        form = FILTER.format(**groups, total=len(symptoms))
         return [nodes.raw("", form, format="html")]
 
 

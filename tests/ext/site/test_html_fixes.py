@@ -44,6 +44,7 @@ def upstream_text():
     [
         ("icon script", "<script defer src=\"{{ pathto('_static/scripts/fontawesome.js', 1) }}"),
         ("theme without scripts", 'data-theme="{{ default_mode }}"'),
+        ("theme at first sight", 'localStorage.getItem("theme") || "{{ default_mode }}"'),
         ("download note", "to download the full example code{2}"),
         ("gallery card", '<div class="sphx-glr-thumbcontainer" {tags}tooltip="{intro}">'),
         ("gallery tags", "<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),

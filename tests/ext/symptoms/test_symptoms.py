@@ -233,7 +233,7 @@ def test_the_map_shows_the_page_and_its_run(site):
     assert places == sorted(places), "cause and fix, the check and its healthy output, the rest"
     assert "'sum': 3" not in text.replace("&#39;", "'"), "the unhealthy output is on the page"
     assert 'href="tutorials/debugging/sums_are_off.html"' in row
-    assert '<form class="symptom-filter" hidden>' in html
+    assert '<form class="symptom-filter pst-js-only">' in html
     assert 'value="environments" aria-pressed="false">environments <b>1</b>' in html
     assert '<section class="symptom-group" id="symptoms-environments">\n<h2>Environments' in html
     page = (site.public / "tutorials" / "debugging" / "sums_are_off.html").read_text()
