@@ -86,6 +86,7 @@ const ManualSearch = (() => {
       const ids = body ? body.split(" ").map((step) => (term += parseInt(step, 36))) : [];
       const [name, heading] = data.pages[page];
       const about = abouts[page];
+      const borrows = anchor && data.kinds[kind] !== "term"; // a definition stands alone
       const ascii = title.toLowerCase().normalize("NFKD").replace(/[^\x00-\x7f]/g, "");
       const slug = ascii.replace(/[^a-z0-9]+/g, "-").replace(/^[-0-9]+|-+$/g, ""); // docutils' make_id
       for (const key of new Set([plain(title), plain(title.replace(/ \(.*\)$/, ""))]))
@@ -95,7 +96,7 @@ const ManualSearch = (() => {
         messages: messages.split("\n").filter(Boolean),
         fields: {
           id, title: telling(title), also: telling(also), messages: telling(steady(messages)),
-          snippet: telling(snippet), page: anchor ? telling(`${heading} ${about}`) : [], body: ids.map((one) => terms[one]),
+          snippet: telling(snippet), page: borrows ? telling(`${heading} ${about}`) : [], body: ids.map((one) => terms[one]),
         },
       };
     });

@@ -135,6 +135,15 @@ def test_words_of_readers_lead_there_too(folder):
     assert found == ["other.html", "index.html", "words.html#term-shuttle"]
 
 
+def test_a_term_does_not_answer_for_its_page(folder):
+    text = "Yard\n====\n\nOf steam.\n\nA shed\n------\n\nText.\n"
+    (folder / "docs" / "other.rst").write_text(text, encoding="utf-8")
+    build(folder)
+    hits = "(query) => ManualSearch.search(query).map(({ address }) => address)"
+    found = evaluate(folder / "html", ["steam", "words"], hits)["answers"]
+    assert found == [["other.html", "other.html#a-shed"], ["words.html"]]
+
+
 def test_a_name_with_a_slip_leads_to_it(folder):
     text = "\n   LazyMemmapStorage\n      A storage.\n\n   burn-in\n      First.\n"
     (folder / "docs" / "words.rst").write_text(PAGES["words.rst"] + text, encoding="utf-8")
