@@ -127,6 +127,7 @@ def sample(site):
         "reference": "reference/index.html",
         "internals": "reference/collectors_internals.html",
         "glossary": "reference/glossary.html",
+        "terms": "reference/glossary/collecting.html",
         "api": api[-1].relative_to(site).as_posix(),
         "not found": "404.html",
         "search": "search.html",

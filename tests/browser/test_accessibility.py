@@ -11,6 +11,7 @@ KINDS = [
     "reference",
     "internals",
     "glossary",
+    "terms",
     "api",
     "not found",
     "search",

@@ -1,5 +1,6 @@
 """Side bars, previous and next, and "On this page"."""
 
+import re
 from importlib.metadata import version
 from urllib.parse import unquote
 
@@ -9,6 +10,7 @@ from docs._ext.symptoms.store import SUBSYSTEMS
 
 SYMPTOMS = "tutorials/debugging/"
 FIRST, LAST = "lstm_forgets_every_step", "log_prob_not_found"
+LONGEST = 15_000  # pixels of a page of the glossary, 390 wide
 
 
 def in_view(page, entry):
@@ -164,30 +166,48 @@ def test_a_click_marks_its_own_entry_also_at_the_end_of_the_page(long_page):
 # -- Glossary ------------------------------------------------------------------
 
 
-def test_the_index_has_every_term_once(open_page, site_url, sample):
+def test_the_index_has_every_term_once(open_page, site, site_url, sample):
+    """Under the id that its entry has: an address from before the pages were split shows it."""
     page = open_page()
     page.goto(site_url + sample["glossary"])
-    terms = page.locator("dl.glossary dt[id]").evaluate_all("terms => terms.map(term => term.id)")
-    links = page.locator(".term-index a").evaluate_all("as => as.map(a => a.hash.slice(1))")
-    assert len(terms) > 100
-    assert sorted(map(unquote, links)) == sorted(terms)
+    links = page.locator(".term-index dt a")
+    listed = links.evaluate_all("as => as.map(a => [a.parentNode.id, a.getAttribute('href')])")
+    entries = {
+        (term, f"glossary/{path.name}#{term}")
+        for path in (site / "reference" / "glossary").glob("*.html")
+        for term in re.findall('<dt id="(term-[^"]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert len(entries) > 110
+    assert sorted((term, unquote(href)) for term, href in listed) == sorted(entries)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_term_is_in_sight_below_the_strip_of_letters(open_page, site_url, sample, width):
     page = open_page(width=width, height=844)
     page.goto(site_url + sample["glossary"])
-    letter = page.locator(".term-strip").get_by_role("link", name="T", exact=True)
-    assert in_view(page, page.locator(".term-strip"))
-    letter.click()
-    line = page.locator("#terms-t")
-    assert below_strip(page, line)
-    line.locator("a").last.click()
-    term = page.locator("dt:target")
-    assert below_strip(page, term)
+    strip = page.locator(".term-strip")
+    assert in_view(page, strip)
+    strip.get_by_role("link", name="T", exact=True).click()
+    assert below_strip(page, page.locator("#terms-t"))
+    page.goto(site_url + sample["glossary"] + "#term-truncated")
+    row = page.locator("dt:target")
+    assert below_strip(page, row)
     assert page.evaluate("scrollY") > 2000, "far down, and the letters are still there"
-    page.locator(".term-strip a").first.click()
+    strip.locator("a").first.click()
     page.wait_for_function("scrollY < 200")
+    page.locator("#term-truncated a").click()
+    page.wait_for_url("**/reference/glossary/batches.html#term-truncated")
+    assert in_view(page, page.locator("dt:target"))
+
+
+def test_no_page_of_the_glossary_is_long_on_a_phone(open_page, site, site_url):
+    page = open_page(width=390, height=844)
+    heights = {}
+    for path in [site / "reference" / "glossary.html", *site.glob("reference/glossary/*.html")]:
+        page.goto(site_url + path.relative_to(site).as_posix())
+        heights[path.name] = page.evaluate("document.documentElement.scrollHeight")
+    assert len(heights) > 6
+    assert {name: height for name, height in heights.items() if height > LONGEST} == {}
 
 
 def below_strip(page, item):

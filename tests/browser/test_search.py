@@ -68,7 +68,7 @@ def test_hits_by_keys(open_page, site_url, sample, key):
     assert field.get_attribute("aria-activedescendant") == second.get_attribute("id")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/reference/glossary.html#term-MultiaSyncDataCollector")
+    page.wait_for_url("**/reference/glossary/old_names.html#term-MultiaSyncDataCollector")
 
 
 def test_a_slash_in_a_field_is_a_slash(open_page, site_url):
@@ -160,7 +160,7 @@ def test_from_a_plain_folder(open_page, site, start):
     traffic = Traffic(page, site.as_uri())
     page.goto((site / start).as_uri())
     ask(page, "cat_results", FIRST_PAGES[start]).first.click()
-    page.wait_for_url("**/reference/glossary.html#term-cat_results")
+    page.wait_for_url("**/reference/glossary/collecting.html#term-cat_results")
     page.locator("dt .highlighted").first.wait_for()
     assert traffic.outside == traffic.failed == traffic.complaints == []
 
@@ -169,7 +169,7 @@ def test_a_page_that_is_not_there_has_a_search(open_page, site_url):
     page = open_page()
     page.goto(site_url + "reference/deep/not/there.html")
     ask(page, "cat_results", "here").first.click()
-    page.wait_for_url("**/reference/glossary.html#term-cat_results")
+    page.wait_for_url("**/reference/glossary/collecting.html#term-cat_results")
 
 
 def test_without_scripts_the_search_says_what_it_needs(open_page, site_url):

@@ -44,10 +44,13 @@ HITS = """(query) => ManualSearch.search(query).slice(0, 3)
 
 @pytest.fixture(scope="module")
 def terms():
-    """Id of each entry -> the term as the page shows it."""
-    text = (SITE / "reference" / "glossary.html").read_text(encoding="utf-8")
-    found = dict(TERM.findall(text))
-    assert len(found) > 90
+    """Address of each entry of a term -> the term as its page shows it."""
+    found = {
+        f"{path.relative_to(SITE).as_posix()}#{entry}": term
+        for path in sorted((SITE / "reference" / "glossary").glob("*.html"))
+        for entry, term in TERM.findall(path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 110
     return found
 
 
@@ -61,18 +64,19 @@ def test_every_term_is_the_first_hit_under_its_own_name(search, terms):
     hits = search(terms.values())
     missed = {
         term: found
-        for (entry, term), found in zip(terms.items(), hits, strict=True)
-        if found[:1] != [[f"reference/glossary.html#{entry}", term]]
+        for (address, term), found in zip(terms.items(), hits, strict=True)
+        if found[:1] != [[address, term]]
     }
     assert missed == {}
 
 
-def test_what_readers_paste_leads_there_too(search):
+def test_what_readers_paste_leads_there_too(search, terms):
     hits = search(QUERIES)
+    addresses = {address.partition("#")[2]: address for address in terms}
     missed = {
         query: found
         for (query, entry), found in zip(QUERIES.items(), hits, strict=True)
-        if not found or found[0][0] != f"reference/glossary.html#{entry}"
+        if not found or found[0][0] != addresses[entry]
     }
     assert missed == {}
 
@@ -104,7 +108,7 @@ def test_every_old_name_leads_to_its_row(search):
         first = found[0][0] if found else ""
         if first == f"reference/api_changes.html#old-{name}":
             rows.append(name)
-        elif not re.search("^reference/glossary.html#term-|^reference/api/|#knob-", first):
+        elif not re.search("^reference/glossary/.*#term-|^reference/api/|#knob-", first):
             missed[name] = found
     assert missed == {}
     assert len(rows) > 40
@@ -133,6 +137,13 @@ def test_every_entry_has_an_address_of_the_site():
             lost.append(f"{page}#{anchor}")
     assert lost == []
     assert len(entries) > 900
+
+
+def test_a_term_is_in_the_index_where_it_is_defined(terms):
+    """Not where it is listed, from A to Z."""
+    entries = evaluate(SITE, [None], "() => ManualSearch.entries()")["answers"][0]
+    listed = [one["address"] for one in entries if "#term-" in one["address"]]
+    assert sorted(listed) == sorted(terms)
 
 
 def test_every_place_with_other_names_is_in_the_index():

@@ -17,13 +17,14 @@ An edited definition writes the pages with the term again, without reading them 
 
 import re
 from html import escape
+from typing import NamedTuple
 
 from docutils import nodes
 from sphinx import addnodes
 
 from docs._ext.support.page_state import page_state
 
-SENTENCES = "term_hints: sentences"  # page -> {a term, in lower case: (its id, its first sentence)}
+DEFINED = "term_hints: defined"  # page -> {a term, in lower case: what the page says of it}
 USES = "term_hints: uses"  # page -> terms that it refers to, in lower case
 SHOWN = "term_hints: shown"  # page -> what its hints said in the last build
 SCRIPT = "term-hints.js"
@@ -34,35 +35,45 @@ LINK = re.compile(
 )
 
 
+class Definition(NamedTuple):
+    """A term as its page spells it, its id, and the first sentence of its entry."""
+
+    name: str
+    id: str
+    sentence: str
+
+
 def first_sentence(text):
     """Of a paragraph, in one line."""
     return END.split(" ".join(text.split()), maxsplit=1)[0]
 
 
-def sentences(doctree):
-    """Each term on the page, in lower case -> its id, and the first sentence of its definition."""
+def definitions(doctree):
+    """Each term on the page, in lower case -> its definition."""
     found = {}
     for glossary in doctree.findall(addnodes.glossary):
         for item in glossary.findall(nodes.definition_list_item):
             text = next(iter(item.findall(nodes.paragraph)), None)
             if text is not None:
+                sentence = first_sentence(text.astext())
                 for term in item.findall(nodes.term):
+                    name = term.astext()
                     for target in term["ids"]:
-                        found[term.astext().lower()] = target, first_sentence(text.astext())
+                        found[name.lower()] = Definition(name, target, sentence)
     return found
 
 
 def collect(app, doctree):
     """doctree-read: what the page defines, and what it refers to."""
     docname = app.env.docname
-    defined = sentences(doctree)
+    defined = definitions(doctree)
     used = {
         reference["reftarget"].lower()
         for reference in doctree.findall(addnodes.pending_xref)
         if (reference.get("refdomain"), reference.get("reftype")) == ("std", "term")
     }
     if defined:
-        page_state(app.env, SENTENCES)[docname] = defined
+        page_state(app.env, DEFINED)[docname] = defined
     if used:
         page_state(app.env, USES)[docname] = sorted(used)
 
@@ -70,8 +81,9 @@ def collect(app, doctree):
 def hints(env, pagename):
     """What the page's references say: (page, id, sentence) of each term that has one."""
     used = page_state(env, USES).get(pagename, [])
-    glossaries = page_state(env, SENTENCES).items()
-    return sorted((page, *own[term]) for term in used for page, own in glossaries if term in own)
+    glossaries = page_state(env, DEFINED).items()
+    found = ((page, own[term]) for term in used for page, own in glossaries if term in own)
+    return sorted((page, one.id, one.sentence) for page, one in found)
 
 
 def rewrite(app, env):

@@ -1,4 +1,4 @@
-"""Tables whose rows come from every page: of knobs, of corrections.
+"""Tables whose rows come from every page: of knobs, of corrections, of terms.
 
 Switch on: a subclass of ``SiteTable`` says what it shows, and the extension that defines it calls
 ``add_site_table(app, "knob-index", KnobIndex)`` in its ``setup``. Markup is that directive::
@@ -29,7 +29,8 @@ class SiteTable(SphinxDirective):
     """A directive without arguments; a subclass says what the table shows.
 
     Its static methods are ``entries(env)``, which gives ``(page, entry)`` of each row, and
-    ``row(app, docname, page, entry)``, which gives the cells of a row on the page *docname*.
+    ``row(app, docname, page, entry)``, which gives the cells of a row on the page *docname*. One
+    that is no table has a ``content(app, docname)`` of its own.
     """
 
     columns: ClassVar = {}  # title -> share of the width
@@ -38,6 +39,13 @@ class SiteTable(SphinxDirective):
     def run(self):
         page_state(self.env, SHOWN).setdefault(self.env.docname, {})[self.name] = None
         return [site_table(table=self.name)]
+
+    @classmethod
+    def content(cls, app, docname):
+        """What goes where the directive stands."""
+        rows = [cls.row(app, docname, *found) for found in cls.entries(app.env)]
+        classes = [*cls.classes, "colwidths-given"]
+        return table_nodes.table(cls.columns, rows, classes=classes, widths=cls.columns.values())
 
 
 def pages_to_write(app, env):
@@ -54,11 +62,7 @@ def pages_to_write(app, env):
 def fill(app, doctree, docname):
     """doctree-resolved: every page is read; put the rows where the table goes."""
     for place in list(doctree.findall(site_table)):
-        table = TABLES[place["table"]]
-        rows = [table.row(app, docname, *found) for found in table.entries(app.env)]
-        classes = [*table.classes, "colwidths-given"]
-        widths = table.columns.values()
-        place.replace_self(table_nodes.table(table.columns, rows, classes=classes, widths=widths))
+        place.replace_self(TABLES[place["table"]].content(app, docname))
 
 
 def add_site_table(app, name, table):

@@ -1,13 +1,92 @@
-"""The index of the glossary from A to Z."""
+"""The index of the glossary from A to Z, on a small site of two pages of terms."""
 
-from docs._ext.site.term_index import by_letter, markup
+import os
+import re
+import subprocess
+import sys
 
-TERMS = [("worker", "term-worker"), ("_AcceptedKeys", "term-AcceptedKeys"), ("TED", "term-TED")]
-TERMS += [("a <b>", "term-a-b"), ("two words", "term-two-words"), ("1-step", "term-1-step")]
+import pytest
+
+from docs._ext.site.term_hints import Definition
+from docs._ext.site.term_index import by_letter, sort_key, strip
+from tests.support import ROOT
+
+TERMS = ["worker", "_AcceptedKeys", "TED", "a <b>", "two words", "1-step"]
+LOOP = """Loop
+====
+
+.. glossary::
+
+   carrier
+   shuttle
+   _shuttle
+      What ``a < b`` leads to. More of it.
+
+   Zeros
+      Nothing.
+"""
+ROWS = """Rows
+====
+
+.. glossary::
+
+   cast
+      A move, see :term:`carrier`.
+"""
+PAGES = {
+    "index": "Home\n====\n\n.. toctree::\n\n   deep/loop\n   rows\n   terms\n",
+    # names no page, or Sphinx would write it again with them
+    "terms": "Words & terms\n=============\n\n.. term-index::\n",
+    "deep/loop": LOOP,
+    "rows": ROWS,
+    **{f"more{number}": ":orphan:\n\nMore\n====\n" for number in range(4)},
+}
+ITEM = re.compile(r"((?:<dt .*?</dt>)+)<dd><p>(.*?)</p>")
+TERM = re.compile(r'<dt id="([^"]+)"><a class="reference internal" href="([^"]+)">([^<]+)</a></dt>')
+
+
+def rows(page):
+    """Id, link and name of each term, and what it begins with."""
+    found = ITEM.findall(page)
+    return [(*term, sentence) for terms, sentence in found for term in TERM.findall(terms)]
+
+
+def write(folder, pages):
+    for name, text in pages.items():
+        path = folder / "docs" / f"{name}.rst"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def build(folder, *options):
+    """Build; return the page of the index, and when each page was written."""
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "-n",
+        *options,
+        "-C",
+        "-D",
+        "project=Toy",
+    ]
+    command += ["-D", "extensions=docs._ext.site.term_index", folder / "docs", folder / "html"]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    pages = {path.stem: path.stat().st_mtime_ns for path in (folder / "html").rglob("*.html")}
+    return (folder / "html" / "terms.html").read_text(encoding="utf-8"), pages
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path, PAGES)
+    return tmp_path
 
 
 def test_a_term_is_filed_under_its_first_letter_or_digit():
-    names = {letter: [name for name, _ in own] for letter, own in by_letter(TERMS).items()}
+    found = [("page", Definition(name, "", "")) for name in sorted(TERMS, key=sort_key)]
+    names = {letter: [one.name for _, one in own] for letter, own in by_letter(found).items()}
     assert names == {
         "0-9": ["1-step"],
         "A": ["a <b>", "_AcceptedKeys"],
@@ -17,14 +96,63 @@ def test_a_term_is_filed_under_its_first_letter_or_digit():
     assert list(names) == ["0-9", "A", "T", "W"]
 
 
-def test_the_order_does_not_depend_on_that_of_the_page():
-    assert by_letter(TERMS) == by_letter(reversed(TERMS))
+def test_the_strip_leads_to_the_top_and_to_each_letter():
+    html = strip("Words & terms", ["0-9", "A"])
+    assert (
+        '<a href="#">Words &amp; terms</a> <a href="#terms-0-9">0-9</a> <a href="#terms-a">' in html
+    )
 
 
-def test_the_strip_leads_to_the_lines_and_these_to_the_terms():
-    html = markup(("Words & terms", "top"), by_letter(TERMS))
-    strip, _, index = html.partition("</nav>")
-    assert '<a href="#top">Words &amp; terms</a> <a href="#terms-0-9">0-9</a>' in strip
-    assert '<p id="terms-t"><b>T</b> <a href="#term-TED">TED</a>, ' in index
-    assert '<a href="#term-a-b">a &lt;b&gt;</a>' in index
-    assert index.count("<a ") == len(TERMS)
+def test_each_term_has_its_id_a_link_and_its_first_sentence(folder):
+    page, _ = build(folder)
+    sentence = "What a &lt; b leads to."
+    assert rows(page) == [
+        ("term-carrier", "deep/loop.html#term-carrier", "carrier", sentence),
+        ("term-cast", "rows.html#term-cast", "cast", "A move, see carrier."),
+        ("term-_shuttle", "deep/loop.html#term-_shuttle", "_shuttle", sentence),
+        ("term-shuttle", "deep/loop.html#term-shuttle", "shuttle", sentence),
+        ("term-Zeros", "deep/loop.html#term-Zeros", "Zeros", "Nothing."),
+    ]
+    assert page.count(sentence) == 2, "once for those that follow each other"
+    assert re.findall(r'<h2 class="rubric" id="([^"]+)">(.)</h2>', page) == [
+        ("terms-c", "C"),
+        ("terms-s", "S"),
+        ("terms-z", "Z"),
+    ]
+
+
+def test_an_edited_definition_writes_the_index_again(folder):
+    _, before = build(folder)
+    write(folder, {"deep/loop": LOOP.replace("Nothing.", "Nothing at all.")})
+    page, after = build(folder)
+    assert rows(page)[-1][3] == "Nothing at all."
+    assert before["rows"] == after["rows"]
+    assert page == build(folder, "-E", "-a")[0]
+
+
+def test_what_no_first_sentence_says_leaves_the_index_as_it_is(folder):
+    page, before = build(folder)
+    write(folder, {"deep/loop": LOOP.replace("More of it.", "And more of it.")})
+    again, after = build(folder)
+    assert before["terms"] == after["terms"]
+    assert page == again
+
+
+def test_a_term_comes_and_goes(folder):
+    build(folder)
+    write(folder, {"rows": ROWS.replace("   cast\n", "   root\n")})
+    page, _ = build(folder)
+    assert [row[0] for row in rows(page)] == [
+        "term-carrier",
+        "term-root",
+        "term-_shuttle",
+        "term-shuttle",
+        "term-Zeros",
+    ]
+    assert page == build(folder, "-E", "-a")[0]
+
+
+def test_two_processes_write_the_same(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("parallel")
+    (other / "docs").symlink_to(folder / "docs")
+    assert build(folder)[0] == build(other, "-j", "2")[0]

@@ -68,9 +68,8 @@ from torchrl.weight_update import WeightSyncScheme
 
 from tests.support import ROOT
 
-PAGE = "docs/reference/glossary.rst"
-GLOSSARY = ROOT / PAGE
-TEXT = unmarked(GLOSSARY.read_text(encoding="utf-8"))
+PAGES = sorted((ROOT / "docs" / "reference" / "glossary").glob("*.rst"))
+TEXT = "\n".join(unmarked(page.read_text(encoding="utf-8")) for page in PAGES)
 
 
 def make_env(max_steps=3):
@@ -127,7 +126,7 @@ def entries():
 
 # -- The page ----------------------------------------------------------------
 
-# Addresses that other pages and outside links rely on: #term-<term>.
+# Addresses that other pages and outside links rely on: glossary.html#term-<term>, and on its page.
 TERMS = """
     frames_per_batch, worker, start method, carrier, collector devices, policy_device, env_device,
     storing_device, cast flag, sync point, no_cuda_sync, exploration type, random frames,
