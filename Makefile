@@ -25,7 +25,7 @@ COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group 
 # `make -j test` too builds the site before it tests it.
 .NOTPARALLEL:
 .PHONY: help html html-fast html-pattern test test-changed costs lint unit site-tests bench cuda-kit \
-	addresses serve linkcheck notebook-test lock clean venv
+	addresses serve linkcheck mutation-test notebook-test lock clean venv
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ lint: venv  ## style of code, spelling, RST
 	$(BIN)/sphinx-lint --enable all --disable line-too-long,default-role --ignore docs/tutorials docs tutorials README.md CONTRIBUTING.md
 
 unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
-	$(PYTEST) -m "not site and not browser and not notebook" $(ARGS)
+	$(PYTEST) -m "not site and not browser and not notebook and not mutation" $(ARGS)
 
 site-tests: venv  ## links, weight and browser checks of build/html
 	$(PYTEST) -m "site or browser" $(ARGS)
@@ -76,6 +76,9 @@ serve: venv  ## serve build/html compressed on http://localhost:PORT
 
 linkcheck: venv  ## check the links to other hosts
 	$(RUN) -m sphinx -c . -b linkcheck -D plot_gallery=0 -d build/linkcheck/doctrees docs build/linkcheck
+
+mutation-test: venv  ## change torchrl and pages: does what speaks of the change fail?
+	$(PYTEST) -m mutation $(ARGS)
 
 notebook-test: venv  ## execute the downloadable notebooks
 	$(PYTEST) -m notebook $(ARGS)

@@ -13,7 +13,9 @@ tests of the whole tree (``tests/house``) always run. Beside them, for each chan
 * a tutorial and an evidence script: one run of it; of a symptom, the doctor's verdict too.
 
 Tests marked ``slow`` run where they stand in a changed file or in one of the same layout and name.
-What this leaves out is `make test`, which says whether a commit is right.
+Those marked ``mutation``, which `make test` leaves out, run there as well, where a file names what
+changed, and all of them where the stack changed. What this leaves out is `make test`, which says
+whether a commit is right, and `make mutation-test`.
 """
 
 import argparse
@@ -25,8 +27,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ALWAYS = ["tests/house", "tests/tools/test_typed_numbers.py"]
-FAST = "not slow and not site and not browser and not notebook"
 WHOLE = "not site and not browser and not notebook"
+FAST = f"not slow and not mutation and {WHOLE}"
+MUTATION = re.compile(r"^(?:@|pytestmark = .*)pytest\.mark\.mutation\b", re.MULTILINE)
+STACK = {"pyproject.toml", "requirements-docs.txt", "tests/pages/upstream_sources.toml"}
 DOCTOR_NAMES = (
     "tests/pages/symptoms/test_doctor_names_the_row.py"
     "::test_the_doctor_names_what_is_broken_and_nothing_that_is_fixed"
@@ -38,7 +42,11 @@ LAYOUT = [
     (r"docs/_ext/support/.*", None, "tests/ext"),
     (r"docs/(\w+)/(\w+)\.rst", r"tests/pages/\1/test_\2*.py", None),
     (r"docs/evidence/(\w+)/\w+\.py", r"tests/pages/*/test_\1*.py", None),
-    (r"tutorials/debugging/\w+\.py", None, "tests/ext/symptoms"),
+    (
+        r"tutorials/debugging/\w+\.py",
+        "tests/pages/symptoms/test_repairs.py",
+        "tests/ext/symptoms",
+    ),
     (r"tutorials/\w+/(\w+)\.py", r"tests/pages/tutorials/test_\1.py", None),
     (r"benchmarks/(?:suites/)?(\w+)\.py", r"tests/benchmarks/test_\1.py", "tests/benchmarks"),
     (r"benchmarks/kit/.*", r"tests/benchmarks/test_kit.py", None),
@@ -121,6 +129,16 @@ def selection_of_rule(rule, path, root):
     }
 
 
+def mutation_tests(paths, root=ROOT):
+    """Test files that change what they speak of, and name one of *paths* or rest on the stack."""
+    found = {
+        file.relative_to(root).as_posix()
+        for file in root.glob("tests/**/test_*.py")
+        if MUTATION.search(file.read_text(encoding="utf-8"))
+    }
+    return found if STACK & set(paths) else found & naming_tests(paths, root)
+
+
 def selection(paths, root=ROOT):
     """(test files that run whole, those that run without slow tests, scripts that run)."""
     whole, fast, scripts = set(), set(ALWAYS), set()
@@ -153,6 +171,8 @@ def commands(paths, root=ROOT):
     yield [*pytest, FAST, *fast]
     if whole:
         yield [*pytest, WHOLE, *whole]
+    if mutation := sorted(mutation_tests(paths, root) - set(whole)):
+        yield [*pytest, "mutation", *mutation]
 
 
 def main(argv=None):

@@ -30,6 +30,7 @@ STEPS = [
     ("`make unit`", ["make", "unit"], None),
     ("`make html` in a fresh clone", ["make", "html"], None),
     ("`make site-tests`", ["make", "site-tests"], None),
+    ("`make mutation-test`", ["make", "mutation-test"], None),
     ("`make html` with nothing changed", ["make", "html"], None),
     ("`make html` with one page edited", ["make", "html"], PAGE),
     ("`make test-changed` with one page edited", ["make", "test-changed", "BASE=HEAD"], None),

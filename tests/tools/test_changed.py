@@ -26,6 +26,13 @@ TREE = {
     "tests/pages/reference/test_run.py": "load_evidence('page/shown')\n",
     "tests/pages/facts.toml": "",
     "tests/pages/test_facts.py": "",
+    "tests/pages/symptoms/test_repairs.py": "",
+    "requirements-docs.txt": "",
+    "tests/pages/test_mutations.py": (
+        "EDIT = 'page/shown'\nfrom tests.support.site_of import Site\n@pytest.mark.mutation\n"
+    ),
+    "tests/pages/test_more_mutations.py": "pytestmark = [pytest.mark.slow, pytest.mark.mutation]",
+    "tests/pages/test_of_mutations.py": "TEXT = 'shown, @pytest.mark.mutation'",
     "tests/benchmarks/test_far.py": 'RECORDS.find("queues", "cpu")\n',
     "tests/pages/tutorials/test_rows.py": "PAGE = ROOT / 'memory' / 'lesson.py'\n".replace(
         "'", '"'
@@ -57,13 +64,13 @@ def tree(tmp_path):
         (
             "docs/evidence/page/shown.py",
             ["tests/pages/reference/test_page.py"],
-            ["tests/pages/reference/test_run.py"],
+            ["tests/pages/reference/test_run.py", "tests/pages/test_mutations.py"],
             ["docs/evidence/page/shown.py"],
         ),
         ("docs/_ext/site/words.py", ["tests/ext/site/test_words.py"], ["tests/ext/site"], []),
         (
             "tutorials/debugging/it_hangs.py",
-            [f"{changed.DOCTOR_NAMES}[it_hangs]"],
+            [f"{changed.DOCTOR_NAMES}[it_hangs]", "tests/pages/symptoms/test_repairs.py"],
             [],
             ["tutorials/debugging/it_hangs.py"],
         ),
@@ -88,7 +95,12 @@ def tree(tmp_path):
         ("tests/pages/facts.toml", ["tests/pages/test_facts.py"], [], []),
         ("tools/serve.py", ["tests/tools/test_serve.py"], [], []),
         ("tests/ext/site/test_other.py", ["tests/ext/site/test_other.py"], [], []),
-        ("tests/support/site_of.py", [], ["tests/ext/site/test_words.py"], []),
+        (
+            "tests/support/site_of.py",
+            [],
+            ["tests/ext/site/test_words.py", "tests/pages/test_mutations.py"],
+            [],
+        ),
         ("tests/conftest.py", [], ["tests"], []),
         ("README.md", [], [], []),
         ("tools/gone.py", [], [], []),
@@ -98,6 +110,36 @@ def test_what_belongs_to_a_file(tree, path, whole, fast, scripts):
     found = changed.selection([path], tree)
     always = [] if fast == ["tests"] else changed.ALWAYS
     assert found == (whole, sorted([*fast, *always]), scripts)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("docs/evidence/page/shown.py", ["test_mutations.py"]),
+        ("tests/support/site_of.py", ["test_mutations.py"]),
+        ("docs/reference/page.rst", []),
+        *((path, ["test_more_mutations.py", "test_mutations.py"]) for path in changed.STACK),
+    ],
+)
+def test_mutations_run_where_what_they_name_or_the_stack_changed(tree, path, found):
+    files = [f"tests/pages/{name}" for name in found]
+    assert sorted(changed.mutation_tests([path], tree)) == files
+    (last,) = [command for command in changed.commands([path], tree) if "mutation" in command] or [
+        ["mutation"]
+    ]
+    assert last[last.index("mutation") + 1 :] == files
+
+
+def test_a_mutation_runs_with_its_page_and_once(tree):
+    """A page brings the whole file of its name, mutations included, and not a second time."""
+    (tree / "tests/pages/tutorials/test_lesson.py").write_text(
+        'PAGE = "tutorials/memory/lesson.py"\npytestmark = pytest.mark.mutation\n'
+    )
+    fast, whole = list(changed.commands(["tutorials/memory/lesson.py"], tree))[-2:]
+    assert fast[fast.index("-m", 3) + 1] == changed.FAST
+    assert "not mutation" in changed.FAST
+    assert whole[-2:] == [changed.WHOLE, "tests/pages/tutorials/test_lesson.py"]
+    assert "mutation" not in changed.WHOLE
 
 
 def test_a_page_that_is_named_alone_is_found_by_its_claims_and_its_path():
@@ -138,7 +180,8 @@ def test_every_rule_has_something_in_the_repository():
     for rule in changed.LAYOUT:
         found = [path for path in paths if any(changed.selection_of_rule(rule, path, ROOT))]
         assert found, rule[0]
-    assert all((ROOT / path).exists() for path in changed.ALWAYS)
+    assert all((ROOT / path).exists() for path in [*changed.ALWAYS, *changed.STACK])
+    assert len(changed.mutation_tests(changed.STACK)) > 5
     file, _, name = changed.DOCTOR_NAMES.partition("::")
     assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
 

@@ -116,6 +116,11 @@ def test_workflows_call_what_exists():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def test_the_nightly_run_takes_what_make_test_leaves_out():
+    nightly = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
+    assert re.search(r"run: .*\.ci/run && make mutation-test && make notebook-test\b", nightly)
+
+
 # -- tools/drift.py ----------------------------------------------------------
 
 PYPROJECT = """\

@@ -12,8 +12,6 @@ from docs._ext.evidence.store import Store
 from tests.support import ROOT
 from tests.support.torchrl_copy import copy_of_torchrl, edit
 
-pytestmark = pytest.mark.slow
-
 LIMIT_S = 600  # a bound for a hung child, not an expectation
 
 CAST_FOR_THE_ENVIRONMENT = """\
@@ -134,12 +132,18 @@ def pages_that_show(names):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_right_pages_fail(tmp_path, monkeypatch, change):
-    file, before, after, runs, pages, unrelated = CHANGES[change]
+def test_the_right_pages_show_what_fails(change):
+    _, _, _, runs, pages, _ = CHANGES[change]
+    assert pages_that_show(runs) == pages
+
+
+@pytest.mark.mutation
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_right_runs_fail(tmp_path, monkeypatch, change):
+    file, before, after, runs, _, unrelated = CHANGES[change]
     edit(copy_of_torchrl(tmp_path), file, before, after)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     said = failures([*runs, unrelated], tmp_path)
     assert set(said) == runs
     for name in runs:
         assert re.match(rf"{name}\.py:\d+: ", said[name]), said[name]
-    assert pages_that_show(runs) == pages

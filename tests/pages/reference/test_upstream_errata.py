@@ -155,7 +155,7 @@ def stale_states(self, tensordict, tensordict_reset):
     return out
 
 
-@pytest.mark.slow
+@pytest.mark.mutation
 @pytest.mark.parametrize(
     ("target", "name", "value", "words"),
     [

@@ -16,7 +16,7 @@ from tests.support import ROOT
 from tests.support.symptom_pages import run_pages
 from tests.support.torchrl_copy import copy_of_torchrl, edit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mutation]
 
 SLUGS = read_order(ROOT / "tutorials" / "debugging")
 REPAIRS = [

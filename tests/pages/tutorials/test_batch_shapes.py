@@ -7,7 +7,7 @@ import pytest
 from tests.support import ROOT
 from tests.support.tutorial_script import run_driver
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.mutation]
 
 PAGE = ROOT / "tutorials" / "collectors" / "batch_shapes.py"
 

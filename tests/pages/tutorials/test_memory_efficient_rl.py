@@ -112,7 +112,8 @@ def plain_scan():
     return f"traces on the second call: {counts}"
 
 
-print(json.dumps({run.__name__: mutated(run, page) for run in [*MUTATIONS, plain_scan]}))
+chosen = [plain_scan] if PLAIN_SCAN else MUTATIONS
+print(json.dumps({run.__name__: mutated(run, page) for run in chosen}))
 '''
 
 CAUGHT_BY = {
@@ -136,13 +137,15 @@ CAUGHT_BY = {
 
 @pytest.fixture(scope="module")
 def caught():
-    return run_driver(DRIVER, PAGE)
+    return run_driver(f"PLAIN_SCAN = False\n{DRIVER}", PAGE)
 
 
+@pytest.mark.mutation
 @pytest.mark.parametrize("mutation", CAUGHT_BY)
 def test_page_notices_a_changed_torchrl(caught, mutation):
     assert caught[mutation] == ast.unparse(ast.parse(CAUGHT_BY[mutation]))
 
 
-def test_plain_scan_is_as_described(caught):
-    assert caught["plain_scan"] == "traces on the second call: {'GRU': 0, 'LSTM': 1}"
+def test_plain_scan_is_as_described():
+    said = run_driver(f"PLAIN_SCAN = True\n{DRIVER}", PAGE)["plain_scan"]
+    assert said == "traces on the second call: {'GRU': 0, 'LSTM': 1}"

@@ -9,8 +9,6 @@ from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.tutorial_script import run_driver
 
-pytestmark = pytest.mark.slow
-
 PAGE = ROOT / "tutorials" / "collectors" / "rollout_trace.py"
 
 # Runs in one process: it imports torchrl once and forks per mutation, because an import costs
@@ -208,6 +206,7 @@ def caught():
     return run_driver(DRIVER, PAGE)
 
 
+@pytest.mark.mutation
 @pytest.mark.parametrize("mutation", CAUGHT_BY)
 def test_page_notices_a_changed_torchrl(caught, mutation):
     assert caught[mutation].partition(" == [")[0] == CAUGHT_BY[mutation].partition(" == [")[0]

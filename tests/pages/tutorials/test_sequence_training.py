@@ -7,6 +7,8 @@ import pytest
 from tests.support import ROOT
 from tests.support.tutorial_script import run_driver
 
+pytestmark = [pytest.mark.slow, pytest.mark.mutation]
+
 PAGE = ROOT / "tutorials" / "recurrent" / "sequence_training.py"
 
 # Runs in one process, which imports torchrl once for all changes. A change is either a patch of
@@ -101,7 +103,6 @@ def run_changed(changes, tmp_path):
     return run_driver(f"CHOSEN = {list(changes)}\n{DRIVER}", PAGE)
 
 
-@pytest.mark.slow
 def test_result_holds_on_five_other_seeds(tmp_path):
     assert run_changed(["other_seeds"], tmp_path) == {"other_seeds": "the page passed"}
 
@@ -121,12 +122,10 @@ def test_page_notices_a_mistake_before_it_trains(early, change):
     assert early[change] == ast.unparse(ast.parse(CAUGHT_EARLY[change]))
 
 
-@pytest.mark.slow
 def test_page_passes_with_one_seed(late):
     assert late["nothing"] == "the page passed"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", CAUGHT_LATE)
 def test_page_notices_a_lesson_that_is_not_true(late, change):
     assert late[change] == ast.unparse(ast.parse(CAUGHT_LATE[change]))
