@@ -1,8 +1,8 @@
-"""A small site of a few pages, built in a fresh process as the real one is."""
+"""A small site of a few pages, built by Sphinx as the real one is."""
 
 import os
-import subprocess
-import sys
+
+from tests.support import sphinx_forks
 
 
 def write(folder, pages, conf):
@@ -16,11 +16,5 @@ def write(folder, pages, conf):
 
 def build(folder, address=""):
     """Build into ``folder/out`` without cleaning up first; the finished process."""
-    return subprocess.run(
-        [sys.executable, "-m", "sphinx", "-nWq", "-b", "html", "src", "out"],
-        cwd=folder,
-        env=os.environ | {"SITE_URL": address},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = os.environ | {"SITE_URL": address}
+    return sphinx_forks.run("-nWq", "-b", "html", "src", "out", cwd=folder, env=environment)

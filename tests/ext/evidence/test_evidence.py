@@ -3,15 +3,13 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from unittest import mock
 
 import pytest
 
 from docs._ext.evidence import store as evidence_store
 from docs._ext.evidence.store import EvidenceError, Store, execute
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 from tests.support.fixture_site import Site
 
 # A bound for a hung child, not an expectation.
@@ -481,12 +479,6 @@ def test_a_preview_shows_the_results(site):
 @pytest.mark.slow
 def test_linkcheck_takes_the_results(site):
     """As ``make linkcheck`` calls Sphinx; and with two processes that read, every use is known."""
-    command = [sys.executable, "-m", "sphinx", "-W", "-n", "-j", "2", "-c", ".", "-b", "linkcheck"]
-    done = subprocess.run(
-        [*command, "-D", "plot_gallery=0", "docs", "build/linkcheck"],
-        cwd=site.root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = ["-W", "-n", "-j", "2", "-c", ".", "-b", "linkcheck", "-D", "plot_gallery=0"]
+    done = sphinx_forks.run(*options, "docs", "build/linkcheck", cwd=site.root)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,13 +1,11 @@
 """The marks of claims leave no trace in what Sphinx writes."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from docs._ext.site.claims import unmarked
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 
 EXTENSIONS = ("claims", "page_meta", "search_index", "term_hints")
 PAGE = """\
@@ -43,14 +41,10 @@ The :term:`carrier`, ``literally``
 def build(folder, page, *options):
     folder.mkdir()
     (folder / "index.rst").write_text(f"Home\n====\n\n{page}")
-    command = [sys.executable, "-m", "sphinx", "-q", "-n", "-C", "-D", "project=Toy", *options]
-    command += ["-D", "extensions=" + ",".join(f"docs._ext.site.{name}" for name in EXTENSIONS)]
-    run = subprocess.run(
-        [*command, str(folder), str(folder / "html")],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    options = ["-q", "-n", "-C", "-D", "project=Toy", *options]
+    options += ["-D", "extensions=" + ",".join(f"docs._ext.site.{name}" for name in EXTENSIONS)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = sphinx_forks.run(*options, folder, folder / "html", env=environment)
     names = ("index.html", "_static/search.js", "genindex.html")
     return run.stderr, [(folder / "html" / name).read_bytes().split() for name in names]
 

@@ -1,20 +1,15 @@
 """Where docs/_ext/site/downloads.py puts the files that pages offer."""
 
 import os
-import subprocess
-import sys
 
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 
 
 def build(folder):
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", "-C"]
-    command += ["-Dextensions=docs._ext.site.downloads", "-Dhtml_theme=basic"]
-    subprocess.run(
-        [*command, folder / "docs", folder / "html"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-    )
+    options = ["-q", "-W", "-n", "-C"]
+    options += ["-Dextensions=docs._ext.site.downloads", "-Dhtml_theme=basic"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    sphinx_forks.run(*options, folder / "docs", folder / "html", env=environment, check=True)
     files = (folder / "html" / "_downloads").rglob("*")
     return {p.relative_to(folder / "html").as_posix(): p.read_text() for p in files if p.is_file()}
 

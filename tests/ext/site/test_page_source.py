@@ -3,13 +3,12 @@
 import os
 import re
 import subprocess
-import sys
 from html import unescape
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 
 CONF = f"""\
 import sys
@@ -41,9 +40,8 @@ pytestmark = pytest.mark.slow
 
 
 def build(root, repository):
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-c", ".", "docs", "build"]
     environment = {**os.environ, "REPO_URL": repository, "NO_COLOR": "1"}
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment)
+    return sphinx_forks.run("-q", "-W", "-c", ".", "docs", "build", cwd=root, env=environment)
 
 
 @pytest.fixture(scope="module")

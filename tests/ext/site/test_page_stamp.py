@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 
 NOON = "1763640000"  # 2025-11-20 12:00 UTC
 EVENING = "1763661600"
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.slow
 
 
 class Site:
-    """A fixture site in a folder, built by a fresh Sphinx process."""
+    """A fixture site in a folder."""
 
     def __init__(self, root):
         self.root = root
@@ -59,14 +59,9 @@ class Site:
 
     def build(self, epoch=NOON):
         """Build incrementally; returns the finished process."""
-        command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", ".", "build"]
-        return subprocess.run(
-            command,
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "SOURCE_DATE_EPOCH": epoch, "NO_COLOR": "1"},
-        )
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "NO_COLOR": "1"}
+        options = ["-W", "--keep-going", "-q", ".", "build"]
+        return sphinx_forks.run(*options, cwd=self.root, env=environment)
 
     def html(self, page):
         return (self.root / "build" / f"{page}.html").read_text()

@@ -2,12 +2,10 @@
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 
 REGISTER = """\
 gone.html
@@ -48,14 +46,9 @@ def build(folder, *options):
         "html_copy_source": 0,
     }
     options = [*options, "-C", *(f"-D{name}={value}" for name, value in settings.items())]
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", *options, folder / "docs", folder / "html"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    return done.stderr
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    folders = folder / "docs", folder / "html"
+    return sphinx_forks.run("-q", *options, *folders, env=environment).stderr
 
 
 def page(folder, name):

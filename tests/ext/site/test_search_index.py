@@ -1,13 +1,11 @@
 """The search index: what becomes an entry, what is left out, and the same after any build."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from docs._ext.site.search_index import ENGLISH_STOPWORDS, split, stems
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 from tests.support.search import evaluate, index_of, titles_and_addresses
 
 PAGES = {
@@ -18,11 +16,10 @@ PAGES = {
 EXTENSIONS = "docs._ext.site.search_index,docs._ext.source.renamed_api"
 
 
-def build(folder, *options, seed="0"):
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", *options, "-C", "-D", "project=Toy"]
-    command += ["-D", f"extensions={EXTENSIONS}", str(folder / "docs"), str(folder / "html")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
-    subprocess.run(command, env=environment, check=True)
+def build(folder, *options, **environment):
+    options = ["-q", "-W", *options, "-C", "-D", "project=Toy", "-D", f"extensions={EXTENSIONS}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    sphinx_forks.run(*options, folder / "docs", folder / "html", env=environment, check=True)
     return (folder / "html" / "_static" / "search.js").read_text(encoding="utf-8")
 
 
@@ -40,7 +37,7 @@ def test_an_edit_elsewhere_loses_nothing(folder):
         page.write("\nMore.\n")
     again = build(folder)
     assert '"shuttle"' in again
-    assert again == build(folder, "-E", "-a", "-j", "2", seed="1")
+    assert again == build(folder, "-E", "-a", "-j", "2", PYTHONHASHSEED="1")
 
 
 def test_a_removed_page_takes_its_entries_along(folder):

@@ -2,13 +2,11 @@
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from docs._ext.site.term_hints import SCRIPT, first_sentence
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 
 WORDS = """Words
 =====
@@ -36,9 +34,9 @@ HINT = re.compile(r'<div class="term-hint" role="tooltip" id="([^"]+)" hidden>(.
 DESCRIBED = re.compile(r'<a aria-describedby="([^"]+)" class="reference internal" href="([^"]+)"')
 
 
-def build(folder, *options):
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", *options, "-C"]
-    command += [
+def build(folder, *options, **environment):
+    options = ["-q", "-W", "-n", *options, "-C"]
+    options += [
         "-D",
         "project=Toy",
         "-D",
@@ -46,11 +44,8 @@ def build(folder, *options):
         "-D",
         "smartquotes=0",
     ]
-    subprocess.run(
-        [*command, str(folder / "docs"), str(folder / "html")],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    sphinx_forks.run(*options, folder / "docs", folder / "html", env=environment, check=True)
     return {
         path.relative_to(folder / "html").as_posix(): path.read_text(encoding="utf-8")
         for path in (folder / "html").rglob("*.html")
@@ -146,7 +141,7 @@ def test_a_moved_term_is_found_where_it_is(folder):
 def test_two_processes_write_the_same(folder, tmp_path_factory):
     other = tmp_path_factory.mktemp("parallel")
     (other / "docs").symlink_to(folder / "docs")
-    assert build(folder) == build(other, "-j", "2")
+    assert build(folder) == build(other, "-j", "2", PYTHONHASHSEED="1")
 
 
 def test_the_site_has_script_and_rules():

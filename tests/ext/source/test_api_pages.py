@@ -2,8 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
 import textwrap
 from types import SimpleNamespace
 
@@ -12,7 +10,7 @@ from sphinx.errors import ExtensionError
 
 from docs._ext.source.api_pages import FOLDER, load_catalog, page_text, related_text
 from docs._ext.source.lookup import locate
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 
 STACK = ("torchrl", "tensordict")
 CATALOG = load_catalog(ROOT / "docs" / "reference" / "api")
@@ -177,16 +175,10 @@ class Site:
                 write(root / name, text)
 
     def build(self):
-        """Build in a process of its own, with every warning an error."""
-        command = [sys.executable, "-m", "sphinx", "-nW", "--keep-going", "-b", "html"]
-        doctrees = self.html.parent / "doctrees"
-        return subprocess.run(
-            [*command, "-d", str(doctrees), str(self.docs), str(self.html)],
-            capture_output=True,
-            text=True,
-            env={"PYTHONPATH": f"{self.package}:{ROOT}", "PATH": ""},
-            check=False,
-        )
+        """Build with every warning an error."""
+        options = ["-nW", "--keep-going", "-b", "html", "-d", self.html.parent / "doctrees"]
+        environment = {"PYTHONPATH": f"{self.package}:{ROOT}", "PATH": ""}
+        return sphinx_forks.run(*options, self.docs, self.html, env=environment)
 
     def edit(self, name, old, new):
         file = self.docs / name

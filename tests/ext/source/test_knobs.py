@@ -3,15 +3,13 @@
 import inspect
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 from torchrl.objectives import HardUpdate
 
 from docs._ext.source.knobs import default
 from docs._ext.source.lookup import SymbolNotFound
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 from tests.support.search import titles_and_addresses
 
 KNOB = """
@@ -36,20 +34,15 @@ PAGES = {
 
 
 def build(folder, *options):
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-n", *options, "-C"]
-    command += [
+    options = ["-q", "-W", "--keep-going", "-n", *options, "-C"]
+    options += [
         "-D",
         "project=Toy",
         "-D",
         "extensions=docs._ext.source.knobs,docs._ext.site.search_index",
     ]
-    done = subprocess.run(
-        [*command, str(folder / "docs"), str(folder / "html")],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    done = sphinx_forks.run(*options, folder / "docs", folder / "html", env=environment)
     return done.returncode, done.stderr
 
 

@@ -4,8 +4,6 @@ import ast
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import pytest
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source.api_pages import load_catalog
 from docs._ext.source.lookup import SymbolNotFound, locate
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 
 CATALOG = load_catalog(ROOT / "docs" / "reference" / "api")
 
@@ -249,7 +247,7 @@ def test_a_file_that_changed_is_read_again(tiny):
 
 @pytest.fixture
 def build(tiny, tmp_path):
-    """Build a one-page site that uses the role, in a process of its own."""
+    """Build a one-page site that uses the role."""
     source = tmp_path / "docs"
     write(
         source / "conf.py",
@@ -263,14 +261,9 @@ def build(tiny, tmp_path):
         if page is not None:
             write(source / "index.rst", page)
         out = tmp_path / builder
-        command = [sys.executable, "-m", "sphinx", "-nW", "--keep-going", "-b", builder]
-        result = subprocess.run(
-            [*command, "-d", str(tmp_path / "doctrees"), str(source), str(out)],
-            capture_output=True,
-            text=True,
-            env={"PYTHONPATH": f"{tiny}:{ROOT}", "PATH": ""},
-            check=False,
-        )
+        options = ["-nW", "--keep-going", "-b", builder, "-d", tmp_path / "doctrees"]
+        environment = {"PYTHONPATH": f"{tiny}:{ROOT}", "PATH": ""}
+        result = sphinx_forks.run(*options, source, out, env=environment)
         suffix = "html" if builder == "html" else "txt"
         page = out / f"index.{suffix}"
         return result, page.read_text(encoding="utf-8") if page.exists() else ""
