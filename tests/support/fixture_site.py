@@ -4,9 +4,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from tests.support import ROOT
+from tests.support import ROOT, sphinx_forks
 
 TUTORIALS = ["basics/figure.py", "basics/sums.py", "more/words.py"]
 EPOCH = "1700000000"
@@ -65,10 +66,19 @@ class Site:
         return [sys.executable, str(script), "--site", str(self.root), *options]
 
     def build(self, *options, **environment):
-        """Build; return the status and everything that was printed."""
+        """Build; return the status and everything that was printed.
+
+        In a fork, unless the environment is to change what an interpreter does when it starts.
+        """
+        env = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH, **environment}
+        if not {"PYTHONPATH", "PYTHONHASHSEED"} & environment.keys():
+            with tempfile.TemporaryDirectory() as folder:
+                printed = Path(folder, "printed")
+                status = sphinx_forks.fork(self.command(*options), self.root, env, [printed])
+                return status, printed.read_text(encoding="utf-8")
         done = subprocess.run(
             self.command(*options),
-            env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, **environment},
+            env=env,
             cwd=self.root,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,9 +1,9 @@
-"""``python -m sphinx`` without its imports, which take longer than the build of a small site.
+"""``python -m sphinx`` and ``tools/build_site.py`` without imports, which take longer than a build.
 
 Each build is a fork of one process, started with the first build of a pytest worker, that has
-imported Sphinx, theme and gallery, and nothing of this repository: a fork imports the extensions
-itself, from wherever its ``conf.py`` finds them. A build that asks for a PYTHONHASHSEED is a fresh
-process, because a fork has the seed of its parent.
+imported Sphinx, theme and gallery, and nothing of ``docs``: a fork imports the extensions itself,
+from wherever its ``conf.py`` finds them. A build that asks for a PYTHONHASHSEED is a fresh process,
+because a fork has the seed of its parent.
 
 As a program this is the process: it reads one build a line, a JSON object, and answers its status.
 """
@@ -16,10 +16,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 600  # a bound for a hung build, not an expectation
 SEED = "PYTHONHASHSEED"
+SPHINX = [sys.executable, "-m", "sphinx"]
 
 
 def run(*arguments, cwd=None, env=None, check=False):
@@ -27,10 +29,14 @@ def run(*arguments, cwd=None, env=None, check=False):
 
     A ``subprocess.CompletedProcess`` with text; with *check* a failure is an AssertionError.
     """
-    command = [sys.executable, "-m", "sphinx", *map(str, arguments)]
+    command = [*SPHINX, *map(str, arguments)]
     env = dict(os.environ if env is None else env)
     if env.get(SEED) == os.environ.get(SEED):
-        done = _fork(command, str(Path(cwd or ".").absolute()), env)
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder, name) for name in ("output", "errors")]
+            status = fork(command, cwd or Path.cwd(), env, files)
+            output, errors = (file.read_text(encoding="utf-8") for file in files)
+        done = subprocess.CompletedProcess(command, status, output, errors)
     else:
         done = subprocess.run(
             command, cwd=cwd, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
@@ -39,18 +45,16 @@ def run(*arguments, cwd=None, env=None, check=False):
     return done
 
 
-def _fork(command, cwd, env):
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder, name) for name in ("output", "errors")]
-        order = {"arguments": command[3:], "cwd": cwd, "env": env}
-        server = _server()
-        server.stdin.write(json.dumps(order | {"files": [str(file) for file in files]}) + "\n")
-        server.stdin.flush()
-        status = json.loads(server.stdout.readline())
-        output, errors = (file.read_text(encoding="utf-8") for file in files)
+def fork(command, cwd, env, files):
+    """The status of a fork that prints into the *files*; one of them takes errors, too."""
+    server = _server()
+    order = {"command": command, "cwd": str(cwd), "env": env, "files": [str(one) for one in files]}
+    server.stdin.write(json.dumps(order) + "\n")
+    server.stdin.flush()
+    status = json.loads(server.stdout.readline())
     if status is None:
-        raise subprocess.TimeoutExpired(command, LIMIT_S, output, errors)
-    return subprocess.CompletedProcess(command, status, output, errors)
+        raise subprocess.TimeoutExpired(command, LIMIT_S)
+    return status
 
 
 @functools.cache
@@ -71,25 +75,53 @@ def _server():
 # -- In the process that has the imports -----------------------------------------------
 
 
-def build(order):
-    """In a fork: be ``python -m sphinx``; return its status."""
+def become(command, cwd, env, files):
+    """In a fork: be the process that *command* would start; return its status."""
     import sphinx.cmd.build
 
+    from tools import build_site
+
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number, file in enumerate(order["files"], 1):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
-    os.chdir(order["cwd"])
+    for number, file in zip((1, 2), (files[0], files[-1]), strict=True):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through="PYTHONUNBUFFERED" in env)
+    os.chdir(cwd)
     os.environ.clear()
-    os.environ.update(order["env"])
-    own = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:1] = [order["cwd"], *own]
-    sys.argv = ["sphinx", *order["arguments"]]
+    os.environ.update(env)
+    own = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    is_sphinx = command[:3] == SPHINX
+    sys.argv = command[2:] if is_sphinx else command[1:]
+    sys.path[:1] = [cwd if is_sphinx else str(ROOT), *own]
     try:
-        status = sphinx.cmd.build.main(order["arguments"])
+        if is_sphinx:
+            status = sphinx.cmd.build.main(command[3:])
+        else:
+            build_site.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": start_sphinx})
+            status = build_site.main()
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else 1
     atexit._run_exitfuncs()
     return status
+
+
+def start_sphinx(command, *, cwd, env, stdout, **_):
+    """What ``tools/build_site.py`` has for ``subprocess.Popen``."""
+    from docs._ext.support.fork import Fork
+
+    forget("docs")
+
+    def leader():
+        os.setsid()
+        return become(command, str(cwd), env, [stdout.name])
+
+    return Fork(leader)
+
+
+def forget(package):
+    """Let the next import find the copy that a site may have."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
 
 
 def main():
@@ -98,11 +130,11 @@ def main():
 
     from docs._ext.support.fork import Fork, preload
 
-    preload([*builtin_extensions, "sphinx.cmd.build", "sphinx_gallery.gen_gallery"])
-    for name in [name for name in sys.modules if name.partition(".")[0] == "docs"]:
-        del sys.modules[name]  # a site may have a copy of its own
+    gallery = ["sphinx_gallery.gen_gallery", "tools.build_site"]
+    preload([*builtin_extensions, "sphinx.cmd.build", *gallery])
+    forget("docs")
     for line in sys.stdin:
-        process = Fork(build, json.loads(line))
+        process = Fork(become, *json.loads(line).values())
         try:
             status = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:

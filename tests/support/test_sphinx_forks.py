@@ -7,17 +7,19 @@ from tests.support import ROOT, sphinx_forks
 CONF = """\
 import os, sys
 sys.path.insert(0, os.getcwd())
-extensions = ["docs._ext.own"]
+extensions = ["docs._ext.support.fork"]
 html_theme = "basic"
 print("in", os.path.basename(os.getcwd()), "with", os.environ.get("OF_THE_BUILD"))
 """
-OWN = "def setup(app):\n    print('extension of', __file__.split('/')[-4])\n"
+OWN = "def setup(app):\n    print('extension of', __file__.split('/')[-5])\n"
 
 
 def build(folder, text="", **environment):
-    """Build a site with an extension of its own, which has the name of one of ours."""
-    (folder / "docs" / "_ext").mkdir(parents=True, exist_ok=True)
-    (folder / "docs" / "_ext" / "own.py").write_text(OWN)
+    """Build a site with an extension that has the name of what the forks come from."""
+    package = folder / "docs" / "_ext" / "support"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "fork.py").write_text(OWN)
     (folder / "conf.py").write_text(CONF)
     (folder / "index.rst").write_text(f"Home\n====\n\n{text}\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
