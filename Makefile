@@ -10,12 +10,13 @@ PATTERN ?=
 ARGS ?=
 BASE ?= origin/main
 # Processes that run tests, one more than the cores of CI, as many tests wait; each keeps to one
-# thread, and a file to one of them, in the order of tests/conftest.py.
+# thread, and a file to one of them, in the order of tests/conftest.py. What compiles does so by
+# itself: helpers that inductor starts import torch, which costs more than they spare.
 WORKERS ?= 3
 
 BIN := .venv/bin
 RUN := $(BIN)/python
-PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile \
+PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder --durations 10
 
 COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \

@@ -35,6 +35,11 @@ DOCTOR_NAMES = (
     "tests/pages/symptoms/test_doctor_names_the_row.py"
     "::test_the_doctor_names_what_is_broken_and_nothing_that_is_fixed"
 )
+ENVIRONMENT = {  # as the Makefile has it
+    "OMP_NUM_THREADS": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "MPLBACKEND": "agg",
+}
 CLAIM = re.compile(r":claim:`([\w-]+)`")
 # (a changed path, the tests of the same layout and name, others of the same layout)
 LAYOUT = [
@@ -185,7 +190,7 @@ def main(argv=None):
         said = " ".join(command).replace(sys.executable, "python").replace(f"{ROOT}/", "")
         print(f"$ {said}", flush=True)
         if not arguments.dry_run:
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+            environment = {**os.environ, **ENVIRONMENT}
             status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
             # 5: nothing was left to run, as for a page without examples
             failed += [said] if status not in (0, 5) else []
