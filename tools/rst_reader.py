@@ -8,6 +8,7 @@ content count as prose. Unknown roles keep the text that the writer typed (``tex
 ``text <target>``), except for the roles whose text is computed by the build.
 """
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -164,6 +165,7 @@ class LenientDispatcher(CustomReSTDispatcher):
         return lenient_role, []
 
 
+@functools.lru_cache(maxsize=1)  # for prose and code of one text; nobody changes the tree
 def parse(text, path="<rst>"):
     """The document tree of RST source, problems of markup ignored: Sphinx reports those."""
     settings = get_default_settings(Parser)
