@@ -18,6 +18,8 @@ BIN := .venv/bin
 RUN := $(BIN)/python
 PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder --durations 10
+# The files that read the built site; those of the others would import the stack into each process.
+SITE_TESTS = tests/browser $$(grep -rl "pytest\.mark\.site" tests --include="test_*.py")
 
 COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \
 	--no-annotate --custom-compile-command "make lock" --quiet
@@ -60,7 +62,7 @@ unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
 	$(PYTEST) -m "not site and not browser and not notebook and not mutation" $(ARGS)
 
 site-tests: venv  ## links, weight and browser checks of build/html
-	$(PYTEST) -m "site or browser" $(ARGS)
+	$(PYTEST) -m "site or browser" $(SITE_TESTS) $(ARGS)
 
 bench: venv  ## take the benchmark records; SUITE=name for one, DEVICE=cuda for a GPU
 	@$(PYTHON) tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt --torch-backend "$(TORCH_BACKEND)"
