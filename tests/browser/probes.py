@@ -3,6 +3,7 @@
 import os
 import shutil
 
+from axe_playwright_python.base import AXE_SCRIPT
 from axe_playwright_python.sync_playwright import Axe
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -15,6 +16,7 @@ FLAGS = [
     "--no-first-run",
     "--no-sandbox",
 ]
+CLIPBOARD = ("clipboard-read", "clipboard-write")  # permissions of a page
 WHAT_TO_DO = (
     "no Chromium found: install one (apt-get install chromium, or "
     "playwright install chromium-headless-shell), name one in CHROMIUM, or set SKIP_BROWSER=1"
@@ -39,10 +41,39 @@ def settle(page):
     page.evaluate("() => Promise.allSettled(document.getAnimations().map((a) => a.finished))")
 
 
+# Contrast is three quarters of what axe costs on a long page. Elements that look the same on
+# ancestors that look the same have the same contrast: axe is asked of the first of them. What is
+# placed over other elements, or is a part of a drawing, is always asked.
+AXE = Axe(
+    AXE_SCRIPT
+    + """;
+    axe.configure({rules: [{id: "color-contrast", selector: ":not([data-looks-the-same])"}]});
+    (() => {
+        const numbers = new Map(), looks = new Map([[null, 0]]), asked = new Set();
+        const look = (e) => {
+            if (looks.has(e)) return looks.get(e);
+            const s = getComputedStyle(e);
+            const over = e.localName === "svg" || /absolute|fixed|sticky/.test(s.position);
+            const own = [look(e.parentElement), over && looks.size, s.color, s.backgroundColor,
+                s.backgroundImage, s.opacity, s.fontSize, s.fontWeight, s.textShadow, s.filter,
+                s.mixBlendMode, s.visibility, s.display].join();
+            if (!numbers.has(own)) numbers.set(own, numbers.size + 1);
+            looks.set(e, numbers.get(own));
+            return looks.get(e);
+        };
+        for (const e of document.querySelectorAll("body *")) {
+            e.toggleAttribute("data-looks-the-same", asked.has(look(e)));
+            asked.add(look(e));
+        }
+    })();"""
+)
+
+
 def violations(page, within=None):
     """What axe finds, on the page or in what *within* selects: rule, impact, element, reason."""
     settle(page)
-    found = Axe().run(page, context=within).response["violations"]
+    axe = Axe() if within else AXE  # what looks the same may be outside
+    found = axe.run(page, context=within).response["violations"]
     return [
         f"{rule['id']} ({rule['impact']}) at {' '.join(map(str, node['target']))}: "
         + node["failureSummary"].replace("\n", " ")
@@ -86,16 +117,28 @@ def unreachable_scrollers(page):
     """)
 
 
-FOCUS_STYLE = """(e) => {
+# The name of what has the focus, "" behind the last stop, and whether it looks otherwise without.
+STOP = """async () => {
+    const e = document.activeElement;
+    if (e === document.body || e.dataset.walked) return ["", true];
+    e.dataset.walked = "1";
+    const name = e.getAttribute("aria-label") || e.textContent.trim().slice(0, 40) || e.className;
     // A card shows the focus of the link that covers it, a fold that of its icon.
     const card = e.closest(".sphx-glr-thumbcontainer, .entry-card");
     const icon = e.querySelector(":scope > span");
-    const seen = [e, card, icon].filter(Boolean);
-    return seen.map((x) => {
-        const s = getComputedStyle(x), after = getComputedStyle(x, "::after");
-        return [s.outlineStyle, s.outlineWidth, s.boxShadow, s.borderColor, s.backgroundColor,
-                s.color, s.textDecoration, after.outlineStyle, after.boxShadow].join(" ");
-    }).join(" | ");
+    const style = async () => {
+        await Promise.allSettled(document.getAnimations().map((a) => a.finished));
+        return [e, card, icon].filter(Boolean).map((x) => {
+            const s = getComputedStyle(x), after = getComputedStyle(x, "::after");
+            return [s.outlineStyle, s.outlineWidth, s.boxShadow, s.borderColor, s.backgroundColor,
+                    s.color, s.textDecoration, after.outlineStyle, after.boxShadow].join(" ");
+        }).join(" | ");
+    };
+    const focused = await style();
+    e.blur();
+    const seen = await style() !== focused;
+    e.focus({focusVisible: true});
+    return [e.tagName + " " + name, seen];
 }"""
 
 
@@ -105,22 +148,12 @@ def walk(page, limit=200):
     page.evaluate("document.activeElement.blur()")
     for _ in range(limit):
         page.keyboard.press("Tab")
-        element = page.evaluate_handle("document.activeElement").as_element()
-        name = element.evaluate(
-            "(e) => e === document.body ? '' : e.tagName + ' ' +"
-            " (e.getAttribute('aria-label') || e.textContent.trim().slice(0, 40) || e.className)"
-        )
-        if not name or element.evaluate("(e) => e.dataset.walked === '1'"):
+        name, seen = page.evaluate(STOP)
+        if not name:
             break
         stops.append(name)
-        element.evaluate("(e) => { e.dataset.walked = '1'; }")
-        settle(page)
-        focused = element.evaluate(FOCUS_STYLE)
-        element.evaluate("(e) => e.blur()")
-        settle(page)
-        if element.evaluate(FOCUS_STYLE) == focused:
+        if not seen:
             invisible.append(name)
-        element.evaluate("(e) => e.focus({focusVisible: true})")
     return stops, invisible
 
 

@@ -34,9 +34,31 @@ def show(page, body, style=""):
     ],
 )
 def test_axe_reports(open_page, rule, body):
-    assert violations(show(open_page(), RIGHT)) == []
-    found = violations(show(open_page(), RIGHT + body))
+    page = open_page()
+    assert violations(show(page, RIGHT)) == []
+    found = violations(show(page, RIGHT + body))
     assert [line.split()[0] for line in found] == [rule]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '<b>one</b> <b class="pale" id="x">two</b>',
+        '<p><b>one</b></p><p style="background:#333"><b id="x">two</b></p>',
+        '<p><b>one</b></p><p style="opacity:0.3"><b id="x">two</b></p>',
+        '<b class="pale" id="x">one</b> <b class="pale">looks the same</b>',
+        '<b class="pale big">big</b> <b class="pale" id="x">two</b>',
+        '<div><b>one</b><i></i><b id="x">two</b></div>',
+    ],
+)
+def test_axe_is_asked_of_each_look(open_page, body):
+    style = (
+        ".pale {color:#888} .big {font-size:40px} div {position:relative; height:200px}"
+        "div > * {position:absolute; top:0} i {top:50px; width:90px; height:60px; background:#222}"
+        "i + b {top:60px}"
+    )
+    found = violations(show(open_page(), RIGHT + body, style))
+    assert [line.split(":")[0] for line in found] == ["color-contrast (serious) at #x"]
 
 
 def test_sideways_names_the_element(open_page):
@@ -89,10 +111,11 @@ def test_traffic_reports_a_request_to_another_host(open_page, site_url):
 
 
 def test_vnu_reports_a_stray_tag(vnu, tmp_path):
-    page = tmp_path / "page.html"
-    page.write_text(PAGE.format(RIGHT))
-    assert vnu(page) == []
-    page.write_text(PAGE.format(RIGHT + '</p><div tooltip="x">y</div>'))
-    texts = " ".join(message["message"] for message in vnu(page))
+    right, wrong = tmp_path / "right.html", tmp_path / "wrong.html"
+    right.write_text(PAGE.format(RIGHT))
+    wrong.write_text(PAGE.format(RIGHT + '</p><div tooltip="x">y</div>'))
+    found = vnu(right, wrong)
+    assert {message["url"] for message in found} == {f"file:{wrong}"}
+    texts = " ".join(message["message"] for message in found)
     assert "No “p” element in scope" in texts
     assert "Attribute “tooltip” not allowed" in texts
