@@ -6,6 +6,7 @@ SKIP_BROWSER=1 skips them all.
 """
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -59,21 +60,43 @@ def browser(playwright, chromium):
     browser.close()
 
 
-@pytest.fixture
-def open_page(browser):
-    """A function that opens a fresh page, as a new visitor has it."""
-    contexts = []
+# Nothing stored when a tab first comes to a host, as for a new visitor. about:blank stores nothing.
+FORGET = """try {
+    if (!sessionStorage.forgot) localStorage.clear();
+    sessionStorage.forgot = "yes";
+} catch {}"""
 
-    def opened(width=1280, height=900, **options):
-        options.setdefault("color_scheme", "light")
-        options.setdefault("reduced_motion", "reduce")
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        contexts.append(context)
-        return context.new_page()
+
+@pytest.fixture(scope="session")
+def kept_context(browser):
+    """A function that gives a context with some options, the same one each time.
+
+    A new context costs more than a page: its cache is empty, and scripts are compiled anew.
+    """
+    return functools.cache(browser.new_context)
+
+
+@pytest.fixture
+def open_page(browser, kept_context):
+    """A function that opens a page as a new visitor has it, but for cached files.
+
+    *fresh* opens it in a context of its own, without a cache; a clock, too, needs one, for it stays
+    with its context.
+    """
+    used = []
+
+    def opened(width=1280, height=900, color_scheme="light", fresh=False, **options):
+        context = (browser.new_context if fresh else kept_context)(**options)
+        page = context.new_page()
+        used.append(context if fresh else page)
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=color_scheme, reduced_motion="reduce")
+        page.add_init_script(FORGET)
+        return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    for one in used:
+        one.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.probes import violations
+from tests.browser.probes import CLIPBOARD, violations
 
 WORDS_FIELD = "What do you see?"
 ROW = "details.symptom"
@@ -213,7 +213,7 @@ def test_a_phone_shows_the_first_symptom_at_once(opened):
 
 @pytest.mark.parametrize("script", ["symptoms.js", "pydata-sphinx-theme.js"])
 def test_nothing_moves_when_a_script_comes(open_page, site_url, script):
-    page = open_page(width=412, height=823)
+    page = open_page(width=412, height=823, fresh=True)
     tops = []
     for pattern in (f"**/{script}*", "**/nothing"):
         page.route(pattern, lambda route: route.abort())
@@ -235,7 +235,7 @@ def test_a_row_begins_with_cause_and_fix(opened):
 
 
 def test_the_link_of_a_row_is_copied(opened):
-    page = opened("debugging_map", permissions=["clipboard-read", "clipboard-write"])
+    page = opened("debugging_map", permissions=CLIPBOARD)
     map_url = page.url
     ask(page, "lstm forgets")
     row = visible(page, ROW).first

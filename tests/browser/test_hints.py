@@ -22,7 +22,7 @@ def glossary(open_page, site_url, sample):
     """A function that opens a page of terms; the page, a link to a term, and its hint."""
 
     def opened(term="carrier", number=0, clock=False, **options):
-        page = open_page(**options)
+        page = open_page(fresh=clock, **options)
         if clock:
             page.clock.install(time=0)
         page.goto(site_url + sample["terms"])

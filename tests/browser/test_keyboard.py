@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.probes import settle, unreachable_scrollers, walk
+from tests.browser.probes import CLIPBOARD, settle, unreachable_scrollers, walk
 
 
 @pytest.mark.parametrize("kind", ["home", "gallery", "reference"])
@@ -73,7 +73,7 @@ def test_every_scrolling_box_is_reachable(open_page, site_url, sample, kind):
 
 
 def test_copy_button_copies_the_code(open_page, site_url, sample):
-    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page = open_page(permissions=CLIPBOARD)
     page.goto(site_url + sample["tutorial"])
     block = page.locator("main .highlight-Python").first
     block.locator("button.copybtn").focus()

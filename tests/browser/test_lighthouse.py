@@ -26,6 +26,7 @@ def scores(node, chromium, tmp_path_factory):
             "node_modules/lighthouse/cli/index.js",
             address,
             "--quiet",
+            "--disable-full-page-screenshot",
             "--output=json",
             f"--output-path={report}",
             f"--chrome-flags=--headless {' '.join(FLAGS)}",

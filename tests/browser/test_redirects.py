@@ -88,8 +88,8 @@ def test_a_lost_anchor_shows_its_line_without_scripts(open_page, moved):
 
 def test_the_redirects_of_the_site_lead_to_what_is_there(open_page, site, redirects):
     assert redirects
+    page = open_page()
     for name in redirects:
-        page = open_page()
         page.goto((site / name).as_uri(), wait_until="commit")
         page.wait_for_url(lambda url, name=name: not url.endswith(name))
         assert page.locator("h1").first.is_visible()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.browser.probes import Traffic, settle, violations
+from tests.browser.probes import CLIPBOARD, Traffic, settle, violations
 
 BUDGET = 150_000  # bytes over the wire for everything that the search needs
 FIRST_PAGES = {"index.html": "here", "search.html": "page"}
@@ -120,7 +120,7 @@ def test_nothing_found_leads_on(open_page, site_url):
 
 
 def test_of_a_pasted_traceback_the_message_counts(open_page, site_url):
-    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page = open_page(permissions=CLIPBOARD)
     page.goto(site_url)
     page.evaluate("(text) => navigator.clipboard.writeText(text)", TRACEBACK)
     page.locator("#search-here").focus()
@@ -146,7 +146,7 @@ def test_open_hits_have_no_violation(open_page, site_url, sample, mode, width):
     page.goto(site_url)
     ask(page, "replay buffer", "here")
     assert violations(page) == []
-    page.goto(site_url + sample["tutorial"])
+    page.goto(site_url + sample["reference"])
     opened(page)
     ask(page, "replay buffer")
     settle(page)

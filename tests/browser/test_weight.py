@@ -10,7 +10,7 @@ REQUESTS = 20  # without images; 24 with the theme as it comes
     "kind", ["home", "gallery", "tutorial", "internals", "glossary", "api", "search"]
 )
 def test_first_visit_is_light(open_page, site_url, sample, kind):
-    page = open_page()
+    page = open_page(fresh=True)
     finished = []
     page.on("requestfinished", lambda request: finished.append(request))
     page.goto(site_url + sample[kind], wait_until="networkidle")
