@@ -118,7 +118,10 @@ def test_what_belongs_to_a_file(tree, path, whole, fast, scripts):
         ("docs/evidence/page/shown.py", ["test_mutations.py"]),
         ("tests/support/site_of.py", ["test_mutations.py"]),
         ("docs/reference/page.rst", []),
-        *((path, ["test_more_mutations.py", "test_mutations.py"]) for path in changed.STACK),
+        *(
+            (path, ["test_more_mutations.py", "test_mutations.py"])
+            for path in sorted(changed.STACK)
+        ),
     ],
 )
 def test_mutations_run_where_what_they_name_or_the_stack_changed(tree, path, found):
