@@ -30,10 +30,10 @@ STEPS = [
     ("`make unit`", ["make", "unit"], None),
     ("`make html` in a fresh clone", ["make", "html"], None),
     ("`make site-tests`", ["make", "site-tests"], None),
-    ("`make mutation-test`", ["make", "mutation-test"], None),
     ("`make html` with nothing changed", ["make", "html"], None),
     ("`make html` with one page edited", ["make", "html"], PAGE),
     ("`make test-changed` with one page edited", ["make", "test-changed", "BASE=HEAD"], None),
+    ("`make mutation-test`", ["make", "mutation-test"], None),
 ]
 WHOLE = ("`make test` in a fresh clone", range(4))  # lint, unit, html, site-tests
 

@@ -5,6 +5,7 @@
 
 (() => {
   const FEW = 8; // hits below a field; the search page shows all
+  const MARKED = "mark"; // the stems whose words a page marks
   const BEST = 3; // hits before those that are grouped by their kind
   const root = document.documentElement.dataset.content_root;
   const NOWHERE = [
@@ -59,8 +60,8 @@
       const marks = (text) =>
         engine.marked(text, terms).map(([words, asked]) => (asked ? element("mark", "", words) : words));
       const [page, anchor] = address.split("#");
-      const found = terms.filter((term) => /^\w{3,}$/.test(term)).slice(0, 8);
-      const query = found.length ? `?highlight=${encodeURIComponent(found.join(" "))}` : "";
+      const found = terms.filter((term) => /^\w+$/.test(term)).slice(0, 8);
+      const query = found.length ? `?${MARKED}=${encodeURIComponent(found.join(" "))}` : "";
       return option(
         root + page + query + (anchor ? `#${anchor}` : ""),
         n,
@@ -163,16 +164,39 @@
     document.querySelector(".search-button__button").click();
   });
 
-  /* Who comes from a hit sees a marked word: in the section, or where the page first has one. */
-  if (new URLSearchParams(location.search).has("highlight"))
+  /* Who comes from a hit sees the words marked, one of them in view: in the section, or where the
+     page first has one. The address is clean again at once, to be copied. */
+  const mark = (stems) => {
+    const fits = (part) =>
+      stems.some((stem) => part === stem || part === `${stem}s` ||
+        (stem.length > 3 && (part.startsWith(stem) || part.startsWith(stem.replace(/i$/, "y")))));
+    const isMarked = (word) => [word, ...word.split(/_|(?<=[a-z])(?=[A-Z])/)].some((part) => fits(part.toLowerCase()));
+    const texts = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT, (text) =>
+      text.parentNode.closest("pre, script, style, svg, form, button") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT,
+    );
+    const found = [];
+    while (texts.nextNode()) found.push(texts.currentNode);
+    for (const text of found) {
+      const pieces = text.data.split(/([A-Za-z_]\w*)/);
+      if (pieces.some((piece, n) => n % 2 && isMarked(piece)))
+        text.replaceWith(...pieces.map((piece, n) => (n % 2 && isMarked(piece) ? element("mark", "search-mark", piece) : piece)));
+    }
+  };
+  const address = new URL(location);
+  const marked = address.searchParams.get(MARKED);
+  if (marked) {
+    mark(marked.split(" "));
+    address.searchParams.delete(MARKED);
+    history.replaceState(history.state, "", address);
     window.addEventListener("load", () =>
       setTimeout(() => {
         const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
         const place = target?.closest("section, dl") || document.querySelector("article");
-        const marks = [...place.querySelectorAll("span.highlighted")].filter((mark) => mark.checkVisibility());
+        const marks = [...place.querySelectorAll(".search-mark")].filter((one) => one.checkVisibility());
         const seen = ({ top, bottom }) => top > 60 && bottom < innerHeight;
-        if (marks.length && !marks.some((mark) => seen(mark.getBoundingClientRect())))
+        if (marks.length && !marks.some((one) => seen(one.getBoundingClientRect())))
           marks[0].scrollIntoView({ block: "center" });
       }, 50),
     );
+  }
 })();

@@ -44,6 +44,7 @@
       });
       groups.forEach((group) => (group.hidden = !group.querySelector("details:not([hidden])")));
       const shown = rows.filter(({ row }) => !row.hidden).length;
+      nearest.parentNode.hidden = !shown; // the heading above them
       output.textContent = `${shown} of ${rows.length} symptoms` +
         (!shown ? ". Try other words, or another way:" : asked ? ", the nearest first. " : "");
       if (!asked) return;

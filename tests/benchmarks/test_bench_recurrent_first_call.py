@@ -1,16 +1,13 @@
 """The suite recurrent_first_call, run small: what the child reports, never a time."""
 
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 import torch
 
 from benchmarks.suites import bench_recurrent_first_call as bench
-from tests.support.forks import run_in_a_fork
 
 CPU = torch.device("cpu")
-FORKED = mock.patch.object(bench, "subprocess", SimpleNamespace(run=run_in_a_fork))
 SMALL = {"batch": 2, "steps": 4, "hidden": 3, "resets": 1}
 
 
@@ -27,7 +24,7 @@ def test_both_steps_are_timed(tmp_path):
 
 
 def test_a_child_that_fails_says_why(tmp_path):
-    with FORKED, pytest.raises(AssertionError, match="KeyError: 'no such backend'"):
+    with pytest.raises(AssertionError, match="KeyError: 'no such backend'"):
         bench.run_child("gru", "no such backend", CPU, tmp_path)
 
 
@@ -41,7 +38,6 @@ def test_kernels_of_the_second_step_are_refused(tmp_path):
     )
     with (
         mock.patch.object(bench, "CHILD", late),
-        FORKED,
         pytest.raises(AssertionError, match="the second step compiled as well"),
     ):
         bench.run_child("gru", "pad", CPU, tmp_path)

@@ -157,6 +157,7 @@ def test_each_filter_hides_what_does_not_fit(opened):
     ask(page, "zzzz")
     assert visible(page, ROW).count() == 0
     assert said(page).startswith(f"0 of {total} symptoms.")
+    assert not page.get_by_role("heading", name="Symptoms").is_visible()
     everywhere = page.locator(".symptom-filter").get_by_role("link")
     assert everywhere.get_attribute("href").endswith("search.html?q=zzzz")
     ask(page, "")

@@ -98,11 +98,42 @@ def test_a_hit_opens_with_a_marked_word_in_view(open_page, site_url):
     page.goto(site_url)
     ask(page, "busy waiting", "here").filter(has_text="Busy waiting").first.click()
     page.wait_for_url("**/performance/environments.html#busy-waiting")
-    page.locator("#busy-waiting .highlighted").first.wait_for()
+    page.locator("#busy-waiting .search-mark").first.wait_for()
     page.wait_for_timeout(200)
     height = page.viewport_size["height"]
-    boxes = [mark.bounding_box() for mark in page.locator("#busy-waiting .highlighted").all()]
+    boxes = [mark.bounding_box() for mark in page.locator("#busy-waiting .search-mark").all()]
     assert any(60 < box["y"] < height for box in boxes if box)
+
+
+def test_whole_words_of_the_text_are_marked_and_the_address_is_clean(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    hit = ask(page, "ram keeps growing", "here").first
+    address = hit.evaluate("(e) => e.href.split('?')[0]")
+    hit.click()
+    page.locator(".search-mark").first.wait_for()
+    words = {word.lower() for word in page.locator(".search-mark").all_inner_texts()}
+    assert "ram" in words
+    assert not {word for word in words if "frame" in word}
+    assert page.locator("pre .search-mark, nav .search-mark").count() == 0
+    assert page.url.split("#")[0] == address
+
+
+def test_a_key_of_a_pasted_message_is_no_name(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    message = "KeyError: 'key \"is_init\" not found in TensorDict with keys ['action', 'pixels']'"
+    first = ask(page, message, "here").first
+    assert first.evaluate("(e) => e.href").partition("?")[0].endswith("/is_init_not_found.html")
+
+
+def test_what_is_found_moves_nothing_below_the_field(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    cards = page.locator(".entry-cards")
+    before = cards.bounding_box()
+    ask(page, "replay buffer", "here")
+    assert cards.bounding_box() == before
 
 
 def test_nothing_found_leads_on(open_page, site_url):
@@ -161,7 +192,7 @@ def test_from_a_plain_folder(open_page, site, start):
     page.goto((site / start).as_uri())
     ask(page, "cat_results", FIRST_PAGES[start]).first.click()
     page.wait_for_url("**/reference/glossary/collecting.html#term-cat_results")
-    page.locator("dt .highlighted").first.wait_for()
+    page.locator("dt .search-mark").first.wait_for()
     assert traffic.outside == traffic.failed == traffic.complaints == []
 
 

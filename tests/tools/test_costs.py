@@ -8,7 +8,7 @@ from tests.support import ROOT
 from tools import costs
 from tools.typed_numbers import figures_in
 
-TAKEN = [5.4, 299.6, 61, 59.6, 200, 3, 4, 70]
+TAKEN = [5.4, 299.6, 61, 59.6, 3, 4, 70, 200]
 
 
 def test_the_table_has_a_row_for_each_step_and_one_for_all():

@@ -188,7 +188,8 @@ const ManualSearch = (() => {
     concepts(stems(text)).forEach((term) => weights.set(term, { weight: SYNONYM, word: -1 }));
     const asked = [...weights.keys()];
     const last = /\w$/.test(query) ? asked.findLast((one) => one[0] !== "=") : null;
-    const exact = new Set([...names(query), ...names(right)].flatMap((name) => named.get(name) || []));
+    const spelling = pasted ? [] : [...names(query), ...names(right)]; // a message names keys of its own
+    const exact = new Set(spelling.flatMap((name) => named.get(name) || []));
     const symbols = words
       .filter((word) => split(word).length > 1)
       .flatMap((word) => named.get(plain(spelled.get(word) || word)) || []);

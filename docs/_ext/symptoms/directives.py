@@ -220,16 +220,21 @@ class ErrorIndex(SymptomDirective):
         for one in toml(self.env, THREADS).get("message", []):
             places = [[thread_answer(address=address)] for address in one["targets"]]
             answers[one["text"]] = [*places, self.inline(self.cited(one["threads"]))]
-        entries = [] if ran else [nodes.paragraph(NOT_RUN, NOT_RUN)]
+        found = [] if ran else [nodes.paragraph(NOT_RUN, NOT_RUN)]
         for message in sorted(answers, key=by_text):
+            kind = message.partition(":")[0]
+            if not found or kind not in found[-1]["names"]:
+                title = nodes.title(kind, kind)
+                where = {"ids": [nodes.make_id(f"messages {kind}")], "names": [kind]}
+                found.append(nodes.section("", title, **where))
             entry = nodes.container(classes=["error-entry"])
             entry += nodes.literal_block(message, message, language="none")
             links = []
             for link in answers[message]:
                 links += [nodes.Text(", " if links else ""), *link]
             entry += nodes.paragraph("", "", *links)
-            entries.append(entry)
-        return entries
+            found[-1] += entry
+        return found
 
     def link(self, symptom):
         return self.inline(f":doc:`/{symptom.docname}` (:ref:`in the map <{label_of(symptom)}>`)")
@@ -272,13 +277,15 @@ def link_answers(app, doctree, docname):
             problem = "no page has the place %r; name one that answers the message"
             logger.warning(problem, title, location=where, type="symptoms", subtype="answer")
         to = app.builder.get_relative_uri(docname, page) + anchor
-        place.replace_self(nodes.reference(title, title, internal=True, refuri=to))
+        link = nodes.reference(title, title, internal=True, refuri=to)
+        of = f" ({app.env.titles[page].astext()})" if anchor and page in app.env.titles else ""
+        place.replace_self([link, nodes.Text(of)])
 
 
 def by_text(message):
-    """Sort key: the words of a message before its type."""
+    """Sort key: the type of a message, then its words."""
     kind, _, text = message.partition(": ")
-    return (text.strip("'\"` ").casefold(), kind)
+    return kind.casefold(), text.strip("'\"` ").casefold()
 
 
 def visit_row(translator, node):

@@ -263,6 +263,13 @@ def test_a_chosen_start_method_stays(monkeypatch):
     assert _get_default_mp_start_method() == "forkserver"
 
 
+@guards("no-cuda-after-fork")
+def test_a_process_forked_from_one_that_used_cuda_cannot(monkeypatch):
+    monkeypatch.setattr("torch.cuda._is_in_bad_fork", lambda: True)
+    with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
+        torch.cuda._lazy_init()
+
+
 @guards("lambdas-by-cloudpickle")
 def test_what_goes_to_a_worker_goes_by_cloudpickle():
     env_function = pickle.loads(pickle.dumps(CloudpickleWrapper(lambda: make_env(5))))
