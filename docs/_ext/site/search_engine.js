@@ -16,6 +16,8 @@ const ManualSearch = (() => {
   const NAME = 1.5; // SliceSampler
   const PART_OF_NAME = 0.5; // slice, of SliceSampler
   const SPOKEN = 1.5; // what a symbol in the query names
+  const FILLERS = new Set("agent error problem torchrl train work".split(" ")); // of any question
+  const FILLER = 0.4;
   const COVERED = 1.6; // power of the number of words that an entry has
   const BM25 = { k: 1.2, b: 0.7, d: 0.5 };
   const PREFIX = 0.4;
@@ -179,7 +181,8 @@ const ManualSearch = (() => {
       if (guessed) spelled.set(word, found[0]);
       found.forEach((term) => {
         if (term.length < 2 || stop.has(term)) return;
-        const weight = names.has(term) ? PART_OF_NAME : (names.size ? NAME : 1) * (guessed ? GUESSED : 1);
+        const kind = names.has(term) ? PART_OF_NAME : (names.size ? NAME : 1) * (guessed ? GUESSED : 1);
+        const weight = kind * (FILLERS.has(term) ? FILLER : 1);
         const known = weights.get(term);
         if (!known || known.weight < weight) weights.set(term, { weight, word: n });
       });
