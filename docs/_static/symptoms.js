@@ -66,8 +66,10 @@
       choose({ ...chosen(), [button.name]: isPressed(button) ? "" : button.value });
       change();
     });
-    choose(Object.fromEntries(new URLSearchParams(location.search)));
-    show();
+    if (location.search) {
+      choose(Object.fromEntries(new URLSearchParams(location.search)));
+      show();
+    }
 
     /* A link leads to a symptom, open, and to a section; also where the filter hides it. */
     const lead = () => {

@@ -276,10 +276,9 @@ def link_answers(app, doctree, docname):
             where = next(f"{file}:{n}" for n, line in lines if f'"{title}"' in line)
             problem = "no page has the place %r; name one that answers the message"
             logger.warning(problem, title, location=where, type="symptoms", subtype="answer")
-        to = app.builder.get_relative_uri(docname, page) + anchor
-        link = nodes.reference(title, title, internal=True, refuri=to)
         of = f" ({app.env.titles[page].astext()})" if anchor and page in app.env.titles else ""
-        place.replace_self([link, nodes.Text(of)])
+        to = app.builder.get_relative_uri(docname, page) + anchor
+        place.replace_self(nodes.reference("", f"{title}{of}", internal=True, refuri=to))
 
 
 def by_text(message):

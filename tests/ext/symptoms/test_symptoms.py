@@ -266,7 +266,7 @@ def test_the_index_shows_what_was_printed(site, tmp_path):
     ]
     assert sorted(places, key=html.index) == places
     for link in (
-        '<a class="reference internal" href="other.html#a-section">A section</a> (Other)',
+        '<a class="reference internal" href="other.html#a-section">A section (Other)</a>',
         '<a class="reference internal" href="linking.html">Linking</a>',
         '<a class="reference external" href="https://github.com/pytorch/rl/issues/12">pytorch/rl#12',
     ):
