@@ -18,3 +18,11 @@ def build(folder, address=""):
     """Build into ``folder/out`` without cleaning up first; the finished process."""
     environment = os.environ | {"SITE_URL": address}
     return sphinx_forks.run("-nWq", "-b", "html", "src", "out", cwd=folder, env=environment)
+
+
+def built(folder, pages, conf):
+    """The folder with a site that was written and built without a warning."""
+    write(folder, pages, conf)
+    done = build(folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder

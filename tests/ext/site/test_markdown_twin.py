@@ -13,7 +13,7 @@ import pytest
 
 from docs._ext.site.markdown_twin import converted, section_of
 from tests.support import ROOT
-from tests.support.small_site import build, write
+from tests.support.small_site import build, built
 
 CONF = f"""
 import sys
@@ -114,11 +114,7 @@ def test_the_longest_beginning_decides_the_section():
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("small")
-    write(folder, PAGES, CONF)
-    done = build(folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    return folder
+    return built(tmp_path_factory.mktemp("small"), PAGES, CONF)
 
 
 @pytest.fixture

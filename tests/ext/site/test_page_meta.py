@@ -8,7 +8,7 @@ import pytest
 
 from docs._ext.site.page_meta import shortened
 from tests.support import ROOT
-from tests.support.small_site import build, write
+from tests.support.small_site import build, built
 
 CONF = f"""
 import sys
@@ -73,11 +73,7 @@ Go :doc:`home </index>`.
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("small")
-    write(folder, PAGES, CONF)
-    done = build(folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    return folder
+    return built(tmp_path_factory.mktemp("small"), PAGES, CONF)
 
 
 @pytest.fixture
