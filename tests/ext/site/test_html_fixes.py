@@ -1,15 +1,23 @@
 """Every correction is needed by the installed packages, and works."""
 
+import re
+from configparser import ConfigParser
 from pathlib import Path
 from types import SimpleNamespace
 
 import pydata_sphinx_theme
+import pygments
 import pytest
 import sphinx
 import sphinx_gallery
 from docutils import nodes
 from docutils.utils import new_document
 from PIL import Image
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+from pygments.styles import get_style_by_name
+from pygments.token import Token
 from sphinx_gallery import gen_rst
 
 from docs._ext.site import html_fixes
@@ -28,6 +36,7 @@ def upstream_text():
     theme = THEME / "theme" / "pydata_sphinx_theme"
     package = Path(sphinx.__file__).parent
     files = [
+        Path(pygments.__file__).parent / "formatters" / "html.py",
         package / "writers" / "html5.py",
         package / "builders" / "html" / "__init__.py",
         *gallery.glob("*.py"),
@@ -51,6 +60,7 @@ def upstream_text():
         ("sidebar fold", '"toctree-toggle"'),
         ("unnamed dialog", '<dialog id="pst-search-dialog">'),
         ("blocking script", "self.add_js_file('doctools.js', priority=200)"),
+        ("plain spans", "cspan = f'<span class=\"{css_class}\"{title}>'"),
         ("style sheet that imports", '@import "../basic.css";'),
         ("parameter list", "self.starttag(node, 'dl')"),
     ],
@@ -111,6 +121,29 @@ def test_scripts_that_can_wait_are_deferred_in_their_order():
     # inline scripts that follow it set its options
     options = '<script src="../_static/documentation_options.js?v=1"></script>'
     assert corrected(options) == options
+
+
+def test_spans_that_nothing_draws_are_plain():
+    static = THEME / "theme" / "pydata_sphinx_theme" / "static" / "styles"
+    basic = Path(sphinx.__file__).parent / "themes" / "basic" / "static" / "basic.css.jinja"
+    for sheet in (static / "pydata-sphinx-theme.css", basic):
+        rules = sheet.read_text(encoding="utf-8")
+        assert not re.search(r"\.colon(?![\w-])", rules), f"{sheet.name} draws them"
+    options = ConfigParser()
+    options.read(THEME / "theme" / "pydata_sphinx_theme" / "theme.conf")
+    for theme in ("light", "dark"):
+        style = get_style_by_name(options["options"][f"pygments_{theme}_style"])
+        text = style.style_for_token(Token.Text)
+        for token in (Token.Punctuation, Token.Text.Whitespace):
+            assert style.style_for_token(token) == text, f"{token} shows in the {theme} theme"
+    code = highlight("f(x) + 1", PythonLexer(), HtmlFormatter())
+    assert '<span class="p">(</span>' in code
+    assert corrected(code) == (
+        '<div class="highlight"><pre><span></span><span class="n">f</span>('
+        '<span class="n">x</span>) <span class="o">+</span> <span class="mi">1</span>\n'
+        "</pre></div>\n"
+    )
+    assert corrected('<dt>Fix<span class="colon">:</span></dt>') == "<dt>Fix:</dt>"
 
 
 def test_parameter_list_is_a_list():
