@@ -172,16 +172,3 @@ def test_unknown_address_gets_the_404_page_with_its_assets(open_page, site_url):
     page.locator("article li:last-child a").first.click()
     page.wait_for_selector(".entry-cards")
     assert page.url == site_url + "index.html"
-
-
-def test_nothing_scrolls_around_the_text_on_paper(open_page, site_url, sample):
-    """Paper cuts off what scrolls: a page would lose its end."""
-    page = open_page()
-    page.goto(site_url + sample["tutorial"])
-    page.emulate_media(media="print")
-    around = """(e) => {
-        const found = [];
-        for (let one = e; one; one = one.parentElement) found.push(getComputedStyle(one).overflowY);
-        return found;
-    }"""
-    assert set(page.locator("article").evaluate(around)) == {"visible"}

@@ -212,6 +212,7 @@ def name_unused(app, env):
 
 def setup(app):
     app.setup_extension("docs._ext.support.page_state")
+    app.setup_extension("docs._ext.support.table_nodes")
     app.add_config_value("evidence_folder", str(ROOT / "docs" / "evidence"), "env", [str])
     app.add_config_value("evidence_kept", str(ROOT / "build" / "evidence"), "", [str])
     app.add_config_value("evidence_preload", [], "", [list])

@@ -14,15 +14,18 @@ Switch on: ``"docs._ext.records"`` in ``extensions``. Markup::
 ``:best:`` is ``most`` or ``least``. ``:rows:``, ``:caption:`` and ``:if-absent:`` are those of
 ``record-table``. Nobody types which option wins: a record taken on another day may say otherwise.
 
-What it writes: a row per situation with the first choice, its value, the next option, its value and
-the factor between the two. Options whose quartiles overlap those of the first are named together,
-and a row in which none is clearly worse says so. Below the table stands the stamp. Unknown names,
-a situation with a single option and two benchmarks of one option in one situation are warnings; a
-record with gaps shows the situations that have two options.
+What it writes: a row per situation, numbers by size, each with an address of its own: the first
+choice, its value, the next option, its value and the factor between the two. Options whose
+quartiles overlap those of the first are named together, and a row in which none is clearly worse
+says so. Below the table stands the stamp. Unknown names, a situation with a single option and two
+benchmarks of one option in one situation are warnings; a record with gaps shows the situations that
+have two options.
 """
 
 from itertools import groupby
 from typing import NamedTuple
+
+from docutils import nodes
 
 from benchmarks import record as records
 from docs._ext.records.content import shown_with_spread, table
@@ -64,11 +67,14 @@ class RecordChoice(RecordDirective):
         words = [name.replace("_", " ") for name in self.options["situation"].split()]
         header = [*(word[0].upper() + word[1:] for word in words)]
         header += ["First choice", title, "Next", title, "Factor between"]
+        found = self.situations(record)
         rows = [
             [*map(said, situation), *self.row(situation, options)]
-            for situation, options in self.situations(record).items()
+            for situation, options in found.items()
         ]
-        return [table(header, rows, self.title())]
+        name = f"choice {record['suite']} {metric}"
+        ids = [nodes.make_id(" ".join([name, *map(said, situation)])) for situation in found]
+        return [table(header, rows, self.title(), ids)]
 
     def situations(self, record):
         """Each combination of the situation's parameters -> its options by name."""
@@ -94,7 +100,7 @@ class RecordChoice(RecordDirective):
             found = {situation: options for situation, options in found.items() if len(options) > 1}
             if not found:
                 raise records.AbsentError(f"{self.address}: no situation has two options yet")
-        return found
+        return dict(sorted(found.items(), key=in_order_of(found)))
 
     def row(self, situation, options):
         if len(options) < 2:
@@ -117,6 +123,19 @@ class RecordChoice(RecordDirective):
         # Three digits: between 1 and 1.04 lies the question whether it is worth the change.
         shown = f"{factor:.3g}" if factor < 100 else records.text("1", factor)
         return [*first, behind[0].name, cell(behind[0]), f"{shown}×"]
+
+
+def in_order_of(situations):
+    """Sort key: numbers by size, words as the record has them."""
+    words = [list(dict.fromkeys(column)) for column in zip(*situations, strict=True)]
+
+    def key(item):
+        return [
+            value if isinstance(value, int | float) else column.index(value)
+            for value, column in zip(item[0], words, strict=True)
+        ]
+
+    return key
 
 
 def cell(option):

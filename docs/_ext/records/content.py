@@ -10,9 +10,14 @@ from docs._ext.support import table_nodes
 # -- Values ----------------------------------------------------------------------
 
 
+def digits(declared, value):
+    """The *value* with the digits that a measurement bears: three, or all that were counted."""
+    return value if declared["exact"] else float(f"{value:.3g}")
+
+
 def shown(declared, values, reasons):
     """A value as the text of a role; *reasons* say why it no longer stands."""
-    return AGAIN if reasons else records.text(declared["unit"], values["median"])
+    return AGAIN if reasons else records.text(declared["unit"], digits(declared, values["median"]))
 
 
 def shown_with_spread(declared, values, reasons=()):
@@ -22,7 +27,8 @@ def shown_with_spread(declared, values, reasons=()):
     unit = declared["unit"]
     factor, name = records.scale(unit, values["median"])
     low, middle, high = (
-        records.number(unit, values[point], factor) for point in ("q1", "median", "q3")
+        records.number(unit, digits(declared, values[point]), factor)
+        for point in ("q1", "median", "q3")
     )
     text = f"{middle} ({low}–{high})\u00a0{name}".removesuffix("\u00a01")
     return f"{text}, noisy" if records.is_noisy(declared, values) else text
@@ -44,7 +50,10 @@ def hover(record, declared, values, reasons):
     if declared["exact"]:
         spread = "exact"
     else:
-        low, high = (records.text(declared["unit"], values[point]) for point in ("q1", "q3"))
+        low, high = (
+            records.text(declared["unit"], digits(declared, values[point]))
+            for point in ("q1", "q3")
+        )
         spread = f"median of {values['rounds']} rounds, quartiles {low} and {high}"
         spread += ", noisy" if records.is_noisy(declared, values) else ""
     return f"{declared['title']}: {spread}. {where_and_when(record)}"
@@ -80,8 +89,8 @@ def values_table(record, chosen, metrics, outdated, title=None, keys=False):
     return table(header, rows, title)
 
 
-def table(header, rows, title=None):
-    return table_nodes.table(header, rows, classes=["record-table"], title=title)
+def table(header, rows, title=None, ids=()):
+    return table_nodes.table(header, rows, classes=["record-table"], title=title, ids=ids)
 
 
 def code(text):

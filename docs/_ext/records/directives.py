@@ -250,6 +250,7 @@ def setup(app):
     app.add_config_value("records_folder", str(ROOT / "benchmarks"), "env", [str])
     app.add_config_value("records_requirements", str(ROOT / "requirements-docs.txt"), "env", [str])
     app.setup_extension("docs._ext.support.page_state")
+    app.setup_extension("docs._ext.support.table_nodes")
     MISSING["stamp"] = "no page shows the stamp of %(target)s; put '.. record-index::' on one"
     app.add_role("measured", Measured())
     app.add_directive("record-table", RecordTable)

@@ -74,6 +74,7 @@ def add_site_table(app, name, table):
 
 def setup(app):
     app.setup_extension("docs._ext.support.page_state")
+    app.setup_extension("docs._ext.support.table_nodes")
     app.add_node(site_table)
     app.connect("env-updated", pages_to_write)
     app.connect("doctree-resolved", fill)

@@ -1,10 +1,12 @@
 """The decision tables of docs/_ext/records/choice.py, on the fixture project of test_records.py."""
 
 import json
+import re
 
 import pytest
 
 from benchmarks import record as records
+from docs._ext.records.choice import in_order_of
 from tests.ext.records.test_directives import INDEX, clean, entry, project  # noqa: F401 - project is a fixture
 
 CHOICE = """
@@ -38,7 +40,7 @@ def taken(project):  # noqa: F811
 
 
 def rows(project):  # noqa: F811
-    text = " ".join(project.text().split())
+    text = " ".join(project.text().replace("#", "").split())  # without the links of the rows
     return text[text.index("Size ") : text.index("Measured on")]
 
 
@@ -88,6 +90,21 @@ def test_a_record_taken_anew_changes_the_choice(taken):
     )
     clean(taken)
     assert "4 B 12 (11–13) ms A" in rows(taken)
+
+
+def test_rows_stand_in_order_of_size_and_have_addresses():
+    found = dict.fromkeys([(10, "waits"), (0, "none"), (1, "waits"), (1, "none")])
+    ordered = [key for key, _ in sorted(found.items(), key=in_order_of(found))]
+    assert ordered == [(0, "none"), (1, "waits"), (1, "none"), (10, "waits")]
+
+
+def test_a_row_has_an_address(taken):
+    taken.page(CHOICE)
+    clean(taken)
+    html = taken.html()
+    for size in ("1", "4"):
+        assert re.search(rf'<tr [^>]*id="choice-\w+-time-{size}"', html)
+        assert f'-time-{size}" title="Link to this row">#</a>' in html
 
 
 def test_changed_code_shows_no_choice(taken):

@@ -1,0 +1,120 @@
+"""Paper: dark on white, whole to its last words, no heading left alone, stamp and address below."""
+
+import functools
+import io
+import unicodedata
+
+import pypdf
+import pytest
+
+# Kinds of pages (see the fixture `sample`), the longest of each.
+KINDS = ("home", "tutorial", "internals", "terms", "api", "symptom", "map")
+MARGIN = 18 / 25.4 * 72  # below the text, in points: 18 mm
+
+# The words of the article that are on paper, and its headings.
+WORDS = """(article) => {
+    const shown = (e) => e.checkVisibility({ visibilityProperty: true });
+    const headings = [...article.querySelectorAll("h1, h2, h3, h4")].filter(shown);
+    const walk = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+    const words = [];
+    for (let node; (node = walk.nextNode()); )
+        if (shown(node.parentElement) && !node.parentElement.closest("script, style, .headerlink"))
+            words.push(...node.data.split(/\\s+/).filter(Boolean));
+    const said = (e) => [...e.childNodes].filter((n) => !n.classList?.contains("headerlink"));
+    return {
+        words,
+        headings: headings.map((e) => said(e).map((n) => n.textContent).join("")),
+        address: document.querySelector(".page-stamp").dataset.address,
+    };
+}"""
+
+
+def letters(text):
+    """The text without spaces, soft hyphens and ligatures: lines break anywhere on paper."""
+    return "".join(unicodedata.normalize("NFKC", text).replace("\u00ad", "").split())
+
+
+def lowest(sheet):
+    """The last line of a sheet, above its margin; the file has what is positioned at its end."""
+    lines = {}
+
+    def note(text, current, matrix, *_):
+        height = matrix[4] * current[1] + matrix[5] * current[3] + current[5]
+        if text.strip() and height > MARGIN:
+            lines[round(height)] = lines.get(round(height), "") + text
+
+    sheet.extract_text(visitor_text=note)
+    return letters(lines[min(lines)]) if lines else ""
+
+
+@pytest.fixture(scope="session")
+def printed(browser, site_url, sample):
+    """A function: the sheets of a page of this kind, and what its article says."""
+    pages = sample | {
+        "symptom": "tutorials/debugging/lstm_forgets_every_step.html",
+        "map": "reference/debugging_map.html",
+    }
+
+    @functools.cache
+    def sheets_of(kind):
+        page = browser.new_page(color_scheme="dark")
+        try:
+            page.goto(site_url + pages[kind])
+            pdf = page.pdf(format="A4")
+            page.emulate_media(media="print", color_scheme="dark")
+            said = page.locator("article").evaluate(WORDS)
+            return pypdf.PdfReader(io.BytesIO(pdf)).pages, said
+        finally:
+            page.close()
+
+    return sheets_of
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_paper_has_the_whole_page(printed, kind):
+    pages, said = printed(kind)
+    sheets = [page.extract_text() for page in pages]
+    whole = letters("".join(sheets))
+    last = letters("".join(said["words"][-3:]))
+    assert last in whole, f"{kind}: {' '.join(said['words'][-3:])!r} is not on paper"
+    lost = [title for title in said["headings"] if letters(title) not in whole]
+    assert not lost, f"{kind}: headings that are not on paper"
+    end = letters(sheets[-1])
+    assert letters(said["address"]) in end, f"{kind}: the address is not on the last sheet"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_heading_is_alone_at_the_foot_of_a_sheet(printed, kind):
+    sheets, said = printed(kind)
+    titles = {letters(title) for title in said["headings"]}
+    alone = {n: line for n, sheet in enumerate(sheets[:-1], 1) if (line := lowest(sheet)) in titles}
+    assert not alone, f"{kind}: sheets that end with a heading"
+
+
+def test_paper_is_white_whatever_the_screen_shows(browser, site_url, sample):
+    page = browser.new_page(color_scheme="dark")
+    try:
+        page.goto(site_url + sample["reference"])
+        shade = "getComputedStyle(document.body).color"
+        dark = page.evaluate(shade)
+        page.emulate_media(media="print", color_scheme="dark")
+        page.wait_for_function("document.documentElement.dataset.theme == 'light'")
+        assert page.evaluate(shade) != dark
+        page.emulate_media(media="screen", color_scheme="dark")
+        page.wait_for_function("document.documentElement.dataset.theme == 'dark'")
+        assert page.evaluate(shade) == dark
+    finally:
+        page.close()
+
+
+def test_nothing_scrolls_around_the_text_on_paper(open_page, site_url, sample):
+    """Paper cuts off what scrolls: a page would lose its end."""
+    page = open_page()
+    page.goto(site_url + sample["tutorial"])
+    page.emulate_media(media="print")
+    around = """(e) => {
+        const found = [];
+        for (let one = e; one; one = one.parentElement) found.push(getComputedStyle(one).overflowY);
+        return found;
+    }"""
+    assert set(page.locator("article").evaluate(around)) == {"visible"}

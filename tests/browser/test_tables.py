@@ -1,0 +1,74 @@
+"""Tables: numbers stand below each other, names stay in sight, rows are cards on a phone."""
+
+import pytest
+
+COLLECTORS = "performance/collectors.html"
+SHOWN = "article table.record-table"
+
+
+@pytest.fixture
+def at(open_page, site_url):
+    """A function that opens a page of the site at this width."""
+
+    def opened(path, width):
+        page = open_page(width=width)
+        page.goto(site_url + path)
+        return page
+
+    return opened
+
+
+def test_numbers_are_aligned_on_their_last_digit(at):
+    page = at(COLLECTORS, 1280)
+    cells = page.locator(f"{SHOWN} td.is-number")
+    assert cells.count() > 10
+    assert set(cells.evaluate_all("all => all.map((e) => getComputedStyle(e).textAlign)")) == {
+        "end"
+    }
+
+
+def test_value_and_range_stay_in_one_line_each(at):
+    for width in (390, 1280):
+        page = at(COLLECTORS, width)
+        heights = page.locator(f"{SHOWN} .one-line").evaluate_all(
+            "all => all.map((e) => e.getClientRects().length)"
+        )
+        assert set(heights) == {1}, width
+
+
+def test_the_first_column_stays_where_a_table_scrolls(at):
+    page = at(COLLECTORS, 600)
+    moved = page.evaluate("""() => {
+        const boxes = document.querySelectorAll(".pst-scrollable-table-container");
+        const box = [...boxes].find((e) => e.scrollWidth > e.clientWidth + 50);
+        const name = box.querySelector("tbody tr > :first-child");
+        const before = name.getBoundingClientRect().x;
+        box.scrollLeft = 50;
+        return [box.scrollLeft, name.getBoundingClientRect().x - before];
+    }""")
+    assert moved == [50, 0]
+
+
+@pytest.mark.parametrize("path", [COLLECTORS, "performance/index.html"])
+def test_rows_are_cards_on_a_phone(at, path):
+    page = at(path, 390)
+    wide = page.locator("article table:has([data-column])").evaluate_all(
+        "all => all.filter((e) => e.scrollWidth > e.parentElement.clientWidth).length"
+    )
+    assert wide == 0
+    cell = page.locator("article td[data-column]").last
+    said = cell.evaluate("(e) => getComputedStyle(e, '::before').content")
+    assert said.strip('"') == cell.get_attribute("data-column") != ""
+
+
+def test_knobs_fit_their_column(at):
+    page = at("performance/index.html", 1280)
+    table = page.locator("article table.knobs")
+    assert table.evaluate("(e) => e.scrollWidth <= e.parentElement.clientWidth")
+
+
+def test_the_link_of_a_row_marks_it(at):
+    page = at(COLLECTORS, 1280)
+    link = page.locator("article tbody a.headerlink").first
+    link.evaluate("(e) => e.click()")
+    assert page.locator("article tr:target").count() == 1

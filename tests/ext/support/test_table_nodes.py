@@ -1,0 +1,54 @@
+"""Cells of numbers are told from words, and keep value and range in one line each."""
+
+import pytest
+from docutils import nodes
+
+from docs._ext.support.table_nodes import is_numeric, table
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (["0", "1", "10"], True),
+        (["1,583 (1,577–1,590)", "188 (182–188)"], True),
+        (["275 (272–280)\u00a0µs", "–", "1.2\u00a0ms, noisy"], True),
+        (["1.05×", "18.3×"], True),
+        (["\N{MINUS SIGN}4", "1e-5"], True),
+        (["–", ""], False),
+        (["4 workers", "10 workers"], False),
+        (["1 (see below)", "2"], False),
+        ([[nodes.literal("", "4")], "4"], False),
+    ],
+)
+def test_a_column_of_numbers(column, expected):
+    assert is_numeric(column) is expected
+
+
+def made(*rows, **more):
+    return table(["Name", "Time"], rows, classes=["record-table"], **more)
+
+
+def test_numbers_are_marked_with_their_header():
+    cells = list(made(["a", "2"], ["b", "10 (9–11)"]).findall(nodes.entry))
+    assert ["is-number" in cell["classes"] for cell in cells] == [False, True] * 3
+    assert [cell["column"] for cell in cells] == ["Name", "Time"] * 3
+
+
+def test_a_header_with_markup_is_named_by_its_text():
+    header = [[nodes.literal("", '"next"'), ", ", nodes.literal("", "h")], "Step"]
+    found = table(header, [["1", "2"]], classes=[]).next_node(nodes.tbody)
+    assert [cell["column"] for cell in found.findall(nodes.entry)] == ['"next", h', "Step"]
+
+
+def test_value_and_range_break_between_and_not_inside():
+    body = made(["a", "275 (272–280)\u00a0µs, noisy"]).next_node(nodes.tbody)
+    assert [one.astext() for one in body.findall(nodes.inline)] == ["275", "(272–280)\u00a0µs,"]
+    assert body.astext().split("\n\n")[-1] == "275 (272–280)\u00a0µs, noisy"
+
+
+def test_a_row_has_an_address_and_its_link():
+    first, second = made(["a", "1"], ["b", "2"], ids=["row-a", "row-b"]).next_node(nodes.tbody)
+    assert (first["ids"], second["ids"]) == (["row-a"], ["row-b"])
+    assert [one["refid"] for one in first.findall(nodes.reference)] == ["row-a"]
+    with pytest.raises(ValueError, match="argument"):
+        made(["a", "1"], ["b", "2"], ids=["row-a"])
