@@ -5,10 +5,10 @@ Switch on: ``"docs._ext.site"`` in ``extensions`` and ``template_bridge =
 corrected once, when it is written.
 
 What it changes is the list ``FIXES``, each entry with its reason and the upstream issue that it
-waits for. It takes the style sheets and
-scripts of ``NEEDED_FOR`` off pages that do not use them. A server sends ``404.html`` for addresses
-of any depth, so its relative addresses become absolute. ``tests/ext/site/test_html_fixes.py`` shows
-each fault in the installed package, and so says when an entry is no longer needed.
+waits for. It takes the style sheets and scripts of ``NEEDED_FOR`` off pages that do not use them,
+and those of ``UNUSED`` off all. A server sends ``404.html`` for addresses of any depth, so its
+relative addresses become absolute. ``tests/ext/site/test_html_fixes.py`` shows each fault in the
+installed package, and so says when an entry is no longer needed.
 """
 
 import re
@@ -95,7 +95,7 @@ FIXES = {
     "blocking script": Fix(
         "not reported",
         re.compile(
-            r'<script (?=src="(?:[^"]*/)?(?:doctools|sphinx_highlight|clipboard\.min|copybutton)'
+            r'<script (?=src="(?:[^"]*/)?(?:doctools|clipboard\.min|copybutton)'
             r"\.js\b)"
         ),
         "<script defer ",
@@ -133,6 +133,8 @@ NEEDED_FOR = {
     "sg-tags.js": "sphx-glr-tag-",
     "sphinx-design.min.css": '"sd-',
 }
+
+UNUSED = {"sphinx_highlight.js"}  # marks the words of a hit, as the search of this site does
 
 BLOCKS = (
     nodes.Admonition,
@@ -191,7 +193,7 @@ def trim_assets(app, pagename, templatename, context, doctree):
 
     def wanted(asset):
         name = str(getattr(asset, "filename", asset) or "").rpartition("/")[2]
-        return NEEDED_FOR.get(name, "") in body
+        return name not in UNUSED and NEEDED_FOR.get(name, "") in body
 
     for kind in ("css_files", "script_files"):
         context[kind] = [asset for asset in context[kind] if wanted(asset)]
