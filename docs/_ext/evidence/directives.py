@@ -41,8 +41,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from docs._ext.evidence.store import Store
-from docs._ext.records import plot as record_plot
-from docs._ext.support import table_nodes
+from docs._ext.support import charts, table_nodes
 from docs._ext.support.fork import slots
 from docs._ext.support.page_state import link_file, page_state
 
@@ -175,7 +174,7 @@ class EvidenceFigure(EvidenceDirective):
         if "<svg" not in value:
             raise ContentError("kind", f"{self.arguments[0]} is no SVG document")
         name = f"figure{self.env.new_serialno('evidence-figure')}"
-        svg = record_plot.part_of_page(value, name, self.options["alt"])
+        svg = charts.part_of_page(value, name, self.options["alt"])
         figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["evidence-figure"])
         if self.content:
             figure += nodes.caption("", "", *self.inline(" ".join(self.content)))

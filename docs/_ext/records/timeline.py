@@ -30,8 +30,8 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 
 from benchmarks import record as records
-from docs._ext.records import plot as record_plot
 from docs._ext.records.directives import RecordDirective
+from docs._ext.support import charts
 
 WIDTH = 4.3  # inches; small, so that the text is still legible on a phone
 LINE = 0.36  # inches of height for one line: its text, and the bar below
@@ -113,7 +113,7 @@ def draw(lanes, *, name, label):
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
-    ink = record_plot.INK
+    ink = charts.INK
     heads = len(lanes) if len(lanes) > 1 else 0
     count = heads + sum(map(len, lanes.values()))
     height = LINE * count + EDGES
@@ -121,7 +121,7 @@ def draw(lanes, *, name, label):
     factor, unit = records.scale("s", longest)
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(record_plot.settings() | {"font.size": 8.5})
+        mpl.rcParams.update(charts.settings() | {"font.size": 8.5})
         figure = Figure(figsize=(WIDTH, height))
         FigureCanvasSVG(figure)
         axes = figure.add_axes((0.03, (EDGES - 0.04) / height, 0.94, LINE * count / height))
@@ -138,13 +138,13 @@ def draw(lanes, *, name, label):
                 number += 1
                 text = f"{number}\u2007{INDENT * depth}{title}, {lasting(times)}"
                 axes.text(0, row + 0.34, text, va="center", color=ink)
-                color, _ = record_plot.STYLES[depth % len(record_plot.STYLES)]
+                color, _ = charts.STYLES[depth % len(charts.STYLES)]
                 for index, (start, duration) in enumerate(times):
                     bar = (start / factor, row + 0.62), duration / factor, 0.3 - index % 2 * 0.1
                     # the edge shows a range that is shorter than a pixel
                     axes.add_patch(Rectangle(*bar, facecolor=color, edgecolor=color, lw=0.4))
                 row += 1
-        return record_plot.part_of_page(record_plot.render(figure), name, label)
+        return charts.part_of_page(charts.render(figure), name, label)
 
 
 class RecordTimeline(RecordDirective):

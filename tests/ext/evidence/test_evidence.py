@@ -9,7 +9,7 @@ import pytest
 
 from docs._ext.evidence import store as evidence_store
 from docs._ext.evidence.store import EvidenceError, Store, execute
-from tests.support import ROOT, sphinx_forks
+from tests.support import sphinx_forks
 from tests.support.fixture_site import Site
 
 # A bound for a hung child, not an expectation.
@@ -351,11 +351,6 @@ def shown(tmp_path_factory):
     site = Site(tmp_path_factory.mktemp("evidence") / "site")
     (site.root / "docs" / "evidence").mkdir(parents=True)
     script(site.root / "docs" / "evidence", printing(**RESULTS))
-    # record_plot, which draws the figures into the page, reads the scale of units from here.
-    (site.root / "benchmarks").mkdir()
-    for name in ("__init__.py", "code_hash.py", "comparison.py", "record.py"):
-        text = (ROOT / "benchmarks" / name).read_text()
-        site.write(f"benchmarks/{name}", text)
     site.append("conf.py", '\nextensions.append("docs._ext.evidence")\n')
     site.append("docs/other.rst", PAGE)
     status, output = site.build()

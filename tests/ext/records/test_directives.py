@@ -509,9 +509,9 @@ def relative_luminance(color):
 
 @pytest.mark.parametrize("background", ["#ffffff", "#14181e"])  # the theme's, light and dark
 def test_series_stand_out_from_the_background(background):
-    from docs._ext.records import plot as record_plot
+    from docs._ext.support import charts
 
-    for color, _ in record_plot.STYLES:
+    for color, _ in charts.STYLES:
         high, low = sorted(map(relative_luminance, (color, background)), reverse=True)
         assert (high + 0.05) / (low + 0.05) >= 3, f"{color} on {background}"
 

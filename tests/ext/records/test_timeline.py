@@ -98,7 +98,7 @@ def test_text_takes_the_color_of_the_page_and_the_image_fits_it(project):
     clean(project)
     svg = picture(project)
     assert "currentColor" in svg
-    assert record_timeline.record_plot.INK not in svg
+    assert record_timeline.charts.INK not in svg
     assert "#000000" not in svg
     assert "max-width:100%" in svg
     assert "font-family: inherit" in svg
