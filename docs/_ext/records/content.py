@@ -4,8 +4,11 @@ from docutils import nodes
 
 from benchmarks import record as records
 from benchmarks.record import AGAIN
-from docs._ext.records.store import library, link_record, link_stamp, stamp_id
+from docs._ext.records.store import library, link_csv, link_record, link_stamp, stamp_id
 from docs._ext.support import table_nodes
+from docs._ext.support.charts import written
+
+SAME = 1.05  # values whose ratio is below this are about the same
 
 # -- Values ----------------------------------------------------------------------
 
@@ -59,14 +62,66 @@ def hover(record, declared, values, reasons):
     return f"{declared['title']}: {spread}. {where_and_when(record)}"
 
 
-def described(series, declared, x_label):
-    """The alternative text of a plot: every value in it."""
-    unit = declared["unit"]
-    lines = []
-    for name, points in series.items():
-        values = ", ".join(f"{x}: {records.text(unit, v['median'])}" for x, v in points)
-        lines.append(f"{name}: {values}" if name else values)
-    return f"{declared['title']} by {x_label}. " + "; ".join(lines) + "."
+def described(series, metric, x_title, x_unit):
+    """The alternative text of a plot: the finding. The values stand in ``points_table``.
+
+    It says who is lowest and highest at both ends of an axis of numbers, and elsewhere, or of one
+    series alone, where it is.
+    """
+    said = [f"{metric.title} by {x_title[0].lower()}{x_title[1:]}."]
+    by_x = {}
+    for one in series:
+        for x, values in one.points:
+            by_x.setdefault(x, []).append((values["median"], one.name))
+    shared = [x for x, found in by_x.items() if len(found) > 1 and not isinstance(x, str)]
+    for x in dict.fromkeys((min(shared), max(shared))) if shared else ():
+        (low, lowest), (high, highest) = min(by_x[x]), max(by_x[x])
+        at = f"At {written(x_unit, x, None)}"
+        if low <= 0 or high / low < SAME:
+            said.append(f"{at} all are about {metric.text(high)}.")
+            continue
+        said.append(
+            f"{at} {lowest} is lowest ({metric.text(low)}) and {highest} highest "
+            f"({metric.text(high)}), {written('1', float(f'{high / low:.2g}'))} times as much."
+        )
+    for one in () if shared else series:
+        (_, low), (_, high) = (
+            (values["median"], f"{metric.text(values['median'])} at {written(x_unit, x, None)}")
+            for x, values in (
+                pick(one.points, key=lambda point: point[1]["median"]) for pick in (min, max)
+            )
+        )
+        of = f" of {one.name}" if one.name else ""
+        said.append(f"Lowest{of}: {low}; highest: {high}.")
+    return " ".join(said)
+
+
+def points_table(series, metric, x_title, x_unit):
+    """The values of a plot, with their quartiles, below a line that opens the table."""
+    xs = list(dict.fromkeys(x for one in series for x, _ in one.points))
+    if not any(isinstance(x, str) for x in xs):
+        xs.sort()
+    found = {(one.name, x): values for one in series for x, values in one.points}
+    named = [(one.name, one.name or metric.title) for one in series]
+    places = [(x, written(x_unit, x, None)) for x in xs]
+    across, down = (places, named) if len(places) <= len(named) else (named, places)
+
+    def cell(one, other):
+        values = found.get((one, other)) or found.get((other, one))
+        if not values:
+            return "–"
+        text = metric.text(values["median"])
+        if values["iqr"]:
+            text += f" ({metric.text(values['q1'])}–{metric.text(values['q3'])})"
+        return text
+
+    corner = x_title if down is places else ""
+    rows = [[text, *(cell(key, other) for other, _ in across)] for key, text in down]
+    return [
+        nodes.raw("", '<details class="record-points"><summary>Values</summary>', format="html"),
+        table([corner, *(text for _, text in across)], rows),
+        nodes.raw("", "</details>", format="html"),
+    ]
 
 
 # -- Tables ----------------------------------------------------------------------
@@ -113,6 +168,8 @@ def stamp_line(env, record, outdated):
     paragraph += link_stamp(env, address, "Full stamp")
     paragraph += nodes.Text(", ")
     paragraph += link_record(env, address, "raw data")
+    paragraph += nodes.Text(", ")
+    paragraph += link_csv(env, record, address)
     paragraph += nodes.Text(".")
     return paragraph
 

@@ -25,9 +25,11 @@ Markup::
 
 An address is ``suite@device:key:metric``. ``:rows:`` takes shell patterns over keys. ``:x:`` and
 ``:series:`` name parameters of the benchmarks, ``:y:`` a metric; ``:log:`` is ``x``, ``y`` or
-``xy``. Text after ``|``, or the option ``:if-absent:``, stands where a record of an existing suite
-was not taken yet, or where its record lacks what was skipped or is not measured yet; without it
-that is a warning. It excuses nothing else: unknown names and malformed records are warnings
+``xy``. What a series looks like and how an axis is called stands in ``series.toml``. A ratio is
+drawn with the line of 1, named by ``:baseline:`` or by what the title of the metric says after
+"against". Text after ``|``, or the option ``:if-absent:``, stands where a record of an existing
+suite was not taken yet, or where its record lacks what was skipped or is not measured yet; without
+it that is a warning. It excuses nothing else: unknown names and malformed records are warnings
 (``records.unknown``, ``records.malformed``, ``records.absent``) that name the nearest valid name or
 the place in the file. "To be measured again" stands for the values of a benchmark whose code has
 changed since (``benchmarks/code_hash.py`` says what that is), and for every value where torchrl or
@@ -35,7 +37,8 @@ tensordict has another version than the pinned one. A figure or a choice in whic
 part is left out. Another torch is named beside the stamp.
 
 It writes links from each value to the record's stamp, which the page with ``record-index`` shows,
-and the records themselves as ``_downloads/records/<suite>-<device>.json``.
+and the records themselves as ``_downloads/records/<suite>-<device>.json`` and, one line for each
+value, ``.csv``.
 """
 
 from fnmatch import fnmatchcase
@@ -47,12 +50,14 @@ from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from benchmarks import record as records
+from docs._ext.records import looks
 from docs._ext.records import plot as record_plot
 from docs._ext.records.content import (
     code,
     described,
     hover,
     index_entry,
+    points_table,
     shown,
     stamp_line,
     values_table,
@@ -70,6 +75,8 @@ from docs._ext.records.store import (
 from docs._ext.support.page_state import MISSING, note_target, page_state
 
 ROOT = Path(__file__).parents[3]
+BETTER = {"Time": "lower is faster", "Wall time": "lower is faster"}
+BETTER["Frames per second"] = "higher is faster"
 INDEX = "records: index"  # page with an index -> the records that it shows
 
 
@@ -156,12 +163,13 @@ class RecordTable(RecordDirective):
 
 
 class RecordPlot(RecordDirective):
-    """``record-plot``: a metric over a parameter, one line or bar color per series."""
+    """``record-plot``: a metric over a parameter, one line or panel per series."""
 
     option_spec = RecordDirective.option_spec | {
         "x": directives.unchanged_required,
         "y": directives.unchanged_required,
         "series": directives.unchanged,
+        "baseline": directives.unchanged_required,
         "log": directives.unchanged,
         "alt": directives.unchanged,
     }
@@ -172,31 +180,47 @@ class RecordPlot(RecordDirective):
         for option in ("x", "y"):
             if option not in self.options:
                 raise records.UnknownError(f"record-plot needs the option :{option}:")
-        metric, series = self.options["y"], {}
+        metric, series, table = self.options["y"], {}, self.config.records_series
+        self.env.note_dependency(table)
         for key in self.keys(record):
             declared, values = records.value(record, key, metric)
             x, name = self.parameter(record, key, "x"), self.parameter(record, key, "series")
             series.setdefault(str(name), []).append((x, values))
-        xs = [x for points in series.values() for x, _ in points]
-        numeric = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in xs)
-        if numeric:
+        xs = dict.fromkeys(self.parameter(record, key, "x") for key in self.keys(record))
+        places = None
+        if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in xs):
             series = {name: sorted(points, key=itemgetter(0)) for name, points in series.items()}
-        x_label = self.options["x"].replace("_", " ")
-        alt = self.options.get("alt") or described(series, declared, x_label)
+            x_title, x_unit = looks.axis(table, self.options["x"], self.address)
+        else:
+            places, x_title, x_unit = [str(x) for x in xs], self.options["x"], "1"
+            series = {name: [(str(x), v) for x, v in points] for name, points in series.items()}
+        series = looks.looking(table, self.options.get("series"), series, self.address)
+        measured = self.measured(declared)
         svg = record_plot.draw(
             series,
-            x_label=x_label,
-            y_label=declared["title"],
-            numeric=numeric,
-            unit=declared["unit"],
+            measured,
+            x_title=x_title,
+            x_unit=x_unit,
+            places=places,
             log=self.options.get("log", ""),
             name=f"plot{self.env.new_serialno('record-plot')}",
-            label=alt,
+            label=self.options.get("alt") or described(series, measured, x_title, x_unit),
         )
         figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["record-plot"])
         if caption := self.options.get("caption"):
             figure += nodes.caption("", "", *self.parse_inline(caption)[0])
-        return [figure]
+        return [figure, *points_table(series, measured, x_title, x_unit)]
+
+    def measured(self, declared):
+        """The metric. What a ratio compares with, its title says after "against"."""
+        title = declared["title"]
+        if declared["unit"] != "1":
+            return record_plot.Metric(title, declared["unit"])
+        baseline = self.options.get("baseline") or title.partition("gainst ")[2]
+        better = (
+            text for start, text in BETTER.items() if declared["description"].startswith(start)
+        )
+        return record_plot.Metric(title, "1", baseline, next(better, ""))
 
     def parameter(self, record, key, option):
         name = self.options.get(option)
@@ -248,6 +272,7 @@ def read_again(app, env, added, changed, removed):
 
 def setup(app):
     app.add_config_value("records_folder", str(ROOT / "benchmarks"), "env", [str])
+    app.add_config_value("records_series", str(looks.TABLE), "env", [str])
     app.add_config_value("records_requirements", str(ROOT / "requirements-docs.txt"), "env", [str])
     app.setup_extension("docs._ext.support.page_state")
     app.setup_extension("docs._ext.support.table_nodes")

@@ -3,7 +3,9 @@
 A page depends on every file that decides what it shows, and waits for a record that is absent.
 """
 
+import csv
 from functools import lru_cache
+from io import StringIO
 
 from docutils import nodes
 from sphinx.util import logging
@@ -81,3 +83,26 @@ def link_record(env, address, text):
     path = f"{DOWNLOADS}/{address.replace('@', '-')}.json"
     source = library(env).path(*split_address(address))
     return link_file(env, source, path, nodes.inline(text, text))
+
+
+def link_csv(env, record, address):
+    """A link to every value of *record*, one on a line."""
+    path = f"{DOWNLOADS}/{address.replace('@', '-')}.csv"
+    return link_file(env, as_csv(record), path, nodes.inline("", "CSV"))
+
+
+def as_csv(record):
+    """The values of *record*: key and title, each parameter, the metric, its quartiles."""
+    benchmarks = record["benchmarks"].items()
+    parameters = list(dict.fromkeys(name for _, one in benchmarks for name in one["parameters"]))
+    points = ("median", "q1", "q3", "min", "max", "rounds")
+    output = StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(["key", "title", *parameters, "metric", "unit", *points])
+    for key, one in benchmarks:
+        given = [one["parameters"].get(name, "") for name in parameters]
+        for metric, values in one["metrics"].items():
+            unit = record["metrics"][metric]["unit"]
+            found = (values[point] for point in points)
+            writer.writerow([key, one["title"], *given, metric, unit, *found])
+    return output.getvalue()

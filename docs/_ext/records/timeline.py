@@ -33,9 +33,10 @@ from benchmarks import record as records
 from docs._ext.records.directives import RecordDirective
 from docs._ext.support import charts
 
-WIDTH = 4.3  # inches; small, so that the text is still legible on a phone
-LINE = 0.36  # inches of height for one line: its text, and the bar below
-EDGES = 0.52  # and for the axis
+# In points.
+LINE = 3 * charts.LETTER  # the height of one line: its text, and the bar below
+EDGES = 4 * charts.LETTER  # and of the axis
+COLORS = [color for name, color in charts.COLORS.items() if name != "gray"]  # by depth
 INDENT = "\u2007\u2007"  # of a name, for each range around it
 CURE = {
     "metric": "let the suite note it for every range",
@@ -112,24 +113,27 @@ def draw(lanes, *, name, label):
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
+    from matplotlib.ticker import MaxNLocator
 
     ink = charts.INK
     heads = len(lanes) if len(lanes) > 1 else 0
     count = heads + sum(map(len, lanes.values()))
     height = LINE * count + EDGES
     longest = max(t + d for lines in lanes.values() for times in lines.values() for t, d in times)
-    factor, unit = records.scale("s", longest)
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(charts.settings() | {"font.size": 8.5})
-        figure = Figure(figsize=(WIDTH, height))
+        mpl.rcParams.update(charts.settings())
+        figure = Figure(figsize=(charts.WIDTH / 72, height / 72))
         FigureCanvasSVG(figure)
-        axes = figure.add_axes((0.03, (EDGES - 0.04) / height, 0.94, LINE * count / height))
-        axes.set(xlim=(0, longest / factor), ylim=(count, 0), yticks=[], xlabel=f"Time [{unit}]")
+        axes = figure.add_axes((0.03, (EDGES - 3) / height, 0.94, LINE * count / height))
+        axes.set(xlim=(0, longest), ylim=(count, 0), yticks=[], xlabel="Time")
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter(lambda value, _: charts.written("s", value, None))
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.grid(True, axis="x", color=ink, alpha=0.2)
         axes.set_axisbelow(True)
         row = number = 0
+        hovers = {}
         for lane, lines in lanes.items():
             if heads:
                 axes.text(0, row + 0.62, lane, weight="bold", va="center", color=ink)
@@ -138,13 +142,17 @@ def draw(lanes, *, name, label):
                 number += 1
                 text = f"{number}\u2007{INDENT * depth}{title}, {lasting(times)}"
                 axes.text(0, row + 0.34, text, va="center", color=ink)
-                color, _ = charts.STYLES[depth % len(charts.STYLES)]
+                color = COLORS[depth % len(COLORS)]
                 for index, (start, duration) in enumerate(times):
-                    bar = (start / factor, row + 0.62), duration / factor, 0.3 - index % 2 * 0.1
+                    bar = (start, row + 0.62), duration, 0.3 - index % 2 * 0.1
+                    gid = f"range-{len(hovers)}"
+                    since, time = (records.text("s", value) for value in (start, duration))
+                    hovers[gid] = f"{title}: {time}, from {since} on"
                     # the edge shows a range that is shorter than a pixel
-                    axes.add_patch(Rectangle(*bar, facecolor=color, edgecolor=color, lw=0.4))
+                    look = {"facecolor": color, "edgecolor": color, "lw": 0.4, "gid": gid}
+                    axes.add_patch(Rectangle(*bar, **look))
                 row += 1
-        return charts.part_of_page(charts.render(figure), name, label)
+        return charts.part_of_page(charts.render(figure), name, label, hovers)
 
 
 class RecordTimeline(RecordDirective):

@@ -13,20 +13,33 @@ It writes nothing.
 """
 
 import re
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
-# Told apart by shape too; each has at least 3:1 contrast to white and to the dark background.
-STYLES = (
-    ("#1f80c4", "o"),
-    ("#d1661f", "s"),
-    ("#2f9458", "^"),
-    ("#b0589f", "D"),
-    ("#8a7a2f", "v"),
-    ("#7d6bd0", "P"),
-    ("#c4504a", "X"),
-    ("#2c8f99", "*"),
-)
+# At least 3:1 to white and to the dark background. Gray is what others are compared with.
+COLORS = {
+    "blue": "#1f80c4",
+    "orange": "#d1661f",
+    "green": "#2f9458",
+    "purple": "#b0589f",
+    "olive": "#8a7a2f",
+    "violet": "#7d6bd0",
+    "red": "#c4504a",
+    "teal": "#2c8f99",
+    "gray": "#7a828c",
+}
+MARKS = {
+    "circle": "o",
+    "square": "s",
+    "triangle": "^",
+    "diamond": "D",
+    "wedge": "v",
+    "plus": "P",
+    "cross": "X",
+    "star": "*",
+}
 INK = "#010203"  # stands for the color of the text, and is no color of a series
+# A page of 358 pixels, on a phone, shows a letter of this size on this width with 9.2 pixels.
+WIDTH, LETTER = 405, 10.5  # points
 
 
 def settings():
@@ -35,6 +48,7 @@ def settings():
         "svg.fonttype": "none",
         "svg.hashsalt": "records",
         "font.family": "sans-serif",
+        "font.size": LETTER,
         **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), INK),
         **dict.fromkeys(("xtick.color", "ytick.color"), INK),
     }
@@ -48,12 +62,18 @@ def render(figure):
     return output.getvalue()
 
 
-def part_of_page(svg, name, label):
-    """Turn a whole SVG document into an element that shares a page with others."""
+def part_of_page(svg, name, label, hovers=None):
+    """Turn a whole SVG document into an element that shares a page with others.
+
+    *name* prefixes every id in it, *label* is its alternative text. *hovers* has by gid of an
+    artist what a pointer on it shows.
+    """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     # A style sheet inside a page applies to the whole page.
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
+    for gid, text in (hovers or {}).items():
+        body = body.replace(f'<g id="{gid}">', f"<g><title>{escape(text)}</title>", 1)
     body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
     body = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", body)
@@ -62,3 +82,79 @@ def part_of_page(svg, name, label):
     style = "max-width:100%;height:auto;stroke-linejoin:round;stroke-linecap:butt"
     head = f'<svg role="img" aria-label={quoteattr(label)} style="{style}"'
     return body.replace("<svg", head, 1).strip()
+
+
+# -- Text ------------------------------------------------------------------------
+
+_SCALES = {
+    "B": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")),
+    "kB": ((1e6, "GB"), (1e3, "MB"), (1, "kB")),
+    "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
+}
+
+
+def written(unit, value, digits=3):
+    """*value* as people write it: ``64 k``, ``1 M``, ``0.60×``, ``10 ms``, ``52.1 %``.
+
+    The unit ``×`` is a ratio, ``1`` a count, which is written whole. *digits* are those that count
+    in a measured value; None takes what there is, as a tick does. What is a text stays one.
+    """
+    if isinstance(value, str):
+        return value
+    if unit == "1":
+        steps = ((1e6, "M"), (1e3, "k"))
+        round_in = (step for step in steps if abs(value) >= 1e4 and value % (step[0] / 10) == 0)
+        factor, name = next((step for step in round_in if value >= step[0]), (1, ""))
+        return f"{_grouped(value / factor)}\u00a0{name}".strip()
+    if value == 0:
+        return "0"
+    scales = _SCALES.get(unit, ((1, unit),))
+    factor, name = next((step for step in scales if value >= step[0] * 0.9999), scales[-1])
+    value = value / factor
+    if digits is None or value >= 10**digits:
+        text = _grouped(value if digits is None else round(value))
+    else:
+        text = f"{value:#.{digits}g}".removesuffix(".")
+    return text + (name if name == "×" else f"\u00a0{name}")
+
+
+def _grouped(value):
+    return f"{value:,.10g}" if value >= 10_000 else f"{value:.10g}"
+
+
+def width_of(text, size=LETTER, weight="normal"):
+    """The width of the longest line of *text*, in points, in a wide font."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+    return max(
+        text_to_path.get_text_width_height_descent(line, font, ismath=False)[0]
+        for line in text.split("\n")
+    )
+
+
+def apart(wanted, heights, low, high):
+    """Where to center labels of *heights* so that none covers another, near *wanted*.
+
+    All are distances on one line, and the result lies between *low* and *high* if that has room.
+    """
+    order = sorted(range(len(wanted)), key=lambda index: (wanted[index], index))
+    groups = []  # of neighbors that touch: members, their height, and the low end of the first
+    for index in order:
+        group = [[index], heights[index], wanted[index] - heights[index] / 2]
+        group[2] = min(max(group[2], low), high - group[1])
+        while groups and groups[-1][2] + groups[-1][1] > group[2]:
+            below = groups.pop()
+            count = len(below[0]) + len(group[0])
+            # the mean of where each would like the group to start
+            start = (below[2] * len(below[0]) + (group[2] - below[1]) * len(group[0])) / count
+            group = [below[0] + group[0], below[1] + group[1], start]
+            group[2] = max(min(group[2], high - group[1]), low)
+        groups.append(group)
+    centers = [0.0] * len(wanted)
+    for members, _, start in groups:
+        for index in members:
+            centers[index] = start + heights[index] / 2
+            start += heights[index]
+    return centers

@@ -8,7 +8,7 @@ that imports it. There is no markup. In Python::
 
     note_target(env, "knob", name, anchor, what_it_does)                # any page may now use
     link(env, "knob", name, nodes.Text(name))
-    link_file(env, script, "_downloads/scripts/one.py", nodes.Text("one.py"))
+    link_file(env, script, "_downloads/scripts/one.py", nodes.Text("one.py"))  # a path, or a text
 
 A store is a dictionary by page. What a page left is dropped when the page is read anew or goes, and
 what parallel readers found is collected; all of it survives to the next build. Stores have no
@@ -28,7 +28,7 @@ from sphinx.domains import Domain
 from sphinx.util.nodes import make_refnode
 from sphinx.util.osutil import relative_uri
 
-FILES = "files"  # page -> {path in the site: file that it links there}
+FILES = "files"  # page -> {path in the site: file, or its text, that it links there}
 MISSING = {}  # kind of a target -> warning, with the name as %(target)s
 
 
@@ -88,7 +88,10 @@ def link(env, kind, name, content, hover=None):
 
 
 def link_file(env, source, path, content):
-    """A link to *source*, which the HTML site holds as *path*: for years, without a hash in it."""
+    """A link to *source*, which the HTML site holds as *path*: for years, without a hash in it.
+
+    *source* is a file, or the text of one.
+    """
     page_state(env, FILES).setdefault(env.docname, {})[path] = source
     return link(env, "file", path, content)
 
@@ -101,7 +104,10 @@ def copy_files(app, exception):
         for path, source in files.items():
             copy = Path(app.outdir, path)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, copy)
+            if isinstance(source, str):
+                copy.write_text(source, "utf-8")
+            else:
+                shutil.copyfile(source, copy)
 
 
 def setup(app):

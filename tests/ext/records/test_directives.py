@@ -36,6 +36,14 @@ def bench_large():
     return 2 * shared.ROUNDS  # rounds
 """
 INDEX = "Home\n====\n\n.. toctree::\n\n   stamps\n\n"
+SERIES = """
+[axes]
+size = { title = "Size of a thing" }
+
+[kind]
+"A" = { look = "blue circle" }
+"B <&>" = { look = "orange square" }
+"""
 STAMPS = "Stamps\n======\n\n.. record-index::\n"
 
 
@@ -116,6 +124,8 @@ class Project:
         self.library = records.Library(self.benchmarks, self.requirements)
         self.path = self.library.path("toy", "cpu")
         records.save(toy_record(self.library), self.path)
+        self.series = folder / "series.toml"
+        self.series.write_text(SERIES)
         (self.docs / "conf.py").write_text(CONF)
         self.page("", name="index")
         (self.docs / "stamps.rst").write_text(STAMPS)
@@ -141,6 +151,7 @@ class Project:
         return {
             "records_folder": str(self.benchmarks),
             "records_requirements": str(self.requirements),
+            "records_series": str(self.series),
         }
 
     def build(self, parallel=0):
@@ -429,8 +440,16 @@ def test_table_has_the_chosen_rows_and_columns_with_spread(project):
     assert "A, large" not in text
     assert "Measured on Toy CPU, 2 cores, 1 thread; torch 2.15.0" in text
     assert 'href="_downloads/records/toy-cpu.json"' in project.html()
-    published = project.folder / "html" / "_downloads" / "records" / "toy-cpu.json"
-    assert published.read_bytes() == project.path.read_bytes()
+    published = project.folder / "html" / "_downloads" / "records"
+    assert (published / "toy-cpu.json").read_bytes() == project.path.read_bytes()
+    assert 'href="_downloads/records/toy-cpu.csv"' in project.html()
+    lines = (published / "toy-cpu.csv").read_text("utf-8").splitlines()
+    assert lines[0] == "key,title,kind,size,metric,unit,median,q1,q3,min,max,rounds"
+    assert lines[1:3] == [
+        'large-a,"A, large",A,4,bytes,B,4000,4000,4000,4000,4000,1',
+        'large-a,"A, large",A,4,time,s,0.03,0.02,0.04,0.01,0.05,5',
+    ]
+    assert len(lines) == 9
 
 
 DIRECTIVES = {
@@ -480,8 +499,13 @@ def test_plots_share_a_page(project):
     found = plots(project)
     assert len(found) == 2
     roots = [ElementTree.fromstring(svg) for svg in found]  # well-formed, names escaped
-    label = "Bytes by size. A: 1: 1,000 B, 4: 4,000 B; B <&>: 1: 13,200 B, 4: 26,400 B."
-    assert roots[0].get("aria-label").replace("\u00a0", " ") == label
+    label = roots[0].get("aria-label").replace("\u00a0", " ")
+    assert label == (
+        "Bytes by size of a thing. At 1 A is lowest (1.00 kB) and B <&> highest (13.2 kB), 13 "
+        "times as much. At 4 A is lowest (4.00 kB) and B <&> highest (26.4 kB), 6.6 times as much."
+    )
+    bars = roots[1].get("aria-label").replace("\u00a0", " ")
+    assert bars == "Time by kind. Lowest: 30.0 ms at A; highest: 30.0 ms at A."
     assert [root.get("role") for root in roots] == ["img", "img"]
     names = re.findall(r'\bid="([^"]+)"', project.html())
     assert len(names) == len(set(names))
@@ -501,19 +525,124 @@ def test_plot_takes_the_color_of_the_text_and_styles_nothing_else(project):
         assert absent not in svg
 
 
-def relative_luminance(color):
-    channels = (int(color[index : index + 2], 16) / 255 for index in (1, 3, 5))
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+def drawn(project):
+    """The texts of the one drawing, and what its points say to a pointer."""
+    (svg,) = plots(project)
+    root = ElementTree.fromstring(svg)
+    found = {"text": [], "title": []}
+    for element in root.iter():
+        name = element.tag.rpartition("}")[2]
+        if name in found:
+            found[name].append("".join(element.itertext()).strip().replace("\u00a0", " "))
+    return found["text"], found["title"]
 
 
-@pytest.mark.parametrize("background", ["#ffffff", "#14181e"])  # the theme's, light and dark
-def test_series_stand_out_from_the_background(background):
-    from docs._ext.support import charts
+def test_a_plot_of_numbers_is_written_as_people_write(project):
+    project.page(LINES)
+    clean(project)
+    texts, titles = drawn(project)
+    assert texts == [
+        *("1", "4"),  # along x
+        *("1 kB", "3 kB", "10 kB", "30 kB"),
+        "Bytes (log scale)",
+        *("A 4.00 kB", "B <&> 26.4 kB"),  # beside the lines: there is no legend
+        "Size of a thing",
+    ]
+    assert titles == ["A, 1: 1.00 kB", "A, 4: 4.00 kB", "B <&>, 1: 13.2 kB", "B <&>, 4: 26.4 kB"]
 
-    for color, _ in charts.STYLES:
-        high, low = sorted(map(relative_luminance, (color, background)), reverse=True)
-        assert (high + 0.05) / (low + 0.05) >= 3, f"{color} on {background}"
+
+def test_a_plot_of_names_has_a_row_with_the_value_for_each(project):
+    project.page(BARS)
+    clean(project)
+    texts, titles = drawn(project)
+    assert texts == ["A", "B <&>", "Time", "30.0 ms", "30.0 ms"]
+    assert titles[0] == "A: 30.0 ms (quartiles 20.0 ms and 40.0 ms)"
+
+
+def test_values_of_a_plot_stand_in_a_table_that_opens(project):
+    project.page(LINES.replace("bytes", "time"))
+    clean(project)
+    text = re.sub(r"\s*\n\s*", "|", project.text())
+    assert "<details" in project.html()
+    value = "30.0 ms (20.0 ms–40.0 ms)"
+    assert f"Values|1|4|A|{value}|{value}|B <&>|{value}|{value}|" in text
+
+
+def ratio_record(project):
+    record = toy_record(project.library)
+    meaning = {"title": "Time against pad", "description": "Time of it.", "unit": "1"}
+    record["metrics"]["ratio"] = meaning | {"exact": False}
+    for entry, times in zip(record["benchmarks"].values(), (1, 5, 9, 700), strict=True):
+        entry["metrics"]["ratio"] = records.measurement([0.1 * times] * 5)
+    project.save(record)
+    return LINES.replace("bytes", "ratio")
+
+
+def test_a_ratio_has_the_line_of_one_with_its_name(project):
+    project.page(ratio_record(project))
+    clean(project)
+    texts, titles = drawn(project)
+    assert texts[2:10] == [
+        *("0.1×", "0.3×", "1×", "3×", "10×", "30×"),
+        "Time against pad (log scale)",
+        "Dashed line: 1×, pad; lower is faster",
+    ]
+    assert titles == ["A, 1: 0.10×", "A, 4: 0.50×", "B <&>, 1: 0.90×", "B <&>, 4: 70×"]
+    assert plots(project)[0].count("stroke-dasharray") == 1
+    project.page(f"{ratio_record(project)}   :baseline: a packed one\n")
+    clean(project)
+    assert "Dashed line: 1×, a packed one; lower is faster" in drawn(project)[0]
+
+
+def test_a_series_without_a_look_is_a_warning_that_says_what_to_add(project):
+    project.page(LINES)
+    clean(project)
+    project.series.write_text(SERIES.replace('"A"', '"C"'))
+    warnings, _ = project.build()  # the page depends on the table
+    assert warnings.splitlines() == [
+        f"{project.docs / 'index.rst'}:8: WARNING: toy@cpu: {project.series} does not say how 'A' "
+        'looks; add "A" = { look = "<color> <mark>" } to [kind] [records.unknown]'
+    ]
+    project.series.write_text(SERIES.replace("size", "sizes"))
+    assert 'add "size" = { title = "…" } to [axes]' in project.build()[0]
+
+
+SEVEN = "abcdefg"
+
+
+def seven_series(project, panels):
+    """A record with as many series as no panel can name, of which each has one of the *panels*."""
+    record = toy_record(project.library)
+    times = [0.01, 0.02, 0.03, 0.04, 0.05]
+    record["benchmarks"] = {
+        f"small-{kind}{size}": entry(kind, 1000 + number, times, size=size, kind=kind)
+        for number, kind in enumerate(SEVEN)
+        for size in (1, 4)
+    }
+    project.save(record)
+    marks = ("circle", "square", "triangle", "diamond", "wedge", "plus", "cross")
+    looks = (
+        f'{kind} = {{ look = "blue {mark}", panel = "{panel}", short = "{kind}!" }}\n'
+        for kind, mark, panel in zip(SEVEN, marks, panels, strict=True)
+    )
+    project.series.write_text(SERIES[: SERIES.index('"A"')] + "".join(looks))
+    project.page(LINES)
+
+
+def test_more_series_than_one_panel_names_stand_in_panels(project):
+    seven_series(project, ["One"] * 3 + ["Other"] * 4)
+    clean(project)
+    texts, _ = drawn(project)
+    assert [text for text in texts if text in ("One", "Other")] == ["One", "Other"]
+    assert sum("!" in text for text in texts) == 7
+    assert texts.count("Size of a thing") == 1
+    assert texts.count("4") == 1, "the panels share what stands along x"
+
+
+def test_a_panel_with_too_many_series_is_a_warning(project):
+    seven_series(project, ["One"] * 6 + ["Other"])
+    warnings, _ = project.build()
+    assert "index.rst:8: WARNING: toy@cpu: 6 series of 'kind' in one panel are too many" in warnings
 
 
 @pytest.mark.slow

@@ -1,0 +1,62 @@
+"""How a chart names and colors what it shows: one table for the whole site, ``series.toml``.
+
+``records_series`` names another table. A series, or a numeric axis, that it does not name is the
+warning ``records.unknown``, which says what to add.
+"""
+
+import tomllib
+from pathlib import Path
+
+from benchmarks import record as records
+from docs._ext.records.plot import Series
+from docs._ext.support.charts import COLORS, MARKS
+
+TABLE = Path(__file__).with_name("series.toml")
+MOST = 5  # series in one panel
+
+
+def axis(path, parameter, address):
+    """Title and unit of the axis of a numeric *parameter*."""
+    found = _entry(path, "axes", parameter, address, '{ title = "…" }')
+    return found["title"], found.get("unit", "1")
+
+
+def looking(path, parameter, points, address):
+    """The *points*, ``{name: [(x, values)]}``, as :class:`Series`, in the order of the table."""
+    if parameter is None:
+        [(name, only)] = points.items()
+        return [Series(name, "", COLORS["blue"], MARKS["circle"], "", only)]
+    looks = {
+        name: _entry(path, parameter, name, address, '{ look = "<color> <mark>" }')
+        for name in points
+    }
+    split = len(points) > MOST
+    series = []
+    for name in sorted(points, key=list(_table(path)[parameter]).index):
+        color, mark = looks[name]["look"].split()
+        said = looks[name].get("label", name)
+        label = looks[name].get("short", said) if split else said
+        panel = looks[name].get("panel", "") if split else ""
+        series.append(Series(said, label, COLORS[color], MARKS[mark], panel, points[name]))
+    for panel in dict.fromkeys(one.panel for one in series):
+        count = sum(one.panel == panel for one in series)
+        if count > MOST:
+            raise records.UnknownError(
+                f"{address}: {count} series of {parameter!r} in one panel are too many to name; "
+                f"give each a panel of at most {MOST} in {path}"
+            )
+    return series
+
+
+def _entry(path, table, name, address, example):
+    found = _table(path).get(table, {})
+    if name not in found:
+        raise records.UnknownError(
+            f'{address}: {path} does not say how {name!r} looks; add "{name}" = {example} to '
+            f"[{table}]"
+        )
+    return found[name]
+
+
+def _table(path):
+    return tomllib.loads(Path(path).read_text("utf-8"))

@@ -1,0 +1,83 @@
+"""The reviewed table of what series look like, and drawings with the names that it has."""
+
+import itertools
+import re
+import tomllib
+
+import pytest
+
+from benchmarks import record as records
+from docs._ext.records import looks, plot
+from docs._ext.support.charts import COLORS, LETTER, MARKS
+
+TABLE = tomllib.loads(looks.TABLE.read_text("utf-8"))
+AXES = TABLE.pop("axes")
+
+
+@pytest.mark.parametrize("parameter", TABLE)
+def test_no_two_series_share_color_and_mark(parameter):
+    found = [one["look"] for one in TABLE[parameter].values()]
+    assert len(set(found)) == len(found)
+    for look in found:
+        color, mark = look.split()
+        assert color in COLORS
+        assert mark in MARKS
+
+
+def test_a_class_has_one_color():
+    """Those of one parameter whose names begin with the same class, up to what varies it."""
+    classes = ("AsyncBatchedCollector", "PrioritizedSampler", "ProbabilisticActor", "HardUpdate")
+    classes += ("SliceSampler(", "PrioritizedSliceSampler(", "ParallelEnv")
+    for name in classes:
+        found = {
+            one["look"].split()[0]
+            for entries in TABLE.values()
+            for series, one in entries.items()
+            if series.startswith(name) or series == f"Collector, {name}"
+        }
+        assert len(found) == 1, name
+
+
+@pytest.mark.parametrize("parameter", TABLE)
+def test_panels_have_no_more_series_than_they_can_name(parameter):
+    found = [one.get("panel") for one in TABLE[parameter].values()]
+    for panel in set(found) - {None}:
+        assert found.count(panel) <= looks.MOST
+
+
+def drawn(names):
+    values = records.measurement([1.0, 1.1, 1.2, 1.3, 1.4])
+    series = [
+        plot.Series(name, name, "#1f80c4", "o", "", [(1, values), (2, values)]) for name in names
+    ]
+    return plot.draw(
+        series,
+        plot.Metric("Time", "s"),
+        x_title="Size",
+        x_unit="1",
+        places=None,
+        log="",
+        name="plot0",
+        label="",
+    )
+
+
+def axis_of(svg):
+    """Top and bottom of the panel: the grid lines and the axis run across it."""
+    ys = [float(y) for y in re.findall(r'd="M [\d.]+ ([\d.]+) *\n?L [\d.]+ \1 ', svg)]
+    return min(ys), max(ys)
+
+
+def test_height_of_a_panel_does_not_depend_on_the_length_of_names():
+    short = drawn(["a", "b", "c"])
+    long = drawn([f"a name of {letter} so long that it takes three lines here" for letter in "abc"])
+    low, high = axis_of(short)
+    assert high - low > 105, "140 pixels"
+    assert axis_of(long) == (low, high)
+
+
+def test_labels_of_equal_lines_do_not_cover_each_other():
+    svg = drawn(["one", "two", "three", "four", "five"])
+    labels = re.findall(r'y="([\d.]+)"[^>]*>(?:one|two|three|four|five) ', svg)
+    assert len(labels) == 5
+    assert min(b - a for a, b in itertools.pairwise(sorted(map(float, labels)))) > LETTER
