@@ -56,7 +56,6 @@ SEED = 0
 N_STEPS = 3
 BUFFER_FRAMES = 10
 OBS_FLOATS, N_ACTIONS = 4, 2
-FIGURE_WIDTH = 5.6
 
 
 class Greedy(nn.Module):
@@ -399,10 +398,10 @@ order_table(across)
 # is the object that the call acts on. Of the lines of the loop, the casts have a lane of their own.
 
 LANES = ["policy", "env", "loop", "cast", "sync", "ids"]
-COLORS = {  # Okabe and Ito, safe for color blindness
-    "the carrier": "#0072B2",
-    "another object": "#B34A00",
-    "no object": "#6B6B6B",
+COLORS = {
+    "the carrier": "C0",
+    "another object": "C1",
+    "no object": "tab:gray",
 }
 
 
@@ -412,33 +411,36 @@ def kind_of(event):
     return "the carrier" if event.on == event.carrier else "another object"
 
 
-plt.rcParams.update(
-    {"font.size": 12, "figure.facecolor": "white", "axes.facecolor": "white"}
-)
 panels = {"no device given": defaults, "CPU devices": cpu, "two devices": across}
-fig, axes = plt.subplots(
-    len(panels), sharex=True, figsize=(FIGURE_WIDTH, 7.8), layout="constrained"
-)
+fig, axes = plt.subplots(3, sharex=True, figsize=(5.4, 7.4), layout="constrained")
 for ax, (title, events) in zip(axes, panels.items(), strict=True):
     steps = events[1:]  # the first line is no call
     lanes = [
         LANES.index("cast" if ".to(" in event.call else event.who) for event in steps
     ]
-    ax.plot(range(1, len(steps) + 1), lanes, color="#999999", linewidth=1)
+    ax.plot(range(1, len(steps) + 1), lanes, color="tab:gray", linewidth=1)
     for position, (event, lane) in enumerate(zip(steps, lanes, strict=True), start=1):
         color = COLORS[kind_of(event)]
-        ax.scatter(position, lane, s=230, color=color, zorder=2)
-        letter = {"ha": "center", "va": "center_baseline", "fontsize": 11}
-        ax.text(position, lane, event.on, color="white", weight="bold", **letter)
+        ring = {"facecolor": "white", "edgecolor": color, "linewidth": 2}
+        ax.scatter(position, lane, s=190, zorder=2, **ring)
+        letter = {"ha": "center", "va": "center_baseline", "weight": "bold"}
+        ax.text(position, lane, event.on, **letter)
     ax.set_yticks(range(len(LANES)), LANES)
     ax.set_ylim(len(LANES) - 0.4, -0.6)
     ax.set_title(title, loc="left", fontsize="medium")
 for label, color in COLORS.items():
-    axes[0].scatter([], [], color=color, label=label)
+    axes[0].scatter([], [], s=190, label=label, **ring | {"edgecolor": color})
 axes[-1].set_xticks(range(2, len(across), 2))
 axes[-1].set_xlabel("order of the calls in one step")
 fig.suptitle("One step of three collectors, call by call")
-_ = fig.legend(loc="outside lower center", ncols=3, frameon=False, handletextpad=0)
+objects = {title: len({event.on for event in panels[title]} - {""}) for title in panels}
+fig.set_label(
+    "The calls of one step on lanes for policy, environment, loop, casts, syncs and ids. "
+    f"They act on {objects['no device given']} objects without a device, on "
+    f"{objects['CPU devices']} with CPU devices, and on {objects['two devices']} with two devices, "
+    "where the casts copy."
+)
+_ = fig.legend(loc="outside lower center", ncols=3, handletextpad=0.2)
 
 # %%
 # Three switches

@@ -88,13 +88,18 @@ assert wrong[:12].any(), gone
 assert not wrong[12:].any(), gone
 
 figure, axes = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
-axes.axvline(11.5, color="0.5", linestyle=":", label="seam")
+axes.axvline(11.5, color="black", linestyle=":", label="seam")
 for worker, rows in enumerate((range(12), range(12, 24))):
     label = "each worker alone" if worker == 0 else None
     axes.plot(rows, apart[rows.start : rows.stop], "C0o-", label=label)
 axes.plot(glued, "C1x--", label="glued together")
 axes.set(title="Advantages of one batch", xlabel="row of the batch", ylabel="advantage")
-axes.legend()
+figure.legend(loc="outside lower center", ncols=3)
+figure.set_label(
+    f"Advantages of {len(glued)} rows, those of the second worker behind the seam. Glued together, "
+    f"{int(wrong.sum())} rows of the first worker differ from its own advantages, most just before "
+    "the seam; the second worker's agree."
+)
 plt.show()
 
 # %%

@@ -85,11 +85,16 @@ rows = broken["batch"]["next"]
 sums, ends = rows["episode_reward"].squeeze(-1), rows["done"].squeeze(-1)
 fig, ax = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
 ax.plot(sums, color="tab:gray", label="running sum")
-ax.plot(ends.nonzero(), sums[ends], "o", color="tab:blue", label="return of an episode")
-ax.axhline(unhealthy["of episodes"], color="tab:blue", label="mean of the returns")
-ax.axhline(unhealthy["logged"], color="tab:red", linestyle="--", label="logged")
-ax.set(xlabel="Step of the batch", ylabel="episode_reward")
-fig.legend(loc="outside lower center", ncols=2, frameon=False)
+ax.plot(ends.nonzero(), sums[ends], "o", color="C0", label="return of an episode")
+ax.axhline(unhealthy["of episodes"], color="C0", label="mean of the returns")
+ax.axhline(unhealthy["logged"], color="C1", linestyle="--", label="logged")
+ax.set(xlabel="step of the batch", ylabel="episode_reward")
+fig.legend(loc="outside lower center", ncols=2)
+fig.set_label(
+    "The running sum climbs and falls like a saw, with a tooth for each episode. The returns of "
+    f"the episodes are its tips, {unhealthy['of episodes']} in the mean; what is logged is its "
+    f"mean height, {unhealthy['logged']}."
+)
 plt.show()
 
 # %%

@@ -86,5 +86,9 @@ for name, side, line in (("no primer", broken, "x--"), ("primer", fixed, "o-")):
     state = side["batch"].get("recurrent_state_h", zeros)
     axes.plot(state.flatten(1).norm(dim=1), line, label=name)
 axes.set(title="Hidden state at each step", xlabel="step of the batch", ylabel="norm")
-figure.legend(loc="outside lower center", ncols=2, frameon=False)
+figure.legend(loc="outside lower center", ncols=2)
+figure.set_label(
+    "Without the primer the norm of the hidden state is zero at every step. With the primer it "
+    "grows from step to step and begins at zero with each episode."
+)
 plt.show()

@@ -108,19 +108,21 @@ assert off[wrong].float().mean() > 0.9, (
 first = max(int(wrong.nonzero()[0]) - 10, 0)
 rows = range(first, min(first + 40, len(wrong)))
 index = sample["index"].flatten()
-plt.rcParams["font.size"] = 12
-figure, axes = plt.subplots(figsize=(5.6, 3.6), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.6), layout="constrained")
 for row in rows:
     if not jumps[row]:
-        axes.plot([row, row + 1], index[row : row + 2], color="#0072B2", marker=".")
+        axes.plot([row, row + 1], index[row : row + 2], color="C0", marker=".")
 crosses = [row for row in rows if wrong[row]]
-axes.plot(
-    crosses, index[crosses], "X", color="#D55E00", markersize=10, label="wrong next"
-)
+axes.plot(crosses, index[crosses], "X", color="C1", ms=10, label="wrong next")
 axes.set_xlabel("row of the sample")
 axes.set_ylabel("row of the buffer")
-axes.set_title("Slices of a sample, stitched", fontsize="medium")
-axes.legend(frameon=False)
+axes.set_title("Slices of a sample, stitched")
+figure.legend(loc="outside lower center")
+figure.set_label(
+    f"{len(rows)} rows of a sample against the rows of the buffer that they come from: slices are "
+    f"rising lines with jumps between them. At {len(crosses)} of the jumps the last row of a slice "
+    "has a next observation of the slice that follows."
+)
 plt.show()
 
 # %%

@@ -195,8 +195,7 @@ for kind in KINDS:
 print(f"{ROWS} rows, {len(RESETS)} resets, {int(begins.sum())} pieces")
 
 # %%
-plt.rcParams["font.size"] = 12
-figure, axes = plt.subplots(figsize=(5.6, 3.6), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 for row in range(ROWS):
     for start, end in pieces(row):
         axes.plot([start, end], [row, row], color="C0", lw=2)
@@ -214,12 +213,17 @@ for slots, marker, label in (
         ms=8,
         label=label,
     )
-axes.set_title("Pieces of four slices, and their states", fontsize="medium")
+axes.set_title("Pieces of four slices, and their states")
 axes.set_xlabel("step of the slice")
 axes.set_ylabel("row of the batch")
 axes.set_yticks(range(ROWS))
 axes.invert_yaxis()
-figure.legend(loc="outside lower center", frameon=False, ncols=2)
+figure.legend(loc="outside lower center", ncols=2)
+figure.set_label(
+    f"{ROWS} slices as rows of {STEPS} steps, which {len(RESETS)} resets cut into "
+    f"{int(begins.sum())} pieces. The stored state is read at the first step of each piece, the "
+    "next state is written at its last one."
+)
 plt.show()
 
 # %%

@@ -82,7 +82,6 @@ OBSERVATION_SCALE = [1.0, 40.0]
 
 FRAMES_PER_BATCH = N_ENVS * STEPS_PER_BATCH
 TRAJ_KEY = ("collector", "traj_ids")
-FIGURE_WIDTH = 5.6
 
 torch.set_num_threads(1)
 logging.getLogger("torchrl").setLevel("ERROR")  # it announces each storage
@@ -525,20 +524,24 @@ print_table(
 # %%
 # The curves: one thin line per seed, and their mean.
 
-plt.rcParams["font.size"] = 12
-figure, axes = plt.subplots(figsize=(FIGURE_WIDTH, 4.2), layout="constrained")
+figure, axes = plt.subplots(figsize=(5.4, 4), layout="constrained")
 frames = torch.arange(1, N_BATCHES + 1) * FRAMES_PER_BATCH / 1000
 for curve_of_seed, color, name in [
     (with_memory, "C0", "with memory"),
     (without, "C1", "memoryless"),
 ]:
     axes.plot(frames, curve_of_seed.T, color=color, lw=0.8, alpha=0.6)
-    axes.plot(frames, curve_of_seed.mean(0), color=color, lw=3, label=name)
-axes.set_title("CartPole without velocities: memory pays", fontsize="medium")
+    axes.plot(frames, curve_of_seed.mean(0), color=color, lw=3)
+    axes.text(frames[-1], curve_of_seed[:, -1].mean(), f"  {name}", va="center")
+axes.set_title("CartPole without velocities: memory pays")
 axes.set_xlabel("frames [thousands]")
 axes.set_ylabel("return of an episode [steps]")
 axes.set_ylim(bottom=0)
-figure.legend(loc="outside lower center", ncols=2, frameon=False)
+figure.set_label(
+    "Mean return of an episode while training. Both policies improve at first; with memory it "
+    f"rises to {last.mean():.0f} steps, without memory it stays at {without[:, -1].mean():.0f}, "
+    f"and the worst of {len(SEEDS)} seeds with memory ends above the best without."
+)
 plt.show()
 
 # %%

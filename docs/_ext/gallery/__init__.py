@@ -7,6 +7,7 @@ be switched on alone.
 MODULES = (
     "cache",
     "cost",
+    "figures",
     "guard",
     "order",
     "processes",

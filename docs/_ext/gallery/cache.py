@@ -4,9 +4,9 @@ Switch on with ``"docs._ext.gallery"`` in ``extensions``. sphinx-gallery reruns 
 text changed and at no other time. This extension adds:
 
 * a fingerprint of everything else a run depends on (versions of the stack and of all it requires,
-  Python, NVIDIA devices, ``conf.py``, the modules of this package, what runs a fork), kept in
-  ``docs/tutorials/fingerprint.json``; another fingerprint reruns the whole gallery, after
-  ``stack`` has checked the stack;
+  Python, NVIDIA devices, ``conf.py``, the modules of this package, the look of drawings, what runs
+  a fork), kept in ``docs/tutorials/fingerprint.json``; another fingerprint reruns the whole
+  gallery, after ``stack`` has checked the stack;
 * generated files of a removed or renamed tutorial are deleted, and so are its page, its images
   and its downloads in the output folder;
 * when a document, label or term vanishes, every page is written again, so that a link to it is
@@ -25,7 +25,7 @@ from pathlib import Path
 from sphinx.util import logging
 
 from docs._ext.gallery.stack import check_stack, installed_closure, visible_accelerator
-from docs._ext.support import fork
+from docs._ext.support import charts, fork
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ ASSET_FOLDERS = ("_images", "_downloads")
 
 def fingerprint(app):
     """Everything but its own text that the result of a tutorial depends on."""
-    sources = [Path(app.confdir, "conf.py"), Path(fork.__file__)]
+    sources = [Path(app.confdir, "conf.py"), Path(charts.__file__), Path(fork.__file__)]
     sources += sorted(Path(__file__).parent.rglob("*.py"))
     return {
         "python": platform.python_version(),

@@ -3,7 +3,7 @@
 Switch on with ``"docs._ext.gallery"`` in ``extensions`` and, in ``sphinx_gallery_conf``::
 
     "reset_argv": "docs._ext.gallery.guard.start_tutorial",
-    "reset_modules": ["matplotlib", "docs._ext.gallery.guard.finish_tutorial"],
+    "reset_modules": ["matplotlib", ..., "docs._ext.gallery.guard.finish_tutorial"],
     "reset_modules_order": "both",
 
 Settings in ``conf.py`` (names of tutorials are relative to the gallery's source folder)::

@@ -13,11 +13,9 @@ installed package, and so says when an entry is no longer needed.
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import imagesize
 from docutils import nodes
 from sphinx.jinja2glue import BuiltinTemplateLoader
 
@@ -151,7 +149,6 @@ BLOCKS = (
     nodes.table,
 )
 
-FIGURE = re.compile(r'<img src="(?:\.\./)*_images/([^"/]+)"(?=[^>]*sphx-glr-(?:single|multi)-img)')
 RELATIVE = re.compile(
     r'(?P<name>\b(?:href|src|action|data-content_root))="(?!\w+:|[/#])(?:\./)?(?P<path>[^"]*)"'
 )
@@ -199,19 +196,6 @@ def trim_assets(app, pagename, templatename, context, doctree):
         context[kind] = [asset for asset in context[kind] if wanted(asset)]
 
 
-def size_figures(app, pagename, templatename, context, doctree):
-    """html-page-context: give each gallery figure its size, or the text jumps when it loads.
-
-    With a size it can load late: most figures stand below the first screen (not reported).
-    """
-
-    def sized(match):
-        width, height = imagesize.get(Path(app.outdir, "_images", match[1]))
-        return f'{match[0]} width="{width}" height="{height}" loading="lazy"'
-
-    context["body"] = FIGURE.sub(sized, context.get("body") or "")
-
-
 class Templates(BuiltinTemplateLoader):
     """Sphinx's own templates, corrected."""
 
@@ -227,6 +211,5 @@ class Templates(BuiltinTemplateLoader):
 
 def setup(app):
     app.connect("doctree-resolved", split_paragraphs, priority=900)  # when links are in place
-    app.connect("html-page-context", size_figures)
     app.connect("html-page-context", trim_assets, priority=900)  # after those who add some
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,7 +3,6 @@
 import re
 from configparser import ConfigParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import pydata_sphinx_theme
 import pygments
@@ -12,7 +11,6 @@ import sphinx
 import sphinx_gallery
 from docutils import nodes
 from docutils.utils import new_document
-from PIL import Image
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -153,17 +151,6 @@ def test_parameter_list_is_a_list():
     assert "<dl>" not in html
     fields = "<dl>\n<dt>a</dt><dd>b</dd>\n</dl>"
     assert corrected(fields) == fields
-
-
-def test_figures_get_their_size(tmp_path):
-    (tmp_path / "_images").mkdir()
-    Image.new("RGB", (30, 20)).save(tmp_path / "_images" / "f.png")
-    figure = '<img src="../../_images/f.png" alt="x" class = "sphx-glr-single-img"/>'
-    other = '<img src="../../_images/absent.png" alt="x" />'
-    context = {"body": figure + other}
-    html_fixes.size_figures(SimpleNamespace(outdir=tmp_path), "page", "", context, None)
-    assert '_images/f.png" width="30" height="20" loading="lazy" alt="x"' in context["body"]
-    assert context["body"].endswith(other)
 
 
 def test_blocks_leave_their_paragraph():
