@@ -422,7 +422,7 @@ def condition_table():
 
 def draw(steps):
     """A lane for each object of a step, a line for each call; SVG."""
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "rollout_flow", "font.size": 10}
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "rollout_flow", "font.size": 10.5}
     colors = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -448,8 +448,7 @@ def panel(axes, title, found, width):
     places = {letter: n for n, letter in enumerate(lanes(found))}
     middle = (len(places) - 1) / 2
     axes.set(xlim=(middle - width / 2, middle + width / 2), xticks=[])
-    axes.set_title(title.replace(" ", "\n"))
-    axes.title.set_fontsize(10)
+    axes.set_title(title.replace(" ", "\n"), fontsize="medium")
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     rows = {letter: [] for letter in places}
@@ -478,8 +477,7 @@ def panel(axes, title, found, width):
                 letter,
                 ha="center",
                 va="center",
-                fontsize=9,
-                bbox={"boxstyle": "circle,pad=0.2", "fc": "none", "ec": COLORS[letter]},
+                bbox={"boxstyle": "circle,pad=0.15", "fc": "none", "ec": COLORS[letter]},
             )
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 from functools import partial
+from itertools import accumulate
 
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
 
@@ -331,20 +332,21 @@ def figure():
 
     batch = collect(5, TransformedEnv(Count(), InitTracker()))
     ids = batch["collector", "traj_ids"].tolist()
-    columns = [
-        ("is_init", batch["is_init"]),
-        ("observation", batch["observation"]),
-        ("observation", batch["next", "observation"]),
-        ("reward", batch["next", "reward"]),
-        ("done", batch["next", "done"]),
-        ("traj_ids", batch["collector", "traj_ids"]),
+    columns = [  # name, width, values
+        ("is_init", 0.8, batch["is_init"]),
+        ("observation", 1.3, batch["observation"]),
+        ("observation", 1.3, batch["next", "observation"]),
+        ("reward", 0.8, batch["next", "reward"]),
+        ("done", 0.75, batch["next", "done"]),
+        ("traj_ids", 1.05, batch["collector", "traj_ids"]),
     ]
+    edges = list(accumulate((width for _, width, _ in columns), initial=0.0))
     cells = [
         [
             f"{cell:g}" if value.dtype.is_floating_point else str(cell)
             for cell in value.flatten().tolist()
         ]
-        for _, value in columns
+        for *_, value in columns
     ]
     observed, following = cells[1], cells[2]
     assert ids == [0, 0, 0, 1, 1]
@@ -354,7 +356,12 @@ def figure():
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(
-            {"svg.fonttype": "none", "svg.hashsalt": "data_layout", "text.color": INK}
+            {
+                "svg.fonttype": "none",
+                "svg.hashsalt": "data_layout",
+                "text.color": INK,
+                "font.size": 10.5,
+            }
         )
         canvas = Figure(figsize=(5.4, 3.4))
         FigureCanvasSVG(canvas)
@@ -362,30 +369,31 @@ def figure():
         axes.set(xlim=(-0.8, 6.05), ylim=(5.6, -1.45))
         axes.axis("off")
         for left, right, text in [(0, 1, "root"), (2, 4, '"next"'), (5, 5, '"collector"')]:
-            axes.plot([left + 0.06, right + 0.94], [-0.72] * 2, color=INK, lw=1)
-            axes.text((left + right + 1) / 2, -1.0, text, ha="center", va="center", fontsize=11)
-        for x, (name, _) in enumerate(columns):
-            axes.text(x + 0.5, -0.35, name, ha="center", va="center", fontsize=9.5)
+            start, end = edges[left], edges[right + 1]
+            axes.plot([start + 0.06, end - 0.06], [-0.72] * 2, color=INK, lw=1)
+            axes.text((start + end) / 2, -1.0, text, ha="center", va="center")
+        for x, (name, width, _) in enumerate(columns):
+            middle = edges[x] + width / 2
+            axes.text(middle, -0.35, name, ha="center", va="center")
             for t, trajectory in enumerate(ids):
                 color = (first, second)[trajectory]
-                box = mpl.patches.Rectangle((x + 0.04, t + 0.08), 0.92, 0.84, fc=color, alpha=0.18)
-                edge = mpl.patches.Rectangle((x + 0.04, t + 0.08), 0.92, 0.84, fill=False, ec=color)
-                axes.add_patch(box)
-                axes.add_patch(edge)
-                axes.text(x + 0.5, t + 0.5, cells[x][t], ha="center", va="center", fontsize=10)
+                place = (edges[x] + 0.04, t + 0.08), width - 0.08, 0.84
+                axes.add_patch(mpl.patches.Rectangle(*place, fc=color, alpha=0.18))
+                axes.add_patch(mpl.patches.Rectangle(*place, fill=False, ec=color))
+                axes.text(middle, t + 0.5, cells[x][t], ha="center", va="center")
         for t in range(5):
-            axes.text(-0.15, t + 0.5, f"t = {t}", ha="right", va="center", fontsize=10)
+            axes.text(-0.15, t + 0.5, f"t = {t}", ha="right", va="center")
             if t < 4 and following[t] == observed[t + 1]:
                 axes.annotate(
                     "",
-                    (1.8, t + 1.36),
-                    (2.2, t + 0.64),
+                    (edges[2] - 0.35, t + 1.36),
+                    (edges[2] + 0.35, t + 0.64),
                     arrowprops={"arrowstyle": "-", "color": INK, "lw": 1.2},
                 )
         for row in (3, 5):
             axes.plot([-0.75, 6.0], [row] * 2, color=INK, lw=1.5, ls="--")
         end = "the batch ends, done is False"
-        axes.text(6.0, 5.3, end, ha="right", va="center", fontsize=10)
+        axes.text(6.0, 5.3, end, ha="right", va="center")
         output = io.StringIO()
         canvas.savefig(
             output, format="svg", transparent=True, metadata={"Date": None, "Creator": None}

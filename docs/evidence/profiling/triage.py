@@ -22,7 +22,7 @@ FLOW = [
     ("once", "first iteration", "Does it compile?", "compile"),
 ]
 HEADS = ("What is long", "Ask", "Go to")
-SIZE = (4.3, 6.6)  # inches; its text stays legible on a phone
+SIZE = (4.3, 6.3)  # inches; its text stays legible on a phone
 LEFT, WIDTH, HEIGHT = (0.005, 0.345, 0.695), 0.30, 0.072
 STEP, FIRST = 0.103, 0.915
 INK = "#010203"  # the color of the page's text
@@ -35,7 +35,7 @@ def draw():
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "triage", "font.size": 8.5})
     figure = plt.figure(figsize=SIZE)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlim=(0, 1), ylim=(0.045, 1))
     axes.axis("off")
     for left, head in zip(LEFT, HEADS, strict=True):
         axes.text(left + WIDTH / 2, 0.98, head, ha="center", va="center", color=INK, weight="bold")

@@ -671,7 +671,7 @@ def check_effects(rows, sample, parts):
 
 @contextlib.contextmanager
 def canvas(size):
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "recurrent_trace", "font.size": 10}
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "recurrent_trace", "font.size": 10.5}
     colors = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -697,15 +697,14 @@ def draw_values(rows):
         (end,) = rows["next", "done"].squeeze(-1).nonzero().squeeze(-1).tolist()
         for n, (color, marker) in enumerate(((BLUE, "o"), (ORANGE, "s"))):
             for part in (steps < resets[1], steps >= resets[1]):
-                label = f"h[{n}]" if part[0] else None
                 axes.plot(
                     steps[part].tolist(),
                     root[part, n].tolist(),
                     color=color,
                     marker=marker,
                     markersize=5,
-                    label=label,
                 )
+            axes.text(len(rows) - 0.5, root[-1, n].item(), f"h[{n}]", va="center")
             axes.plot(
                 [end, end + 0.6],
                 [root[end, n].item(), new[end, n].item()],
@@ -731,7 +730,6 @@ def draw_values(rows):
         axes.set(xlabel="step", ylabel="hidden state at the root")
         axes.set_xticks(range(0, len(rows), 2))
         axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside upper left", ncols=2, frameon=False)
         return rendered(figure)
 
 
@@ -757,10 +755,11 @@ def draw_arrows(parts):
         row += 1
     with canvas((5.4, 0.235 * row + 0.5)) as figure:
         axes = figure.subplots()
-        axes.set(xlim=(-0.8, 6.4), ylim=(row - 0.3, -0.6), yticks=[])
+        axes.set(xlim=(-0.75, 7.4), ylim=(row - 0.3, -0.6), yticks=[])
         axes.set_xticks(range(len(LANES)), [lane.replace("|", "\n") for lane in LANES])
-        axes.tick_params(length=0, labelsize=9)
+        axes.tick_params(length=0)
         axes.xaxis.tick_top()
+        axes.xaxis.get_ticklabels()[0].set_horizontalalignment("right")  # else the next one
         axes.spines[:].set_visible(False)
         for place in range(len(LANES)):
             axes.plot([place, place], [0, row], color=INK, linewidth=0.6, alpha=0.4)
@@ -768,8 +767,8 @@ def draw_arrows(parts):
             if symbol is None:
                 axes.text(3.6, y, what, va="center", fontweight="bold")
                 continue
-            axes.text(-0.75, y, str(what), va="center")
-            axes.text(3.6 + 0.14 * depth, y, short(symbol), va="center", fontsize=9)
+            axes.text(-0.5, y, str(what), va="center", ha="right")
+            axes.text(3.6 + 0.12 * depth, y, short(symbol), va="center")
             arrow(axes, y, start, SYMBOLS[symbol][0])
         return rendered(figure)
 

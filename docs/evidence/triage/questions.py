@@ -26,7 +26,7 @@ FLOW = [
     ),
 ]
 HEADS = ("What you see", "First question", "Then")
-SIZE = (4.3, 4.6)  # inches; its text stays legible on a phone
+SIZE = (4.3, 4.4)  # inches; its text stays legible on a phone
 LEFT, WIDTH, HEIGHT = (0.005, 0.35, 0.695), 0.30, 0.14
 INK = "#010203"  # the color of the page's text
 BOX = {"boxstyle": "round,pad=0,rounding_size=0.02", "facecolor": "none", "edgecolor": INK}
@@ -37,7 +37,7 @@ def draw():
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "triage", "font.size": 8.5})
     figure = plt.figure(figsize=SIZE)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlim=(0, 1), ylim=(0.045, 1))
     axes.axis("off")
     for left, head in zip(LEFT, HEADS, strict=True):
         axes.text(left + WIDTH / 2, 0.97, head, ha="center", va="center", color=INK, weight="bold")
