@@ -68,6 +68,10 @@ CULPRITS = {
             "same on every machine",
         ],
     ),
+    "wordless": (
+        "import matplotlib.pyplot as plt\nplt.plot([1, 0])",
+        ["tutorials/basics/wordless.py: figure 1 has no alternative text", "set_label("],
+    ),
 }
 
 
@@ -414,6 +418,21 @@ def test_order_files(site):
         "WARNING: tutorials/basics: 'two words' is an address; use a-z, 0-9 and _ in it",
         "WARNING: tutorials/basics/order.txt: 'ghost' is not a tutorial of tutorials/basics/",
     )
+
+
+def test_a_figure_is_a_part_of_its_page_and_a_thumbnail(whole):
+    page = whole.public.joinpath("tutorials/basics/figure.html").read_text(encoding="utf-8")
+    label = "A line that rises from zero to one."
+    assert f'<svg role="img" aria-label="{label}"' in page
+    assert "currentColor" in page
+    assert "#000000" not in page
+    twin = whole.public.joinpath("tutorials/basics/figure.html.md").read_text(encoding="utf-8")
+    assert f"Chart: {label}" in twin
+    index = whole.public.joinpath("tutorials/index.html").read_text(encoding="utf-8")
+    assert "_images/sphx_glr_figure_thumb.svg" in index
+    assert whole.public.joinpath("_images/sphx_glr_figure_thumb.svg").is_file()
+    script = whole.public.joinpath("_downloads").rglob("figure.py")
+    assert "rcParams" not in next(script).read_text(encoding="utf-8")
 
 
 def test_order_is_the_one_of_the_files(whole):
