@@ -130,8 +130,6 @@ def draw(lanes, *, name, label):
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_formatter(lambda value, _: charts.written("s", value, None))
         axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.grid(True, axis="x", color=ink, alpha=0.2)
-        axes.set_axisbelow(True)
         row = number = 0
         hovers = {}
         for lane, lines in lanes.items():
