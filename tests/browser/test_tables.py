@@ -46,7 +46,8 @@ def test_the_first_column_stays_where_a_table_scrolls(at):
         box.scrollLeft = 50;
         return [box.scrollLeft, name.getBoundingClientRect().x - before];
     }""")
-    assert moved == [50, 0]
+    assert moved[0] == 50
+    assert abs(moved[1]) < 2, "the name of the row moves"  # a border wide
 
 
 @pytest.mark.parametrize("path", [COLLECTORS, "performance/index.html"])
