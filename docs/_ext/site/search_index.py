@@ -78,7 +78,7 @@ LEFT_OUT = (
     addnodes.glossary,
     addnodes.index,
 )
-LEFT_OUT_CLASSES = {"knob", "sphx-glr-download-link-note", "sphx-glr-footer"}
+LEFT_OUT_CLASSES = {"knob", "sphx-glr-footer", "symptom-card"}
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 COMMENT = re.compile(r"^\s*(/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
@@ -206,7 +206,8 @@ def entries_of(page, doctree):
     if not sections:
         return []
     kind = next(KINDS[start] for start in KINDS if page.startswith(start))
-    body = next(doctree.findall(addnodes.desc_content), None)
+    described = (one for one in doctree.findall(addnodes.desc) if one[0]["ids"])
+    body = next((one[-1] for one in described), None)
     if page.endswith("index") or (kind == "API" and body is None):  # a list of pages
         sections, kind = sections[:1], "reference"
     found = []

@@ -4,7 +4,7 @@ Switch on: ``"docs._ext.symptoms"`` in ``extensions``. Each module has its own m
 can be switched on alone.
 """
 
-MODULES = ("directives", "navigation")
+MODULES = ("card", "contents", "directives", "navigation")
 
 
 def setup(app):

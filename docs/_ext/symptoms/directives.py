@@ -23,9 +23,6 @@ an effect, and keeps all three in the address: ``?q=lstm&subsystem=recurrent+sta
 With words the nearest symptoms come first, whatever their subsystem, as the search of the manual
 ranks them. Without scripts the filter hides, and the map is whole and readable.
 
-On a page of a symptom the fields get a style and a link back to the map. In the gallery these pages
-have no thumbnails: most have no figure.
-
 A page without the form of a symptom is the warning ``symptoms.form``, in every build until it is
 cured; a loud symptom whose page prints no message ``symptoms.message``, a silent one behind a loud
 one in ``order.txt`` ``symptoms.rank``, a message of public threads that an unknown place answers
@@ -36,7 +33,6 @@ from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
@@ -45,6 +41,8 @@ from docs._ext.gallery.order import read_order
 from docs._ext.site.page_stamp import gallery_runs
 from docs._ext.site.search_index import ENTRIES, THREADS, toml
 from docs._ext.support.page_state import page_state
+from docs._ext.symptoms.card import mark
+from docs._ext.symptoms.contents import by_subsystem, group_id
 from docs._ext.symptoms.store import EFFECTS, SUBSYSTEMS, TOPIC, SymptomError, read, read_outputs
 
 logger = logging.getLogger(__name__)
@@ -73,19 +71,6 @@ class symptom_row(nodes.General, nodes.Element):
 
 class symptom_summary(nodes.General, nodes.TextElement):
     """What a closed row shows."""
-
-
-def by_subsystem(symptoms):
-    """Each subsystem -> its symptoms; both in the order in which the symptoms come."""
-    groups = {}
-    for symptom in symptoms:
-        groups.setdefault(symptom.fields["Subsystem"], []).append(symptom)
-    return groups
-
-
-def group_id(subsystem):
-    """The id of its section in the map."""
-    return f"symptoms-{nodes.make_id(subsystem)}"
 
 
 def label_of(symptom):
@@ -171,11 +156,9 @@ class SymptomMap(SymptomDirective):
 
     def row(self, symptom, outputs):
         label, fields = label_of(symptom), symptom.fields
-        tags = {"symptom-effect": fields["Effect"], "symptom-subsystem": fields["Subsystem"]}
         summary = symptom_summary("", "", nodes.inline("", "", *self.inline(symptom.title)))
-        for kind, text in tags.items():
-            summary += nodes.Text(" ")
-            summary += nodes.inline("", text, classes=[kind, f"is-{text.partition(' ')[0]}"])
+        subsystem = nodes.inline("", fields["Subsystem"], classes=["symptom-subsystem"])
+        summary += [nodes.Text(" "), mark(fields["Effect"]), nodes.Text(" "), subsystem]
         row = symptom_row("", summary, ids=[label], classes=["symptom"], **fields_of(symptom))
         domain = self.env.domains.standard_domain
         domain.note_hyperlink_target(label, self.env.docname, label, symptom.title)
@@ -237,7 +220,8 @@ class ErrorIndex(SymptomDirective):
         return found
 
     def link(self, symptom):
-        return self.inline(f":doc:`/{symptom.docname}` (:ref:`in the map <{label_of(symptom)}>`)")
+        link = self.inline(f":doc:`/{symptom.docname}` (:ref:`in the map <{label_of(symptom)}>`)")
+        return [mark(symptom.fields["Effect"]), nodes.Text(" "), *link]
 
     def cited(self, threads):
         """Public threads, named ``owner/name#number``."""
@@ -259,7 +243,8 @@ class SymptomList(SymptomDirective):
         for symptom, _ in self.symptoms():
             if symptom.silent and symptom.fields["Subsystem"] == wanted:
                 link = self.inline(f":doc:`/{symptom.docname}`")
-                items += nodes.list_item("", nodes.paragraph("", "", *link))
+                words = [*link, nodes.Text(" "), mark(symptom.fields["Effect"])]
+                items += nodes.list_item("", nodes.paragraph("", "", *words))
         return [items] if items.children else []
 
 
@@ -304,36 +289,6 @@ def depart_summary(translator, node):
     translator.body.append("</summary>\n")
 
 
-def mark_fields(app, doctree):
-    """doctree-read: style the fields of a symptom's page, and link its row."""
-    docname = app.env.docname
-    folder = f"{app.config.sphinx_gallery_conf['gallery_dirs'][0]}/{TOPIC}/"
-    fields = next(iter(doctree.findall(nodes.field_list)), None)
-    if not docname.startswith(folder) or fields is None:
-        return
-    fields["classes"].append("symptom-fields")
-    label = f"symptom-{docname.removeprefix(folder).replace('_', '-')}"
-    link = addnodes.pending_xref(
-        "",
-        nodes.inline("", "this symptom, among those of its subsystem"),
-        refdomain="std",
-        reftype="ref",
-        reftarget=label,
-        refdoc=docname,
-        refexplicit=True,
-        refwarn=True,
-    )
-    body = nodes.field_body("", nodes.paragraph("", "", link))
-    fields += nodes.field("", nodes.field_name("", "In the map"), body)
-
-
-def drop_thumbnails(app, doctree):
-    """doctree-read, before images are collected: most pages of symptoms have no figure to show."""
-    for image in list(doctree.findall(nodes.image)):
-        if f"/{TOPIC}/images/thumb/" in image["uri"]:
-            image.parent.remove(image)
-
-
 def add_script(app, pagename, templatename, context, doctree):
     """html-page-context: the pages with a form get the script."""
     if pagename in page_state(app.env, SHOWN):
@@ -355,8 +310,6 @@ def setup(app):
     app.add_directive("symptom-map", SymptomMap)
     app.add_directive("error-index", ErrorIndex)
     app.add_directive("symptom-list", SymptomList)
-    app.connect("doctree-read", drop_thumbnails, priority=100)
-    app.connect("doctree-read", mark_fields)
     app.connect("doctree-resolved", link_answers)
     app.connect("env-get-outdated", read_again)
     app.connect("html-page-context", add_script)

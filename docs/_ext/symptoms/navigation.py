@@ -16,7 +16,8 @@ again, without being read again.
 from docutils import nodes
 
 from docs._ext.support.page_state import page_state
-from docs._ext.symptoms.directives import MAP, group_id
+from docs._ext.symptoms.contents import group_id
+from docs._ext.symptoms.directives import MAP
 from docs._ext.symptoms.store import TOPIC
 
 SUBSYSTEM = "symptoms: subsystem"  # page -> the subsystem of its symptom

@@ -241,6 +241,47 @@ def test_the_map_shows_the_page_and_its_run(site):
 
 
 @pytest.mark.slow
+def test_a_page_is_a_card_and_a_foot(site):
+    html = (site.public / "tutorials" / TOPIC / "sums_are_off.html").read_text()
+    shown = [
+        "is too small",
+        "symptom-card is-silent",
+        '<span class="symptom-effect is-silent">silent',
+        "nothing is raised",
+        "executed 2023-11-14, TorchRL",
+        "Cause",
+        "Take all",
+        "<h2>Break it",
+        "<h2>Fix it",
+        "symptom-foot",
+        "Decided in",
+        "wrong total",
+        "In the map",
+        "sphx-glr-footer",
+    ]
+    places = [html.index(words, html.index("<h1>")) for words in shown]
+    assert places == sorted(places)
+    assert "none found" not in html
+    assert "Effect" not in html
+
+
+@pytest.mark.slow
+def test_the_indexes_list_symptoms_by_subsystem(site):
+    own, above = (
+        (site.public / "tutorials" / name).read_text()
+        for name in (f"{TOPIC}/index.html", "index.html")
+    )
+    group = own[own.index('<section id="symptoms-environments">') :]
+    assert 'href="sums_are_off.html"><span class="doc">Sums are off' in group
+    assert '<span class="symptom-effect is-silent">silent' in group
+    assert f'href="{TOPIC}/index.html#symptoms-environments">Environments</a> 1' in above
+    for page in (own, above):
+        assert "sums_are_off_thumb" not in page
+    assert "sphx-glr-thumbcontainer" not in own
+    assert "sphx-glr-thumbcontainer" in above, "other topics keep their cards"
+
+
+@pytest.mark.slow
 def test_the_index_shows_what_was_printed(site, tmp_path):
     other = site.copy(tmp_path / "site")
     other.append(f"tutorials/{TOPIC}/sums_are_off.py", RAISING)
