@@ -23,6 +23,8 @@ Markup::
 
     .. record-index::
 
+    .. record-newest:: 3
+
 An address is ``suite@device:key:metric``. ``:rows:`` takes shell patterns over keys. ``:x:`` and
 ``:series:`` name parameters of the benchmarks, ``:y:`` a metric; ``:log:`` is ``x``, ``y`` or
 ``xy``. What a series looks like and how an axis is called stands in ``series.toml``. A ratio is
@@ -258,6 +260,31 @@ class RecordIndex(SphinxDirective):
         return result
 
 
+class RecordNewest(SphinxDirective):
+    """``record-newest``: the records taken last, so many of them, each with its date."""
+
+    required_arguments = 1
+
+    def run(self):
+        found = library(self.env)
+        addresses = [f"{suite}@{device}" for suite, device in found.taken()]
+        page_state(self.env, INDEX)[self.env.docname] = addresses
+        taken = []
+        for address in addresses:
+            try:
+                record, _ = reach(self.env, *split_address(address))
+            except records.RecordError:  # the page with record-index complains
+                continue
+            taken.append((record["taken"]["date"], address, record["title"]))
+        items = nodes.bullet_list(bullet="*")
+        newest = sorted(taken, reverse=True)
+        for date, address, title in newest[: directives.positive_int(self.arguments[0])]:
+            link = link_stamp(self.env, address, title)
+            when = nodes.Text(f", {date[:10]}")
+            items += nodes.list_item("", nodes.paragraph("", "", link, when))
+        return [items]
+
+
 def read_again(app, env, added, changed, removed):
     """env-get-outdated: pages whose missing record now exists, and the index when one came or went.
 
@@ -281,5 +308,6 @@ def setup(app):
     app.add_directive("record-table", RecordTable)
     app.add_directive("record-plot", RecordPlot)
     app.add_directive("record-index", RecordIndex)
+    app.add_directive("record-newest", RecordNewest)
     app.connect("env-get-outdated", read_again)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

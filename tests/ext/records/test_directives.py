@@ -303,6 +303,22 @@ def test_site_without_index_says_where_stamps_belong(project):
     assert "no page shows the stamp of toy@cpu; put '.. record-index::' on one" in warnings
 
 
+def test_newest_records_come_first_with_their_dates(project):
+    (project.benchmarks / "bench_other.py").write_text(TOY)
+    library = records.Library(project.benchmarks, project.requirements)
+    other = toy_record(library) | {"suite": "other", "title": "Another toy"}
+    other["taken"] = other["taken"] | {"date": "2026-03-04T00:00:00Z"}
+    records.save(other, library.path("other", "cpu"))
+    project.page(".. record-newest:: 1")
+    warnings, _ = project.build()
+    assert not warnings
+    assert "Another toy, 2026-03-04" in project.text()
+    assert "A toy, " not in project.text()
+    project.edit(taken=other["taken"] | {"date": "2026-05-06T00:00:00Z"})
+    project.build()
+    assert "A toy, 2026-05-06" in project.text()
+
+
 # -- Validity ------------------------------------------------------------------
 
 EVERYWHERE = """
