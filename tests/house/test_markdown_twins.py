@@ -18,8 +18,7 @@ SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
 WITHOUT = {"404.html", "genindex.html", "search.html"}
 # What no twin has: links of the page to itself, hints, forms, cards' second titles, drawn text.
 LEFT_OUT = (
-    ".headerlink, .viewcode-link, .term-hints, .sphx-glr-download-link-note, form, script, svg, "
-    ".sphx-glr-thumbnail-title, math"
+    ".headerlink, .viewcode-link, .term-hints, form, script, svg, .sphx-glr-thumbnail-title, math"
 )
 ARTICLE = re.compile(r"(?<=<article class=\"bd-article\">).*(?=</article>)", re.DOTALL)
 PRE = re.compile(r"(?<=<pre>).*?(?=</pre>)", re.DOTALL)

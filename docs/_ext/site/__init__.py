@@ -20,6 +20,7 @@ MODULES = (
     "search_index",
     "term_hints",
     "term_index",
+    "tutorial_head",
 )
 
 

@@ -49,12 +49,6 @@ FIXES = {
         re.compile(r'(localStorage\.getItem\("theme"\) \|\| )"auto"'),
         r'\1(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")',
     ),
-    # The line above the title is the first text of a tutorial, and says nothing of what there is.
-    "download note": Fix(
-        "not reported",
-        re.compile(r">Go to the end</span></a>\s+to download the full example code\."),
-        ">Download</span></a> this page as a script or a notebook.",
-    ),
     # Draws icons of the user's own making only; every page would fetch and run it for nothing.
     "icon script": Fix(
         "pydata/pydata-sphinx-theme#2379",

@@ -50,8 +50,8 @@ SECTIONS = {
     "API": ("reference/api/",),
 }
 LEFT_OUT = (
-    ".headerlink, .sd-summary-state-marker, .sphx-glr-download-link-note, "
-    ".sphx-glr-thumbnail-title, .term-hints, colgroup, form, script"
+    ".headerlink, .sd-summary-state-marker, .sphx-glr-thumbnail-title, .term-hints, colgroup, "
+    "form, script"
 )
 BOLD = "p.admonition-title, p.rubric, summary"
 LANGUAGES = {"none": "text", "default": "python", "Python": "python"}

@@ -52,7 +52,6 @@ def upstream_text():
         ("icon script", "<script defer src=\"{{ pathto('_static/scripts/fontawesome.js', 1) }}"),
         ("theme without scripts", 'data-theme="{{ default_mode }}"'),
         ("theme at first sight", 'localStorage.getItem("theme") || "{{ default_mode }}"'),
-        ("download note", "to download the full example code{2}"),
         ("gallery card", '<div class="sphx-glr-thumbcontainer" {tags}tooltip="{intro}">'),
         ("gallery tags", "<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),
         ("sidebar fold", '"toctree-toggle"'),
@@ -83,11 +82,6 @@ def test_gallery_card_shows_its_text():
 def test_without_scripts_the_theme_is_the_light_one():
     html = '<html lang="en" data-content_root="./" data-theme="auto">'
     assert corrected(html).endswith('data-theme="light">')
-
-
-def test_the_download_note_names_what_there_is():
-    note = '<span class="std std-ref">Go to the end</span></a>\nto download the full example code.'
-    assert corrected(note).endswith(">Download</span></a> this page as a script or a notebook.")
 
 
 def test_icon_script_and_tags_go():

@@ -1,0 +1,111 @@
+"""What a tutorial costs its reader and needs, and its downloads, below its first paragraph.
+
+Switch on: ``"docs._ext.site"`` in ``extensions``, with sphinx-gallery, and the rules for
+``.tutorial-facts`` in a style sheet. There is no markup. What it writes on the page of a tutorial:
+
+* time to read: the words of text and code, without output, at ``WORDS_PER_MINUTE``;
+* time to run: the budget of processor time that ``make test`` holds the script to
+  (``docs/_ext/gallery/cost.py``); what a run took differs from build to build;
+* what it needs: the packages that the script imports, and the device it was executed on;
+* the gallery's downloads, from the end of the page. The gallery's line above the title, which
+  leads there, is taken off.
+
+The page of a symptom keeps its downloads at the end, and has no facts.
+"""
+
+import ast
+import re
+import sys
+from math import ceil
+from pathlib import Path
+
+from docutils import nodes
+
+from docs._ext.site.page_stamp import gallery_runs, read_stamp, stamp_file
+from docs._ext.symptoms.store import TOPIC
+
+WORDS_PER_MINUTE = 200
+NAMES = {"torchrl": "TorchRL", "torch": "PyTorch", "gymnasium": "Gymnasium", "numpy": "NumPy"}
+DOWNLOADS = {".ipynb": "Notebook", ".py": "Python script", ".zip": "Both, zipped"}
+NOTE, FOOTER, OUTPUT = "sphx-glr-download-link-note", "sphx-glr-footer", "sphx-glr-script-out"
+WORD = re.compile(r"\w+(?:[.'-]\w+)*")
+
+
+def packages(script):
+    """The packages that the script uses, by the names that people say, sorted."""
+    source = script.read_text(encoding="utf-8")
+    modules = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module)
+    found = {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
+    if "Gym" in source:  # torchrl imports it for a wrapper
+        found.add("gymnasium")
+    return sorted((NAMES.get(name, name) for name in found), key=str.casefold)
+
+
+def minutes_to_read(doctree):
+    """Whole minutes for the text and the code of a page, one at least."""
+    texts = (
+        node.astext()
+        for node in doctree.findall(nodes.TextElement)
+        if not isinstance(node.parent, nodes.TextElement)
+        and not isinstance(node, nodes.Invisible)
+        and OUTPUT not in node["classes"]
+    )
+    return ceil(sum(len(WORD.findall(text)) for text in texts) / WORDS_PER_MINUTE)
+
+
+def facts(app, doctree):
+    """A list of fields."""
+    docname, config = app.env.docname, app.config
+    script = Path(app.srcdir, docname).with_suffix(".py")
+    name = script.relative_to(Path(app.srcdir, config.sphinx_gallery_conf["gallery_dirs"][0]))
+    budget = config.tutorial_cpu_budgets.get(name.as_posix(), (config.tutorial_cpu_budget,))[0]
+    texts = {
+        "To read": f"{minutes_to_read(doctree)} min",
+        "To run": f"within {budget} s of processor time",
+        "Needs": ", ".join(packages(script)),
+    }
+    stamp = read_stamp(stamp_file(app, docname)) if gallery_runs(app) else None
+    if isinstance(stamp, dict):
+        texts["Needs"] += "; no GPU" if stamp["device"] == "cpu" else f"; ran on {stamp['device']}"
+    fields = nodes.field_list("", classes=["tutorial-facts"])
+    for title, text in texts.items():
+        body = nodes.field_body("", nodes.paragraph("", text))
+        fields += nodes.field("", nodes.field_name("", title), body)
+    return fields
+
+
+def with_class(doctree, name):
+    return [node for node in doctree.findall(nodes.Element) if name in node.get("classes", ())]
+
+
+def add_head(app, doctree):
+    """doctree-read: put the head below the first paragraph."""
+    docname = app.env.docname
+    if stamp_file(app, docname) is None:
+        return
+    for note in with_class(doctree, NOTE):
+        wrapper = note.parent
+        wrapper.parent.remove(wrapper)
+    footers = [footer.parent for footer in with_class(doctree, FOOTER)]
+    for download in doctree.findall(lambda node: node.tagname == "download_reference"):
+        download[0].children = [nodes.Text(DOWNLOADS[Path(download["reftarget"]).suffix])]
+    if f"/{TOPIC}/" in docname:
+        return
+    lead = next(
+        node for node in doctree.findall(nodes.paragraph) if node.parent.tagname == "section"
+    )
+    place = lead.parent.index(lead) + 1
+    for footer in footers:  # with the label that it carries
+        footer.parent.remove(footer)
+        lead.parent.insert(place, footer)
+    lead.parent.insert(place, facts(app, doctree))
+
+
+def setup(app):
+    app.connect("doctree-read", add_head)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
