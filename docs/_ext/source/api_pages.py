@@ -361,9 +361,13 @@ def patch_docstring(app, what, name, obj, options, lines) -> None:
 
 
 def finish_signatures(app, doctree) -> None:
-    """``doctree-read``: link each signature to its source; relax references in upstream's words."""
+    """``doctree-read``: link each signature to its source; relax references in upstream's words.
+
+    The page starts with the signature in short, and what upstream says of it comes last.
+    """
     if not app.env.docname.startswith(f"{FOLDER}/"):
         return
+    head_of(doctree)
     for description in doctree.findall(addnodes.desc):
         for signature in description.findall(addnodes.desc_signature):
             if "module" in signature and not signature.get("api_source"):
@@ -379,6 +383,34 @@ def finish_signatures(app, doctree) -> None:
                     # ``:meth:`.sample``` in a docstring: of this class, or none that we can name;
                     # with this attribute Sphinx would ask every class for one and find several.
                     reference.attributes.pop("refspecific", None)
+
+
+def head_of(doctree) -> None:
+    """Put the first signature, in short, above the first paragraph, which becomes its text."""
+    description = next(iter(doctree.findall(addnodes.desc)), None)
+    if description is None:
+        return
+    signature = short_signature(description[0])
+    section = next(iter(doctree.findall(nodes.section)))
+    intro = section[1]
+    content = addnodes.desc_content("", intro.deepcopy())
+    attributes = {name: description[name] for name in ("domain", "objtype", "classes")}
+    intro.replace_self(addnodes.desc("", signature, content, no_index=True, **attributes))
+
+
+def short_signature(signature):
+    """A copy without address and types: the names of the parameters, with their defaults."""
+    short = signature.deepcopy()
+    short["ids"], short["api_source"] = [], True
+    for parameters in short.findall(addnodes.desc_parameterlist):
+        parameters["multi_line_parameter_list"] = False
+    for parameter in short.findall(addnodes.desc_parameter):
+        texts = [child.astext() for child in parameter]
+        if ":" in texts:
+            default = texts.index("=") if "=" in texts else len(texts)
+            del parameter[texts.index(":") : default]
+        parameter.children = [one for one in parameter if one.astext() != " "]
+    return short
 
 
 def _add_source_link(app, signature) -> None:

@@ -236,6 +236,22 @@ def test_the_pages(site):
 
 
 @pytest.mark.slow
+def test_a_page_starts_with_the_signature_in_short(site):
+    docstring = '    """Is pulled by :class:`tiny.parts.Engine`."""\n'
+    method = "\n    def __init__(self, load: int = 3, *rest, empty: bool): ...\n"
+    site.edit("tiny/parts.py", docstring, docstring + method)
+    result = site.build()
+    assert result.returncode == 0, result.stderr
+    html = site.page(f"{FOLDER}/tiny.Wagon")
+    signatures = re.findall(r"(?s)<dt class=\"sig .*?</dt>", html)
+    short, whole = (re.sub(r"<[^>]+>|\s", "", text) for text in signatures)
+    assert "(load=3,*rest,empty)" in short
+    assert "(load:int=3,*rest,empty:bool)" in whole
+    assert html.index("<h1>") < html.index(signatures[0]) < html.index("The docstring says")
+    assert html.count('id="tiny.Wagon"') == 1
+
+
+@pytest.mark.slow
 def test_a_short_reference_to_a_method_of_several_classes_is_text(site):
     """Sphinx asks every class for one of that name, and warns that there are several."""
     site.edit(

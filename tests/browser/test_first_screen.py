@@ -1,0 +1,67 @@
+"""What a reader gets on the first screen: of the landing page, of a symptom, of an API page."""
+
+import pytest
+
+from tests.browser.probes import CLIPBOARD
+
+SYMPTOM = "tutorials/debugging/kept_batches_are_all_the_same.html"
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+def boxes(page, selector):
+    """Position and size of each, in the order of the page."""
+    return [one.bounding_box() for one in page.locator(selector).all()]
+
+
+def test_the_landing_page_shows_search_and_four_ways_two_by_two(open_page, site_url):
+    page = open_page(**DESKTOP)
+    page.goto(site_url)
+    field = page.locator("#search-here").bounding_box()
+    cards = boxes(page, ".entry-card")
+    assert len(cards) == 4
+    assert field["y"] + field["height"] < cards[0]["y"]
+    assert [cards[0]["y"], cards[2]["y"]] == [cards[1]["y"], cards[3]["y"]]
+    assert [cards[0]["x"], cards[1]["x"]] == [cards[2]["x"], cards[3]["x"]]
+    assert cards[3]["y"] + cards[3]["height"] < DESKTOP["height"]
+    article = page.locator(".bd-article").bounding_box()
+    right = DESKTOP["width"] - article["x"] - article["width"]
+    assert abs(article["x"] - right) < 32, "no empty column beside the article"
+    for card in page.locator(".entry-card").all():
+        assert card.locator("li a").count() == 3
+    page.set_viewport_size(PHONE)
+    assert len({card["x"] for card in boxes(page, ".entry-card")}) == 1
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_symptom_shows_effect_cause_and_fix(open_page, site_url, viewport):
+    page = open_page(**viewport)
+    page.goto(site_url + SYMPTOM)
+    card = page.locator(".symptom-card").bounding_box()
+    assert card["y"] + card["height"] < viewport["height"]
+    assert page.locator(".symptom-band").inner_text().lower().startswith("silent")
+    assert page.locator(".symptom-card dt").all_inner_texts() == ["Cause:", "Fix:"]
+
+
+def test_the_code_of_a_fix_is_copied(open_page, site_url):
+    page = open_page(permissions=CLIPBOARD)
+    page.goto(site_url + SYMPTOM)
+    page.locator("code.to-copy + button.copybtn").click()
+    page.wait_for_selector("code.to-copy + button.copybtn.success")
+    assert page.evaluate("navigator.clipboard.readText()") == "batch.clone()"
+
+
+def test_buttons_that_copy_show_where_nothing_hovers(open_page, site_url):
+    page = open_page(has_touch=True, is_mobile=True, **PHONE)
+    page.goto(site_url + SYMPTOM)
+    button = page.locator(".highlight button.copybtn").first
+    button.wait_for()
+    assert button.evaluate("(e) => getComputedStyle(e).opacity") == "1"
+
+
+def test_an_api_page_starts_with_its_signature_in_short(open_page, site_url):
+    page = open_page(**DESKTOP)
+    page.goto(f"{site_url}reference/api/torchrl.collectors.Collector.html")
+    short = page.locator("h1 + dl.py > dt")
+    assert "frames_per_batch, total_frames=-1, device=None" in short.inner_text()
+    note = page.locator(".bd-article .admonition").first.bounding_box()
+    assert short.bounding_box()["y"] < note["y"] < DESKTOP["height"]
