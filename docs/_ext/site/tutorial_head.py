@@ -52,7 +52,7 @@ def minutes_to_read(doctree):
         node.astext()
         for node in doctree.findall(nodes.TextElement)
         if not isinstance(node.parent, nodes.TextElement)
-        and not isinstance(node, nodes.Invisible)
+        and not isinstance(node, nodes.Invisible | nodes.raw)  # notes of the gallery, drawings
         and OUTPUT not in node["classes"]
     )
     return ceil(sum(len(WORD.findall(text)) for text in texts) / WORDS_PER_MINUTE)

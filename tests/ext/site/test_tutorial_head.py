@@ -33,7 +33,8 @@ def test_words_of_text_and_code_are_read_and_output_is_not(words, minutes):
     text = (
         f"{'word ' * (words - 1)}\n\n::\n\n   code\n\n.. code::\n   :class: sphx-glr-script-out\n\n"
     )
-    doctree = publish_doctree(text + "   " + "out " * 500)
+    drawing = "\n\n.. raw:: html\n\n   " + "line " * 500
+    doctree = publish_doctree(text + "   " + "out " * 500 + drawing)
     assert minutes_to_read(doctree) == minutes
 
 
