@@ -37,8 +37,9 @@ def find_chromium(playwright=None):
 
 
 def settle(page):
-    """Wait for transitions, so that no color is measured halfway."""
-    page.evaluate("() => Promise.allSettled(document.getAnimations().map((a) => a.finished))")
+    """Wait for transitions, so that no color is measured halfway; a scroll drives others."""
+    timed = "document.getAnimations().filter((a) => a.timeline === document.timeline)"
+    page.evaluate(f"() => Promise.allSettled({timed}.map((a) => a.finished))")
 
 
 # Contrast is three quarters of what axe costs on a long page. Elements that look the same on
