@@ -96,30 +96,29 @@ def described(series, metric, x_title, x_unit):
     return " ".join(said)
 
 
-def points_table(series, metric, x_title, x_unit):
+def points_table(series, declared, x_title, x_unit):
     """The values of a plot, with their quartiles, below a line that opens the table."""
     xs = list(dict.fromkeys(x for one in series for x, _ in one.points))
     if not any(isinstance(x, str) for x in xs):
         xs.sort()
-    found = {(one.name, x): values for one in series for x, values in one.points}
-    named = [(one.name, one.name or metric.title) for one in series]
-    places = [(x, written(x_unit, x, None)) for x in xs]
+    found = {
+        key: shown_with_spread(declared, values)
+        for one in series
+        for x, values in one.points
+        for key in ((one.name, x), (x, one.name))
+    }
+    named = {one.name: one.name or declared["title"] for one in series}
+    places = {x: written(x_unit, x, None) for x in xs}
     across, down = (places, named) if len(places) <= len(named) else (named, places)
-
-    def cell(one, other):
-        values = found.get((one, other)) or found.get((other, one))
-        if not values:
-            return "–"
-        text = metric.text(values["median"])
-        if values["iqr"]:
-            text += f" ({metric.text(values['q1'])}–{metric.text(values['q3'])})"
-        return text
-
-    corner = x_title if down is places else ""
-    rows = [[text, *(cell(key, other) for other, _ in across)] for key, text in down]
+    corner = x_title if down is places else declared["title"]
+    rows = [
+        [text, *(found.get((one, other), "–") for other in across)] for one, text in down.items()
+    ]
+    said = "Values" if declared["exact"] else "Values; bars show the quartiles"
+    opening = f'<details class="record-points"><summary>{said}</summary>'
     return [
-        nodes.raw("", '<details class="record-points"><summary>Values</summary>', format="html"),
-        table([corner, *(text for _, text in across)], rows),
+        nodes.raw("", opening, format="html"),
+        table([corner, *across.values()], rows),
         nodes.raw("", "</details>", format="html"),
     ]
 

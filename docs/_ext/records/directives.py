@@ -211,7 +211,7 @@ class RecordPlot(RecordDirective):
         figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["record-plot"])
         if caption := self.options.get("caption"):
             figure += nodes.caption("", "", *self.parse_inline(caption)[0])
-        return [figure, *points_table(series, measured, x_title, x_unit)]
+        return [figure, *points_table(series, declared, x_title, x_unit)]
 
     def measured(self, declared):
         """The metric. What a ratio compares with, its title says after "against"."""

@@ -17,7 +17,7 @@ MOST = 5  # series in one panel
 
 def axis(path, parameter, address):
     """Title and unit of the axis of a numeric *parameter*."""
-    found = _entry(path, "axes", parameter, address, '{ title = "…" }')
+    found = _entries(path, "axes", [parameter], address, '{ title = "…" }')[parameter]
     return found["title"], found.get("unit", "1")
 
 
@@ -26,17 +26,14 @@ def looking(path, parameter, points, address):
     if parameter is None:
         [(name, only)] = points.items()
         return [Series(name, "", COLORS["blue"], MARKS["circle"], "", only)]
-    looks = {
-        name: _entry(path, parameter, name, address, '{ look = "<color> <mark>" }')
-        for name in points
-    }
     split = len(points) > MOST
     series = []
-    for name in sorted(points, key=list(_table(path)[parameter]).index):
-        color, mark = looks[name]["look"].split()
-        said = looks[name].get("label", name)
-        label = looks[name].get("short", said) if split else said
-        panel = looks[name].get("panel", "") if split else ""
+    found = _entries(path, parameter, points, address, '{ look = "<color> <mark>" }')
+    for name, one in found.items():
+        color, mark = one["look"].split()
+        said = one.get("label", name)
+        label = one.get("short", said) if split else said
+        panel = one.get("panel", "") if split else ""
         series.append(Series(said, label, COLORS[color], MARKS[mark], panel, points[name]))
     for panel in dict.fromkeys(one.panel for one in series):
         count = sum(one.panel == panel for one in series)
@@ -48,15 +45,13 @@ def looking(path, parameter, points, address):
     return series
 
 
-def _entry(path, table, name, address, example):
-    found = _table(path).get(table, {})
-    if name not in found:
-        raise records.UnknownError(
-            f'{address}: {path} does not say how {name!r} looks; add "{name}" = {example} to '
-            f"[{table}]"
-        )
-    return found[name]
-
-
-def _table(path):
-    return tomllib.loads(Path(path).read_text("utf-8"))
+def _entries(path, table, names, address, example):
+    """The entries of a *table* for *names*, in the order of the table."""
+    found = tomllib.loads(Path(path).read_text("utf-8")).get(table, {})
+    for name in names:
+        if name not in found:
+            raise records.UnknownError(
+                f'{address}: {path} does not say how {name!r} looks; add "{name}" = {example} to '
+                f"[{table}]"
+            )
+    return {name: entry for name, entry in found.items() if name in names}

@@ -25,7 +25,8 @@ from docs._ext.support.charts import (
 
 # All in points.
 LINE = 1.3 * LETTER  # from one line of text to the next
-ALONE, SHARED = 185, 122  # height of a panel that stands alone, and of one among several
+ALONE, SHARED = 185, 130  # height of a panel that stands alone, and of one among several
+EDGE = 1.5  # from the left edge to text, whose first letter may reach over
 ROW = 1.65 * LETTER  # height of a row
 INSET = 9  # from the first and the last point to the edge of the panel
 KEY = 14  # from the panel to the text of a label; the mark of its series stands between
@@ -149,7 +150,8 @@ def _lines(panels, metric, x_title, x_unit, log):
     everything = [one for panel in panels.values() for one in panel]
     places = _x_places(sorted({x for one in everything for x, _ in one.points}), "x" in log)
     low, high, ticks = _y_range(everything, metric, "y" in log)
-    labels = {one.name: _label(one, metric) for one in everything}
+    end = max(places, key=places.get)
+    labels = {one.name: _label(one, metric, end, x_unit) for one in everything}
     left = max(width_of(metric.tick(value)) for value in ticks) + 8
     right = max(map(width_of, labels.values())) + KEY if any(labels.values()) else INSET
     width = WIDTH - left - right
@@ -162,12 +164,12 @@ def _lines(panels, metric, x_title, x_unit, log):
     }
     top = len(head) * LINE + LETTER
     before = 2.4 * LINE if named else 0
-    sheet = Sheet(top + sum(heights.values()) + len(panels) * before + 3.2 * LINE)
+    sheet = Sheet(top + sum(heights.values()) + len(panels) * before + 3 * LINE)
     for index, text in enumerate(head):
-        sheet.text(0, (index + 0.6) * LINE, text)
+        sheet.text(EDGE, (index + 0.6) * LINE, text)
     for index, (title, panel) in enumerate(panels.items()):
         if named:
-            sheet.text(0, top + 1.1 * LINE, title, weight="bold")
+            sheet.text(EDGE, top + 1.25 * LINE, title, weight="bold")
         top += before
         axes = sheet.panel(left, top, width, heights[title])
         axes.set_yscale("log" if "y" in log else "linear")
@@ -187,7 +189,7 @@ def _lines(panels, metric, x_title, x_unit, log):
         if right > INSET:
             _name_ends(sheet, axes, panel, labels, places, (left + width, top, heights[title]))
         top += heights[title]
-    sheet.text(left + width / 2, top + 2.5 * LINE, x_title, ha="center")
+    sheet.text(left + width / 2, top + 2.35 * LINE, x_title, ha="center")
     return sheet
 
 
@@ -242,9 +244,14 @@ def _line(sheet, axes, one, places, x_unit, metric):
         sheet.point(axes, places[x], values["median"], one, text)
 
 
-def _label(one, metric):
+def _label(one, metric, end, x_unit):
     """The name of a series and its last value, in lines that fit beside a panel."""
-    text = f"{one.label} {metric.text(one.points[-1][1]['median'])}" if one.label else ""
+    if not one.label:
+        return ""
+    x, values = one.points[-1]
+    text = f"{one.label} {metric.text(values['median'])}"
+    if x != end:
+        text += f" at {written(x_unit, x, None)}"
     return "\n".join(textwrap.wrap(text, NAME, break_long_words=False, break_on_hyphens=False))
 
 
@@ -295,12 +302,12 @@ def _rows(panels, metric, names):
     step = ROW * len(names) + (2.4 * LINE if titled else 0)
     sheet = Sheet(top + step * math.ceil(len(panels) / columns))
     for index, text in enumerate(head):
-        sheet.text(0, (index + 0.6) * LINE, text)
+        sheet.text(EDGE, (index + 0.6) * LINE, text)
     for index, (title, [one]) in enumerate(panels.items()):
         start = index % columns * (across + 2 * LETTER)
         at = top + index // columns * step
         if titled:
-            sheet.text(start, at + 0.8 * LINE, title, weight="bold")
+            sheet.text(start + EDGE, at + 0.8 * LINE, title, weight="bold")
             at += 1.5 * LINE
         axes = sheet.panel(start + left, at, across - left - right, ROW * len(names))
         axes.set(xlim=(0, high), ylim=(len(names) - 0.5, -0.5), xticks=[])

@@ -38,8 +38,8 @@ MARKS = {
     "star": "*",
 }
 INK = "#010203"  # stands for the color of the text, and is no color of a series
-# A page of 358 pixels, on a phone, shows a letter of this size on this width with 9.2 pixels.
-WIDTH, LETTER = 405, 10.5  # points
+# A phone shows this width with 342 pixels, and so a letter of this size with 9.
+WIDTH, LETTER = 394, 10.5  # points
 
 
 def settings():
@@ -70,6 +70,7 @@ def part_of_page(svg, name, label, hovers=None):
     """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'<g id="[^"]*"/>\s*| transform="rotate\(-0 [^)]*\)"', "", body)
     # A style sheet inside a page applies to the whole page.
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
     for gid, text in (hovers or {}).items():

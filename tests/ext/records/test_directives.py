@@ -352,7 +352,7 @@ def change_stack(project):
 def test_outdated_record_shows_no_value(project, change):
     project.page(EVERYWHERE)
     clean(project)
-    assert project.text().count("13,200 B") == 2
+    assert project.text().count("13,200 B") == 3  # in the text and two tables
     assert "<svg" in project.html()
     reason = change(project)
     log = clean(project)  # an incremental build: the page depends on what changed
@@ -416,7 +416,7 @@ def test_another_torch_is_named_beside_the_values(project):
     assert "this site uses torch" not in project.text()
     project.pin(torch="2.16.0")
     clean(project)
-    assert project.text().count("13,200 B") == 2
+    assert project.text().count("13,200 B") == 3  # in the text and two tables
     assert (
         "torch 2.15.0, torchrl 0.14.1; 2026-01-02 (this site uses torch 2.16.0)" in project.text()
     )
@@ -580,8 +580,10 @@ def test_values_of_a_plot_stand_in_a_table_that_opens(project):
     clean(project)
     text = re.sub(r"\s*\n\s*", "|", project.text())
     assert "<details" in project.html()
-    value = "30.0 ms (20.0 ms–40.0 ms)"
-    assert f"Values|1|4|A|{value}|{value}|B <&>|{value}|{value}|" in text
+    value = "30 (20–40) ms, noisy"
+    assert (
+        f"Values; bars show the quartiles|Time|1|4|A|{value}|{value}|B <&>|{value}|{value}|" in text
+    )
 
 
 def ratio_record(project):

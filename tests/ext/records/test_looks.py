@@ -9,9 +9,17 @@ import pytest
 from benchmarks import record as records
 from docs._ext.records import looks, plot
 from docs._ext.support.charts import COLORS, LETTER, MARKS
+from tests.support import ROOT
 
 TABLE = tomllib.loads(looks.TABLE.read_text("utf-8"))
 AXES = TABLE.pop("axes")
+
+
+def test_the_table_names_what_the_pages_draw():
+    pages = "".join(page.read_text("utf-8") for page in sorted((ROOT / "docs").rglob("*.rst")))
+    plots = "".join(re.findall(r"^\.\. record-plot::(?:.*\n)(?:   .*\n)*", pages, re.MULTILINE))
+    assert set(TABLE) == set(re.findall(r":series: (\S+)", plots))
+    assert set(AXES) <= set(re.findall(r":x: (\S+)", plots))
 
 
 @pytest.mark.parametrize("parameter", TABLE)
@@ -45,11 +53,12 @@ def test_panels_have_no_more_series_than_they_can_name(parameter):
         assert found.count(panel) <= looks.MOST
 
 
-def drawn(names):
-    values = records.measurement([1.0, 1.1, 1.2, 1.3, 1.4])
-    series = [
-        plot.Series(name, name, "#1f80c4", "o", "", [(1, values), (2, values)]) for name in names
-    ]
+VALUES = records.measurement([1.0, 1.1, 1.2, 1.3, 1.4])
+
+
+def drawn(names, points=((1, VALUES), (2, VALUES)), others=()):
+    series = [plot.Series(name, name, "#1f80c4", "o", "", points) for name in names]
+    series += others
     return plot.draw(
         series,
         plot.Metric("Time", "s"),
@@ -81,3 +90,10 @@ def test_labels_of_equal_lines_do_not_cover_each_other():
     labels = re.findall(r'y="([\d.]+)"[^>]*>(?:one|two|three|four|five) ', svg)
     assert len(labels) == 5
     assert min(b - a for a, b in itertools.pairwise(sorted(map(float, labels)))) > LETTER
+
+
+def test_a_line_that_ends_before_the_others_says_where():
+    short = plot.Series("short", "short", "#d1661f", "s", "", [(1, VALUES)])
+    svg = drawn(["whole"], others=[short]).replace("\u00a0", " ")
+    assert ">short 1.20 s at 1<" in svg
+    assert ">whole 1.20 s<" in svg

@@ -537,6 +537,13 @@ def test_batches():
     assert knob("split-trajs", "bytes_per_frame") > knob("split-trajs", "bytes_per_frame_off")
 
 
+def test_the_chart_of_batch_sizes_names_the_size_that_it_compares_with():
+    record = COMMITTED.find("collector_knobs", "cpu")
+    frames = record["benchmarks"]["no-buffers"]["parameters"]["frames_per_batch"]
+    page = (ROOT / "docs" / "performance" / "collectors.rst").read_text("utf-8")
+    assert f":baseline: the default of this suite, {frames} frames\n" in page
+
+
 @guards("preemption-uneven-workers", "preemption-even-workers")
 def test_preemption():
     assert 0.5 < knob("preempt-uneven", "time_per_kept_frame") < 0.65
