@@ -98,5 +98,13 @@
     });
   }
 
+  /* The theme lets the keyboard reach what scrolls; in a closed row nothing is drawn, nor scrolls. */
+  const reach = ({ target }) => {
+    if (!target.matches("details.symptom")) return;
+    for (const code of target.querySelectorAll("pre"))
+      if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
+  };
+  document.addEventListener("toggle", reach, true);
+
   document.querySelectorAll("form.symptom-filter").forEach(filter);
 })();

@@ -113,7 +113,7 @@ def test_twins_begin_with_what_the_page_says_of_itself():
         head = dict(line.split(": ", 1) for line in head.splitlines())
         head = {key: json.loads(value) for key, value in head.items()}
         description = re.search(r'<meta name="description" content="([^"]*)"', text)[1]
-        stamp = re.search(r'<p class="page-stamp">.*?</p>', text, re.DOTALL)[0]
+        stamp = re.search(r'<p class="page-stamp"[^>]*>.*?</p>', text, re.DOTALL)[0]
         stamp = BeautifulSoup(stamp, "html.parser").get_text()
         assert head["description"] == html.unescape(description), name
         assert flat(head["stamp"]) == " ".join(stamp.split()), name

@@ -72,9 +72,15 @@ class RecordChoice(RecordDirective):
             [*map(said, situation), *self.row(situation, options)]
             for situation, options in found.items()
         ]
-        name = f"choice {record['suite']} {metric}"
-        ids = [nodes.make_id(" ".join([name, *map(said, situation)])) for situation in found]
-        return [table(header, rows, self.title(), ids)]
+        return [table(header, rows, self.title(), [self.row_id(record, one) for one in found])]
+
+    def row_id(self, record, situation):
+        """``choice-suite-metric-situation``, with a number behind it in a later table of a page."""
+        words = ["choice", record["suite"], self.options["metric"], *map(said, situation)]
+        found = nodes.make_id(" ".join(words))
+        taken = self.env.temp_data.setdefault("record-choice", {})
+        taken[found] = taken.get(found, 0) + 1
+        return found if taken[found] == 1 else f"{found}-{taken[found]}"
 
     def situations(self, record):
         """Each combination of the situation's parameters -> its options by name."""

@@ -107,6 +107,13 @@ def test_a_row_has_an_address(taken):
         assert f'-time-{size}" title="Link to this row">#</a>' in html
 
 
+def test_a_second_table_of_a_page_has_other_addresses(taken):
+    taken.page(CHOICE + CHOICE)
+    clean(taken)
+    found = re.findall(r'<tr [^>]*id="([^"]*)"', taken.html())
+    assert len(found) == len(set(found)) == 4, found
+
+
 def test_changed_code_shows_no_choice(taken):
     taken.page(CHOICE)
     (taken.benchmarks / "shared.py").write_text("ROUNDS = 6\n")

@@ -74,7 +74,7 @@ class Site:
 
     def sentence(self, page):
         """What a person reads."""
-        (text,) = re.findall(r'<p class="page-stamp">(.*?)</p>', self.html(page), re.DOTALL)
+        (text,) = re.findall(r'<p class="page-stamp"[^>]*>(.*?)</p>', self.html(page), re.DOTALL)
         return " ".join(re.sub("<[^>]+>", " ", text).replace("&nbsp;", " ").split())
 
 
