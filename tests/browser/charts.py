@@ -7,7 +7,7 @@ turned.
 
 from tests.browser.probes import settle
 
-DRAWINGS = "article svg:not([aria-hidden]):not(.sd-octicon)"
+DRAWINGS = "article svg:not([aria-hidden], .sd-octicon, button svg)"
 PHONE = 500  # pixels: a narrower window is a phone's
 SMALLEST = 9  # pixels, the font of a text on a phone
 SLACK = 1.5  # pixels by which a text may leave its drawing or reach over another one
