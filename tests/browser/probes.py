@@ -36,10 +36,13 @@ def find_chromium(playwright=None):
     return None
 
 
+# The animations that come to an end; the others follow a scroll.
+TIMED = "document.getAnimations().filter((a) => a.timeline === document.timeline)"
+
+
 def settle(page):
-    """Wait for transitions, so that no color is measured halfway; a scroll drives others."""
-    timed = "document.getAnimations().filter((a) => a.timeline === document.timeline)"
-    page.evaluate(f"() => Promise.allSettled({timed}.map((a) => a.finished))")
+    """Wait for transitions, so that no color is measured halfway."""
+    page.evaluate(f"() => Promise.allSettled({TIMED}.map((a) => a.finished))")
 
 
 # Contrast is three quarters of what axe costs on a long page. Elements that look the same on
@@ -128,7 +131,7 @@ STOP = """async () => {
     const card = e.closest(".sphx-glr-thumbcontainer, .entry-card");
     const icon = e.querySelector(":scope > span");
     const style = async () => {
-        await Promise.allSettled(document.getAnimations().map((a) => a.finished));
+        await Promise.allSettled(TIMED.map((a) => a.finished));
         return [e, card, icon].filter(Boolean).map((x) => {
             const s = getComputedStyle(x), after = getComputedStyle(x, "::after");
             return [s.outlineStyle, s.outlineWidth, s.boxShadow, s.borderColor, s.backgroundColor,
@@ -140,7 +143,7 @@ STOP = """async () => {
     const seen = await style() !== focused;
     e.focus({focusVisible: true});
     return [e.tagName + " " + name, seen];
-}"""
+}""".replace("TIMED", TIMED)
 
 
 def walk(page, limit=200):
