@@ -327,7 +327,7 @@ def table(site):  # noqa: F811
     body = page[page.index("upstream-claims") :].partition("</table>")[0]
     rows = re.findall(r"<tr.*?</tr>", body, re.DOTALL)[1:]
     return [
-        [re.sub(r"<[^>]*>", "", part).strip() for part in re.findall(r"<td>.*?</td>", row, re.S)]
+        [re.sub(r"<[^>]*>", "", part).strip() for part in re.findall(r"<td .*?</td>", row, re.S)]
         for row in rows
     ]
 
