@@ -66,7 +66,7 @@ class RecordChoice(RecordDirective):
         title = record["metrics"][metric]["title"]
         words = [name.replace("_", " ") for name in self.options["situation"].split()]
         header = [*(word[0].upper() + word[1:] for word in words)]
-        header += ["First choice", title, "Next", title, "Factor between"]
+        header += ["First choice", title, "Next", f"{title}, next", "Factor between"]
         found = self.situations(record)
         rows = [
             [*map(said, situation), *self.row(situation, options)]

@@ -241,7 +241,8 @@ FIELD = """\
 <label for="search-{name}">{label}</label>
 <input type="text" inputmode="search" enterkeyhint="search" id="search-{name}" name="q" \
 role="combobox" aria-expanded="false" aria-autocomplete="list" aria-controls="search-{name}-hits" \
-autocomplete="off" autocorrect="off" autocapitalize="off" spellcheck="false">
+autocomplete="off" autocorrect="off" autocapitalize="off" spellcheck="false" \
+placeholder="loss is NaN, LSTM forgets, SliceSampler">
 <div class="search-hits" role="listbox" id="search-{name}-hits" aria-label="Found" hidden></div>
 <p class="search-status" role="status"></p>
 </form>
