@@ -8,7 +8,7 @@ import pypdf
 import pytest
 
 # Kinds of pages (see the fixture `sample`), the longest of each.
-KINDS = ("home", "tutorial", "internals", "terms", "api", "symptom", "map")
+KINDS = ("home", "tutorial", "internals", "terms", "api", "symptom")
 MARGIN = 18 / 25.4 * 72  # below the text, in points: 18 mm
 
 # The words of the article that are on paper, and its headings.
@@ -52,7 +52,6 @@ def printed(browser, site_url, sample):
     """A function: the sheets of a page of this kind, and what its article says."""
     pages = sample | {
         "symptom": "tutorials/debugging/lstm_forgets_every_step.html",
-        "map": "reference/debugging_map.html",
     }
 
     @functools.cache
