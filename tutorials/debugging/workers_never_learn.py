@@ -3,7 +3,7 @@ The workers act with their first weights forever
 ================================================
 
 Training changes the policy, and the batches of a multi-process collector look the same from the
-first to the last. No call is missing an argument, and nothing is raised.
+first to the last. Nothing is raised.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
@@ -93,7 +93,7 @@ broken = train(sends=False)
 # Check it
 # --------
 #
-# Does the trained policy compute what the worker has written into the batch?
+# Give the batch to the trained policy: with the same weights it computes what the worker wrote.
 
 
 def check(batch, policy):
@@ -109,7 +109,7 @@ assert unhealthy["acted with these weights"] == 0, (
 )
 
 # %%
-# Who calls ``update_policy_weights_()`` on this collector is told so:
+# ``update_policy_weights_()`` raises an error on this collector:
 
 try:
     broken["collector"].update_policy_weights_(broken["policy"])
@@ -125,7 +125,7 @@ else:
 # Fix it
 # ------
 #
-# The policy that is trained is where the weights are read; the scheme takes them to the workers.
+# The collector reads the weights from the policy that you train, and the scheme sends them.
 
 fixed = train(sends=True)
 healthy = check(fixed["batch"], fixed["policy"])

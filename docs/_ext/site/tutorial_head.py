@@ -33,16 +33,15 @@ WORD = re.compile(r"\w+(?:[.'-]\w+)*")
 
 def packages(script):
     """The packages that the script uses, by the names that people say, sorted."""
-    source = script.read_text(encoding="utf-8")
     modules = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             modules |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
             modules.add(node.module)
+            if any(name.name.startswith("Gym") for name in node.names):
+                modules.add("gymnasium")  # which torchrl imports for these
     found = {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
-    if "Gym" in source:  # torchrl imports it for a wrapper
-        found.add("gymnasium")
     return sorted((NAMES.get(name, name) for name in found), key=str.casefold)
 
 

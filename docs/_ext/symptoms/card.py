@@ -57,18 +57,18 @@ def run_line(app, docname):
     return nodes.inline("", text, classes=["symptom-run"])
 
 
+def cross_reference(docname, kind, target, text, *, explicit):
+    """A reference from the page *docname*, as the role *kind* leaves it; *text* is its node."""
+    where = {"reftype": kind, "reftarget": target, "refdoc": docname}
+    more = {"refdomain": "std", "refexplicit": explicit, "refwarn": True}
+    return addnodes.pending_xref("", text, **where, **more)
+
+
 def row_link(docname, slug):
     """A field that leads to the row of the map."""
-    link = addnodes.pending_xref(
-        "",
-        nodes.inline("", "this symptom, among those of its subsystem"),
-        refdomain="std",
-        reftype="ref",
-        reftarget=f"symptom-{slug.replace('_', '-')}",
-        refdoc=docname,
-        refexplicit=True,
-        refwarn=True,
-    )
+    text = nodes.inline("", "this symptom, among those of its subsystem")
+    target = f"symptom-{slug.replace('_', '-')}"
+    link = cross_reference(docname, "ref", target, text, explicit=True)
     body = nodes.field_body("", nodes.paragraph("", "", link))
     return nodes.field("", nodes.field_name("", "In the map"), body)
 

@@ -11,7 +11,7 @@ from sphinx import addnodes
 
 from docs._ext.gallery.cache import gallery_folders
 from docs._ext.gallery.order import read_order
-from docs._ext.symptoms.card import mark
+from docs._ext.symptoms.card import cross_reference, mark
 from docs._ext.symptoms.store import TOPIC, SymptomError, read
 
 CARDS = (nodes.comment, nodes.raw, addnodes.only)
@@ -46,16 +46,8 @@ def symptoms_of(app):
 
 def item(docname, symptom):
     """An item that links the page of a symptom, with its mark."""
-    link = addnodes.pending_xref(
-        "",
-        nodes.inline("", symptom.title, classes=["xref", "std", "std-doc"]),
-        refdomain="std",
-        reftype="doc",
-        reftarget=f"/{symptom.docname}",
-        refdoc=docname,
-        refexplicit=False,
-        refwarn=True,
-    )
+    text = nodes.inline("", symptom.title, classes=["xref", "std", "std-doc"])
+    link = cross_reference(docname, "doc", f"/{symptom.docname}", text, explicit=False)
     effect = mark(symptom.fields["Effect"])
     return nodes.list_item("", nodes.paragraph("", "", link, nodes.Text(" "), effect))
 
