@@ -8,6 +8,7 @@ MODULES = (
     "cache",
     "cost",
     "figures",
+    "folds",
     "guard",
     "order",
     "processes",

@@ -9,6 +9,7 @@ Sphinx:
 * a field list becomes a bullet list, ``:thread:`` the name of the repository with the number;
 * the marks of claims are left out;
 * a note or another admonition becomes a quote that starts with its title, a list table a table;
+* the title of a fold becomes a line in bold;
 * a record directive becomes a sentence that points at the page, which shows the measurement.
 
 The first cell holds the pinned ``%pip install``, commented out: packages from the setting
@@ -121,6 +122,8 @@ def plain_directive(match, page):
     elif name == "not-executed":
         text = f"Not executed here: {argument}\n\n.. code-block:: python\n\n"
         text += textwrap.indent(content, "    ")
+    elif name == "fold":
+        text = f"**{argument}**"
     elif name in ADMONITIONS:
         text = _quote(name.capitalize(), "\n".join(filter(None, [argument, content])))
     elif name in TITLED:

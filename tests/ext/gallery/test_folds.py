@@ -1,0 +1,67 @@
+"""Cells of a tutorial that are closed when its page opens."""
+
+import re
+
+import pytest
+
+from tests.support import small_site
+
+CONF = 'extensions = ["docs._ext.gallery.folds"]\nhtml_theme = "basic"\n'
+PAGE = """\
+Lesson
+======
+
+Text that stays.
+
+.. fold:: Sizes & <units>
+{option}
+
+.. GENERATED FROM PYTHON SOURCE LINES 1-2
+
+.. code-block:: python
+
+    size_of_cell = 3
+
+.. rst-class:: sphx-glr-script-out
+
+ .. code-block:: none
+
+    what it printed
+
+.. GENERATED FROM PYTHON SOURCE LINES 3-4
+
+Text of the next cell.
+
+.. code-block:: python
+
+    next_cell = 4
+"""
+
+
+def folded(page):
+    """What the only fold of a page holds."""
+    (fold,) = re.findall(r'<details class="code-fold">.*?</details>', page, re.S)
+    return fold
+
+
+@pytest.mark.parametrize(("option", "output"), [("", False), ("   :output:", True)])
+def test_a_fold_holds_the_code_of_its_cell(tmp_path, option, output):
+    small_site.built(tmp_path, {"index": PAGE.format(option=option)}, CONF)
+    page = (tmp_path / "out" / "index.html").read_text()
+    fold = folded(page)
+    assert "<summary>Sizes &amp; &lt;units&gt;</summary>" in fold
+    assert "size_of_cell" in fold
+    assert ("what it printed" in fold) == output
+    rest = page.replace(fold, "")
+    assert "size_of_cell" not in rest
+    assert "next_cell" in rest
+    assert "Text of the next cell" in rest
+    assert ("what it printed" in rest) != output
+
+
+def test_a_fold_without_code_is_a_warning(tmp_path):
+    page = "Lesson\n======\n\n.. fold:: Nothing\n\n.. GENERATED FROM LINES 1-2\n\nOnly text.\n"
+    small_site.write(tmp_path, {"index": page}, CONF)
+    done = small_site.build(tmp_path)
+    assert done.returncode
+    assert "index.rst:4: WARNING: no code follows 'fold:: Nothing'" in done.stderr
