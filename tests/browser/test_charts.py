@@ -8,8 +8,8 @@ import pytest
 
 from tests.browser.charts import DRAWINGS, drawings, faults, names_nothing
 
-WIDTHS = (1280, 390)
-MODES = ("light", "dark")
+# The look changes colors alone, the width places alone.
+STATES = (("light", 1280), ("light", 390), ("dark", 390))
 PICTURES = "article img:not(.sphx-glr-thumbcontainer img)"
 DRAWING = """<html data-theme="light"><article style="background: #fff; color: #222">
 <svg role="img" aria-label="{label}" width="200" height="100" viewBox="0 0 200 100"
@@ -59,15 +59,14 @@ def drawn(site, all_pages):
 def found_on(page, name):
     """``{drawing or picture: [faults, each with where it shows]}`` of an open page."""
     found = {}
-    for mode in MODES:
+    for mode, width in STATES:
         page.emulate_media(color_scheme=mode)
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": 900})
-            page.wait_for_selector(f"html[data-theme={mode}]")
-            for number, drawing in enumerate(drawings(page), 1):
-                title = f"{name}, drawing {number}, {drawing['label'][:60]!r}"
-                for fault in faults(drawing, width):
-                    found.setdefault(title, {}).setdefault(fault, []).append(f"{width} px {mode}")
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_selector(f"html[data-theme={mode}]")
+        for number, drawing in enumerate(drawings(page), 1):
+            title = f"{name}, drawing {number}, {drawing['label'][:60]!r}"
+            for fault in faults(drawing, width):
+                found.setdefault(title, {}).setdefault(fault, []).append(f"{width} px {mode}")
     alts = page.locator(PICTURES).evaluate_all("all => all.map((e) => [e.src, e.alt])")
     for source, alt in alts:
         if names_nothing(alt, source):
