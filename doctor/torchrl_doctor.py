@@ -23,6 +23,7 @@ import contextlib
 import contextvars
 import copy
 import dis
+import importlib.metadata
 import importlib.util
 import inspect
 import json
@@ -456,7 +457,8 @@ def _(policy=None, eval_env=None, error=None):
         return applies(str(error))
     if eval_env is None:
         return None
-    specs = [m.spec[m.action_key] for m in exploration_modules(policy) if hasattr(m, "eps")]
+    greedy = [m for m in exploration_modules(policy) if hasattr(m, "action_mask_key")]
+    specs = [m.spec[m.action_key] for m in greedy]
     action = eval_env.full_action_spec[eval_env.action_key].shape
     if any(len(s.shape) > len(action) for s in specs if s is not None):
         return undecided("the spec to explore is too large here; not used without exploration")
@@ -499,35 +501,72 @@ def trained(parameter):
 
 
 @check("collector_keeps_its_own_policy", "The collector never sees the trained policy")
-def _(collector, policy=None, batch=None):
+def _(collector, policy=None, batch=None, loss_module=None):
     acts = getattr(collector, "policy", None)
-    learns = policy if policy is not acts else getattr(collector, "_orig_policy", None)
-    if not isinstance(acts, torch.nn.Module) or not isinstance(learns, torch.nn.Module):
+    if not isinstance(acts, torch.nn.Module):
         return None
-    ours, theirs = learns.state_dict(), acts.state_dict()
-    if acts is learns or not ours or ours.keys() != theirs.keys():
+    ours, theirs = trained_weights(policy, acts, collector, loss_module), acts.state_dict()
+    if ours is None or not ours or ours.keys() != theirs.keys():
+        return None
+    if all(ours[name].data_ptr() == theirs[name].data_ptr() for name in ours):
         return None
     if all(torch.equal(ours[name].cpu(), theirs[name].cpu()) for name in ours):
         return clear("the collector's copy has the weights of the policy")
     batches = batches_of(batch)
     if len(batches) < 2:
         return undecided("the collector's copy has other weights; give a list of batches")
-    acted, learned = (repeats(module, batches[0]) for module in (acts, learns))
-    if acted is None:
+    first, last = (repeats(acts, rows) for rows in (batches[0], batches[-1]))
+    if first is None or last is None:
         return undecided("the batches do not hold what the policy computed")
-    if acted and not learned:
-        return applies("the copy acts as in the first batch; the policy has other weights by now")
-    return clear("the collector's copy has changed since the first batch")
+    if not first and last:
+        return clear("the copy acts as in the last batch, and otherwise than in the first")
+    if not first:
+        return undecided("the copy computes neither the first batch again nor the last")
+    learned = copy.deepcopy(acts)
+    learned.load_state_dict(ours)
+    if repeats(learned, batches[0]):
+        return undecided("weights differ, and both compute what the first batch holds")
+    return applies("the copy acts as in the first batch; the policy has other weights by now")
+
+
+def trained_weights(policy, acts, collector, loss_module):
+    """The weights that are trained, by name: those of the policy, or of the loss's actor."""
+    learns = policy if policy is not acts else getattr(collector, "_orig_policy", None)
+    if isinstance(learns, torch.nn.Module) and learns is not acts:
+        return learns.state_dict()
+    for name in ("actor_network_params", "value_network_params"):
+        params = getattr(loss_module, name, None)
+        if params is not None:
+            flat = params.flatten_keys(".")
+            return {name: flat[name].data for name in acts.state_dict() if name in flat}
+    return None
 
 
 def repeats(policy, rows):
-    """Whether *policy* computes again the floats that *rows* hold of it; None if they do not."""
+    """Whether *policy* computes again the floats that *rows* hold of it; None if they do not.
+
+    What it draws is left out: two calls tell. Of an action that was drawn, the batch may hold the
+    log-probability, which is computed of that very action.
+    """
+    from tensordict.nn import ProbabilisticTensorDictSequential
+    from torchrl.envs.utils import ExplorationType, set_exploration_type
+
     keys = [key for key in getattr(policy, "out_keys", []) if rows.get(key) is not None]
     keys = [key for key in keys if rows[key].is_floating_point()]
     if not keys:
         return None
-    again = copy.deepcopy(policy)(rows.clone())
-    return all(torch.allclose(again[key], rows[key], atol=1e-5) for key in keys)
+    twin = copy.deepcopy(policy)
+    with set_exploration_type(ExplorationType.RANDOM):
+        one, other = twin(rows.clone()), twin(rows.clone())
+    fixed = [key for key in keys if torch.equal(one[key], other[key])]
+    same = [torch.allclose(one[key], rows[key], atol=1e-5) for key in fixed]
+    if isinstance(twin, ProbabilisticTensorDictSequential):
+        drawn = [key for key in keys if key not in fixed and key in twin.log_prob_keys]
+        again = twin.log_prob(rows.clone()) if drawn else None
+        if isinstance(again, torch.Tensor) and len(drawn) == 1:
+            stored = rows[drawn[0]].reshape(again.shape)
+            same.append(torch.allclose(again, stored, atol=1e-4))
+    return all(same) if same else None
 
 
 def batches_of(batch):
@@ -564,23 +603,47 @@ def _(batch):
     if rows.ndim < 2 or observations is None or rows.shape[:-1].numel() < 2:
         return None
     environments = observations.flatten(0, -3)  # environment, time, features
-    if len(environments[:, 0].unique(dim=0)) == len(environments):
-        return clear(f"{len(environments)} environments start from different observations")
-    ends = done_of(rows).flatten(0, -2)[:, :-1]
-    firsts = [
-        torch.cat([one[:1], one[1:][end]]) for one, end in zip(environments, ends, strict=True)
+    ends, begun = done_of(rows).flatten(0, -2)[:, :-1], begins(rows)
+    starts = [
+        torch.cat([one[:1], one[1:][end]])[0 if begun else 1 :]
+        for one, end in zip(environments, ends, strict=True)
     ]
-    count = min(map(len, firsts))
+    seen = f"{len(environments)} environments"
+    late = undecided(f"{seen}; the batch does not begin with a reset, so give the first one")
+    unique = torch.cat([one.unique(dim=0) for one in starts])
+    if len(unique.unique(dim=0)) == len(unique):
+        return clear(f"{seen} start from different observations") if begun else late
+    count = min(map(len, starts))
     if count < 3:
         return undecided("environments start alike; too few episodes to tell from a fixed start")
-    starts = torch.stack([one[:count] for one in firsts])
-    _, numbers = starts.flatten(0, 1).unique(dim=0, return_inverse=True)
-    sequences = numbers.reshape(len(starts), count).unique(dim=0)
+    _, numbers = torch.cat(starts).unique(dim=0, return_inverse=True)
+    each = numbers.split([len(one) for one in starts])
+    sequences = torch.stack([one[:count] for one in each]).unique(dim=0)
     if len(sequences) == len(environments):
-        return clear(f"{len(environments)} environments, as many sequences of starts")
+        threes = [set(triples(one)) for one in each]
+        new_each_time = all(len(one.unique()) == len(one) for one in each)
+        if new_each_time and sum(map(len, threes)) > len(set().union(*threes)):
+            return applies(f"{seen}; one starts as another did some episodes before")
+        return clear(f"{seen}, as many sequences of starts") if begun else late
     if sequences.numel() > len(numbers.unique()):  # few places to start from: by chance, or all
         return None
-    return applies(f"{len(environments)} environments, {len(sequences)} sequences of starts")
+    return applies(f"{seen}, {len(sequences)} sequences of starts")
+
+
+def triples(numbers):
+    """Each three that follow one another."""
+    return zip(*(numbers[n:].tolist() for n in range(3)), strict=False)
+
+
+def begins(rows):
+    """Whether a batch (..., time) begins with the first reset of each of its environments."""
+    ids = rows.get(("collector", "traj_ids"), None)
+    if ids is not None:  # the first batch numbers the environments
+        return int(ids[..., 0].max()) < ids[..., 0].numel()
+    started, steps = rows.get("is_init", None), rows.get("step_count", None)
+    if started is None and steps is not None:
+        started = steps == 0
+    return started is not None and bool(started.reshape(*rows.shape, -1)[..., 0, :].all())
 
 
 def both_sides(rows):
@@ -2102,8 +2165,9 @@ def strangers(data, dim, keys, done_key):
         after = get_next(data, key).narrow(dim, 0, length - 1)
         row = data.get(key).narrow(dim, 1, length - 1)
         if row.is_floating_point():
-            differ = ~torch.isclose(after, row, rtol=1e-3, atol=1e-6, equal_nan=True)
-            differ &= ~after.isnan()
+            # A transform may have made one of the two double.
+            near = torch.isclose(after.double(), row.double(), 1e-3, 1e-6, equal_nan=True)
+            differ = ~near & ~after.isnan()
         else:
             differ = after != row
         strange |= differ.reshape(*strange.shape, -1).any(-1)
@@ -2818,7 +2882,10 @@ def copied(thing, memo=None):
                 if isinstance(buffer, torch.nn.UninitializedBuffer):
                     anew = torch.nn.UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)
                     memo[id(buffer)] = anew
-    twin = copy.deepcopy(thing, memo)
+    try:
+        twin = copy.deepcopy(thing, memo)
+    except Exception as error:
+        raise CannotCopyError(f"copying it raises {in_words(error)}") from error
     for one in twin if isinstance(thing, tuple) else (twin, getattr(twin, "env", None)):
         _rejoin(one)
     return twin
@@ -3101,7 +3168,7 @@ class Examination:
         elif name == "batch" and any(0 in one.batch_size for one in batches_of(value)):
             self.report.notes.append("batch has no rows; it is left out.")
         else:
-            self.given[name] = value
+            self.given[name] = list(value) if isinstance(value, tuple) else value
 
     def draw(self, buffer):
         if not getattr(buffer, "_initialized", True):
@@ -3177,6 +3244,18 @@ class Finding(NamedTuple):
         return f"tutorials/debugging/{self.slug}.html"
 
 
+def versions():
+    """Of what the findings were made with, by name; None where there is none."""
+    return {name: metadata_version(name) for name in ("torchrl", "tensordict", "torch")}
+
+
+def metadata_version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 class Report:
     """The findings, those that apply first; `str` is a table."""
 
@@ -3227,8 +3306,8 @@ class Report:
 
     __str__ = table
 
-    def to_json(self):
-        """The report as a JSON document."""
+    def to_json(self, **more):
+        """The report as a JSON document; *more* is added to it."""
         findings = [
             {
                 "check": one.slug,
@@ -3241,6 +3320,7 @@ class Report:
         ]
         document = {"findings": findings, "notes": self.notes, "lacking": self.lacking}
         document["unconcerned"] = self.unconcerned
+        document |= {"versions": versions()} | more
         return json.dumps(document, indent=1, ensure_ascii=False)
 
 
@@ -3339,6 +3419,11 @@ def made_by(make):
     code = inspect.unwrap(make).__code__ if inspect.isfunction(inspect.unwrap(make)) else None
     path, line = (code.co_filename, code.co_firstlineno) if code else (make, 1)
     try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        cure = "the doctor calls it without arguments; give them defaults"
+        raise UsageError(f"{path}:{line}: {error}; {cure}") from error
+    try:
         made = make()
     except (Exception, SystemExit) as error:
         place = f"{PurePath(str(path)).name}:{line_in(path, error)}"
@@ -3368,9 +3453,19 @@ def put_away(made):
                 print(f"torchrl_doctor: {name}.{method}(): {in_words(error)}", file=sys.stderr)
 
 
+STATUSES = {
+    0: "nothing applies",
+    1: "a symptom applies",
+    2: "the command, or an argument that make returned, is not what it should be",
+    3: "make raised, left or returned an error, and no symptom explains it",
+    4: "a check failed, which is a fault of the doctor",
+}
+
+
 def main(arguments=None):
-    """The command line: 0 where nothing applies, 1 where something does, 2 for bad input."""
+    """The command line; its status is one of STATUSES."""
     parser = argparse.ArgumentParser(prog="torchrl_doctor", description=__doc__.split("\n")[0])
+    parser.epilog = "exit status: " + "; ".join(f"{n}: {text}" for n, text in STATUSES.items())
     parser.add_argument("target", metavar="pipeline.py:make", help="a function in a file")
     parser.add_argument("--json", action="store_true", help="print a JSON document")
     parser.add_argument("--all", action="store_true", help="list also what is clear")
@@ -3388,10 +3483,25 @@ def main(arguments=None):
     with contextlib.redirect_stdout(sys.stderr):
         report = diagnose(**made, **limits)
         put_away(made)
-    print(report.to_json() if options.json else report.table(options.all))
+    status = status_of(report, made)
+    if options.json:
+        error = made.get("error")
+        said = None if error is None else {"type": type(error).__name__, "message": str(error)}
+        print(report.to_json(error=said, status=status, meaning=STATUSES[status]))
+    else:
+        print(report.table(options.all))
+    return status
+
+
+def status_of(report, made):
+    """The first of STATUSES that is true, the symptoms before all."""
     if report.applies:
         return 1
-    return 2 if report.refused else 0
+    if report.refused:
+        return 2
+    if made.get("error") is not None:
+        return 3
+    return 4 if report.of(FAILED) else 0
 
 
 if __name__ == "__main__":

@@ -662,6 +662,22 @@ def test_a_policy_on_the_meta_device_is_a_sentence():
     assert report.of(FAILED) == []
 
 
+def test_an_environment_that_cannot_be_copied_asks_for_a_batch(given_to_checks):
+    env = cartpole()
+    with Path(os.devnull).open() as env.log:
+        report = diagnose(env=env, policy=act)
+    assert report.notes == [
+        "no batch could be collected: copying it raises TypeError: cannot pickle "
+        "'_io.TextIOWrapper' object. Pass a batch of your own as batch=."
+    ]
+    assert "error" not in given_to_checks
+
+
+def test_a_tuple_of_batches_is_a_list_of_them(given_to_checks, frames):
+    diagnose(batch=(frames, frames))
+    assert given_to_checks["batch"] == [frames, frames]
+
+
 def test_a_batch_without_keys_raises_nothing():
     empty = TensorDict(batch_size=[4])
     given, _ = PIPELINES["recurrent_ppo"]()
@@ -957,6 +973,10 @@ def returns_a_word():
 
 def adds_a_word():
     return {"recorder": build()}
+
+
+def wants(size):
+    return {"collector": build()}
 """
 BROKEN_FILES = {
     "no_syntax.py": "def (",
@@ -1011,6 +1031,7 @@ def clean_imports(monkeypatch):
         ("no_syntax.py:make", "no_syntax.py:1: importing it raises SyntaxError"),
         ("trains.py:make", "trains.py:2: importing it raises RuntimeError: trained; the file has"),
         ("leaves.py:make", "leaves.py:3: importing it raises SystemExit: 3"),
+        ("pipeline.py:wants", "missing a required argument: 'size'; the doctor calls it without"),
     ],
 )
 def test_bad_input_ends_with_2_and_names_the_cure(pipeline, clean_imports, capsys, target, said):
@@ -1056,6 +1077,21 @@ def test_what_make_raises_is_given_to_the_checks(pipeline, clean_imports, capsys
     assert "not today" in out
     line = PIPELINE[: PIPELINE.index('    raise RuntimeError("not')].count("\n") + 1
     assert f"pipeline.py:{line}: it raises RuntimeError: not today" in err
+
+
+def test_what_make_raises_and_nothing_explains_ends_with_3(pipeline, clean_imports, capsys):
+    code, out, _ = command(capsys, "pipeline.py:raises", "--json")
+    document = json.loads(out)
+    assert code == document["status"] == 3
+    assert document["error"] == {"type": "RuntimeError", "message": "not today"}
+    assert document["versions"]["torch"] == torch.__version__.partition("+")[0]
+
+
+def test_a_check_that_fails_ends_with_4(pipeline, clean_imports, capsys, no_checks):
+    check("fails", "Fails")(lambda collector: 1 / 0)
+    code, out, _ = command(capsys, "pipeline.py:remembers")
+    assert code == 4
+    assert "ZeroDivisionError" in out
 
 
 @guards("doctor-shuts-down")

@@ -16,8 +16,15 @@ from torchrl.data import (
     Unbounded,
 )
 from torchrl.envs import EnvBase, ExplorationType, GymEnv, SerialEnv, set_exploration_type
-from torchrl.modules import EGreedyModule, OneHotCategorical, ProbabilisticActor, QValueActor
-from torchrl.objectives import DQNLoss
+from torchrl.modules import (
+    EGreedyModule,
+    OneHotCategorical,
+    OrnsteinUhlenbeckProcessModule,
+    ProbabilisticActor,
+    QValueActor,
+    ValueOperator,
+)
+from torchrl.objectives import ClipPPOLoss, DQNLoss
 from torchrl_doctor import APPLIES, CLEAR, FAILED, UNDECIDED, diagnose
 
 from tests.support.healthy_pipelines import cartpole
@@ -204,6 +211,82 @@ def test_a_policy_with_dropout_whose_mode_is_switched():
         optimizer.step()
     assert said("actions_stay_noisy", policy=policy, batch=batches[False]) == CLEAR
     assert said("actions_stay_noisy", policy=policy, batch=batches[True]) == APPLIES
+
+
+class Copies:
+    """A PPO run on two devices: ``cpu:0`` stands for the second one."""
+
+    def __init__(self, kind):
+        torch.manual_seed(0)
+        env = cartpole()
+        head = torch.nn.Linear(4, 2)
+        self.actor = ProbabilisticActor(
+            TensorDictModule(head, ["observation"], ["logits"]),
+            in_keys=["logits"],
+            distribution_class=OneHotCategorical,
+            return_log_prob=True,
+        )
+        critic = ValueOperator(torch.nn.Linear(4, 1))
+        self.loss_module = ClipPPOLoss(self.actor, critic)
+        self.optimizer = torch.optim.SGD(self.actor.parameters(), lr=0.1)
+        self.collector = Collector(
+            env,
+            self.actor,
+            policy_device="cpu:0",
+            frames_per_batch=30,
+            total_frames=-1,
+            auto_register_policy_transforms=False,
+        )
+        self.kind, self.batch = kind, []
+
+    def run(self, batches, syncs):
+        """The arguments of the doctor after some batches, each followed by an optimizer step."""
+        for _ in range(batches):
+            batch = self.collector.next().clone()
+            self.batch.append(batch if self.kind == "all" else batch.exclude("logits"))
+            self.optimizer.zero_grad()
+            self.actor.log_prob(batch).mean().backward()
+            self.optimizer.step()
+            if syncs and len(self.batch) < 2:
+                self.collector.update_policy_weights_()
+        return {"collector": self.collector, "batch": self.batch}
+
+
+@pytest.mark.parametrize("kind", ["all", "log_prob alone"])
+@pytest.mark.parametrize(("syncs", "state"), [(False, APPLIES), (True, CLEAR)])
+def test_the_copy_of_a_policy_that_draws_its_actions(kind, syncs, state):
+    run = Copies(kind)
+    given = run.run(2, syncs)
+    for trained in ({"policy": run.actor}, {"loss_module": run.loss_module}):
+        assert said("collector_keeps_its_own_policy", **given, **trained) == state
+
+
+def test_nothing_is_said_of_a_policy_whose_draws_alone_are_known():
+    run = Copies("all")
+    given = run.run(2, False)
+    given["batch"] = [one.exclude("logits", "action_log_prob") for one in given["batch"]]
+    assert said("collector_keeps_its_own_policy", policy=run.actor, **given) == UNDECIDED
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_environments_that_are_seeded_alike_in_the_middle_of_training(together):
+    env = SerialEnv(2, lambda: GymEnv("CartPole-v1"))
+    env.set_seed(0, static_seed=together)
+    collector = Collector(env, None, frames_per_batch=800, total_frames=-1)
+    batches = [collector.next().clone() for _ in range(4)]
+    collector.shutdown()
+    state = said("every_environment_starts_alike", batch=batches[0])
+    assert state == (APPLIES if together else CLEAR)
+    state = said("every_environment_starts_alike", batch=batches[-1])
+    assert state == (APPLIES if together else UNDECIDED)
+
+
+def test_noise_that_is_not_greedy_has_no_spec_to_fit():
+    env = GymEnv("Pendulum-v1")
+    noise = OrnsteinUhlenbeckProcessModule(spec=env.action_spec)
+    actor = TensorDictModule(torch.nn.Linear(3, 1), ["observation"], ["action"])
+    given = {"policy": TensorDictSequential(actor, noise), "eval_env": env}
+    assert said("actor_of_many_fails_in_one", **given) is None
 
 
 def test_a_batch_that_is_moved_before_the_loss():
