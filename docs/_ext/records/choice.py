@@ -20,18 +20,39 @@ quartiles overlap those of the first are named together, and a row in which none
 says so. Below the table stands the stamp. Unknown names, a situation with a single option and two
 benchmarks of one option in one situation are warnings; a record with gaps shows the situations that
 have two options.
+
+A decision tree is a nested list in ``.. container:: decision-tree``: questions in strong type,
+answers emphasized, and leaves that link a row of such a table, on this page or another::
+
+    .. container:: decision-tree
+
+       * **Does the step wait?**
+
+         * *No.* :choice:`choice-collectors-frames-per-second-1-busy`
+         * *Yes.* :choice:`MultiSyncCollector <choice-collectors-frames-per-second-1-sleep>`
+
+A leaf without a text shows the first choice of its row. A text has to be the first choice, one of
+several without a clear winner, or the next option; another one is the warning ``records.unknown``.
+Where the code of a benchmark has changed, a leaf shows its text or "to be measured again". A page
+is written again when the row of a leaf changed on another page.
 """
 
 from itertools import groupby
 from typing import NamedTuple
 
 from docutils import nodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxRole
 
 from benchmarks import record as records
 from docs._ext.records.content import shown_with_spread, table
 from docs._ext.records.directives import RecordDirective
+from docs._ext.support.page_state import MISSING, link, note_target, page_state
 
+logger = logging.getLogger(__name__)
 OPTIONS = ("situation", "choice", "metric", "best")
+ROWS = "choices"  # page -> {id of a row: (names of the first choice, name of the next)}
+LEAVES = "leaves of decision trees"  # page -> {id of a row: what its leaves showed}
 
 
 class Option(NamedTuple):
@@ -59,20 +80,32 @@ class RecordChoice(RecordDirective):
             raise records.UnknownError(
                 f"record-choice: expected :best: most or least, found {self.options['best']!r}"
             )
-        if outdated:
-            return []
         metric = self.options["metric"]
         records.choose(metric, record["metrics"], "metric", self.address)
+        if outdated:
+            for situation in self.situations(record):
+                self.note_row(self.row_id(record, situation), "", records.AGAIN, [records.AGAIN])
+            return []
         title = record["metrics"][metric]["title"]
         words = [name.replace("_", " ") for name in self.options["situation"].split()]
         header = [*(word[0].upper() + word[1:] for word in words)]
         header += ["First choice", title, "Next", f"{title}, next", "Factor between"]
         found = self.situations(record)
-        rows = [
-            [*map(said, situation), *self.row(situation, options)]
-            for situation, options in found.items()
-        ]
-        return [table(header, rows, self.title(), [self.row_id(record, one) for one in found])]
+        rows, ids = [], []
+        for situation, options in found.items():
+            alike, behind = self.ranked(situation, options)
+            rows.append([*map(said, situation), *self.row(alike, behind)])
+            ids.append(self.row_id(record, situation))
+            first, value, after, _, factor = rows[-1][-5:]
+            hover = f"{first}: {value}" + (f"; {factor} against {after}" if behind else "")
+            names = [[option.name for option in group] for group in (alike, behind[:1])]
+            self.note_row(ids[-1], ids[-1], hover, *names)
+        return [table(header, rows, self.title(), ids)]
+
+    def note_row(self, name, anchor, hover, first, after=None):
+        """Let leaves of decision trees lead to the row; None *after*: nothing to check them by."""
+        page_state(self.env, ROWS).setdefault(self.env.docname, {})[name] = first, after
+        note_target(self.env, "choice", name, anchor, hover)
 
     def row_id(self, record, situation):
         """``choice-suite-metric-situation``, with a number behind it in a later table of a page."""
@@ -108,7 +141,8 @@ class RecordChoice(RecordDirective):
                 raise records.AbsentError(f"{self.address}: no situation has two options yet")
         return dict(sorted(found.items(), key=in_order_of(found)))
 
-    def row(self, situation, options):
+    def ranked(self, situation, options):
+        """The options that are first, and those that are clearly worse, each by rank."""
         if len(options) < 2:
             raise records.UnknownError(
                 f"{self.address}: the situation {', '.join(map(said, situation))} has one option, "
@@ -118,14 +152,16 @@ class RecordChoice(RecordDirective):
         ranked = sorted(options.values(), key=lambda option: option.values["median"], reverse=most)
         best = ranked[0]
         groups = groupby(ranked, key=lambda option: option is not best and best.beats(option, most))
-        alike = list(next(groups)[1])
-        behind = list(next(groups, (None, ()))[1])
+        return list(next(groups)[1]), list(next(groups, (None, ()))[1])
+
+    def row(self, alike, behind):
+        best = alike[0]
         names = " or ".join(option.name for option in alike)
         first = [names if len(alike) == 1 else f"no clear winner: {names}", cell(best)]
         if not behind:
             return [*first, "–", "–", "–"]
         factor = best.values["median"] / behind[0].values["median"]
-        factor = factor if most else 1 / factor
+        factor = factor if self.options["best"] == "most" else 1 / factor
         # Three digits: between 1 and 1.04 lies the question whether it is worth the change.
         shown = f"{factor:.3g}" if factor < 100 else records.text("1", factor)
         return [*first, behind[0].name, cell(behind[0]), f"{shown}×"]
@@ -153,7 +189,73 @@ def said(value):
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
+# -- Leaves of decision trees ------------------------------------------------------
+
+
+class chosen(nodes.inline):
+    """The text of a leaf, until all rows are known."""
+
+
+class ChoiceRole(SphinxRole):
+    """``:choice:`id of a row``` and ``:choice:`option <id of a row>```."""
+
+    def run(self):
+        text, bracket, target = self.text.rpartition("<")
+        target = target.rstrip(">").strip()
+        page_state(self.env, LEAVES).setdefault(self.env.docname, {})[target] = None
+        text = text.strip() if bracket else ""
+        label = chosen("", text, row=target, classes=["choice"])
+        reference = link(self.env, "choice", target, label)
+        self.set_source_info(reference)
+        self.set_source_info(label)
+        return [reference], []
+
+
+def every_row(env):
+    found = {}
+    for rows in page_state(env, ROWS).values():
+        found.update(rows)
+    return found
+
+
+def pages_to_write(app, env):
+    """env-updated: a page with a leaf changes when its row on another page does."""
+    known, changed = every_row(env), []
+    for page, shown in page_state(env, LEAVES).items():
+        now = {row: known.get(row) for row in shown}
+        if now != shown:
+            shown.update(now)
+            changed.append(page)
+    return changed
+
+
+def fill(app, doctree, docname):
+    """doctree-resolved: what the record has first, or whether the page names one that it has."""
+    known = every_row(app.env)
+    for leaf in doctree.findall(chosen):
+        if leaf["row"] not in known:
+            continue  # a reference to no row, which is reported as such
+        first, after = known[leaf["row"]]
+        if not leaf.astext():
+            leaf += nodes.Text(" or ".join(first))
+        elif after is not None and leaf.astext() not in first + after:
+            logger.warning(
+                "the row %s has %s, not %r",
+                leaf["row"],
+                " or ".join(map(repr, first + after)),
+                leaf.astext(),
+                location=leaf,
+                type="records",
+                subtype="unknown",
+            )
+
+
 def setup(app):
     app.setup_extension("docs._ext.records.directives")
+    app.setup_extension("docs._ext.support.page_state")
+    MISSING["choice"] = "no decision table has the row %(target)r"
     app.add_directive("record-choice", RecordChoice)
+    app.add_role("choice", ChoiceRole())
+    app.connect("env-updated", pages_to_write)
+    app.connect("doctree-resolved", fill, priority=400)  # before what reads the text of a page
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -122,6 +122,75 @@ def test_changed_code_shows_no_choice(taken):
     assert "220" not in taken.text()
 
 
+# -- Decision trees ------------------------------------------------------------------
+
+SMALL, LARGE = "choice-toy-time-1", "choice-toy-time-4"
+TREE = """
+.. container:: decision-tree
+
+   * **Is it large?**
+
+     * *Yes.* :choice:`{large}`
+     * *No.* :choice:`{small}`
+"""
+
+
+def tree(small=SMALL, large=LARGE):
+    return TREE.format(small=small, large=large)
+
+
+def leaves(project, name="index"):  # noqa: F811
+    """What each leaf says, and where it leads."""
+    found = re.findall(r'href="([^"]*)"[^>]*><span class="choice">([^<]*)<', project.html(name))
+    return [(text, target.replace("index.html", "")) for target, text in found]
+
+
+def test_leaves_of_a_tree_are_what_the_record_has_first(taken):
+    taken.page(tree() + CHOICE)
+    clean(taken)
+    assert leaves(taken) == [("A", f"#{LARGE}"), ("B or C", f"#{SMALL}")]
+    assert 'title="no clear winner: B or C: 12 (11–13)\N{NO-BREAK SPACE}ms; 18.3×' in taken.html()
+
+
+def test_a_tree_on_another_page_follows_a_new_record(taken):
+    taken.page(CHOICE)
+    (taken.docs / "other.rst").write_text(":orphan:\n\nOther\n=====\n" + tree())
+    clean(taken)
+    assert [text for text, _ in leaves(taken, "other")] == ["A", "B or C"]
+    stored = json.loads(taken.path.read_text())["benchmarks"]
+    stored["large-a"]["metrics"], stored["large-b"]["metrics"] = (
+        stored["large-b"]["metrics"],
+        stored["large-a"]["metrics"],
+    )
+    taken.edit(benchmarks=stored)
+    clean(taken)
+    assert leaves(taken, "other")[0] == ("B", f"#{LARGE}")
+
+
+def test_a_leaf_with_a_text_is_checked_by_its_row(taken):
+    taken.page(tree(large=f"B <{LARGE}>", small=f"C <{SMALL}>") + CHOICE)
+    clean(taken)
+    assert [text for text, _ in leaves(taken)] == ["B", "C"]
+    taken.page(tree(large=f"C <{LARGE}>") + CHOICE)
+    line = INDEX.count("\n") + 6
+    assert taken.build()[0].splitlines() == [
+        f"{taken.docs / 'index.rst'}:{line}: WARNING: the row {LARGE} has 'A' or 'B', "
+        "not 'C' [records.unknown]"
+    ]
+
+
+def test_a_leaf_without_a_row_is_named(taken):
+    taken.page(tree(large="choice-toy-time-5") + CHOICE)
+    assert "no decision table has the row 'choice-toy-time-5'" in taken.build()[0]
+
+
+def test_a_leaf_of_a_changed_benchmark_says_so(taken):
+    taken.page(tree(large=f"A <{LARGE}>") + CHOICE)
+    (taken.benchmarks / "shared.py").write_text("ROUNDS = 6\n")
+    clean(taken)
+    assert [text for text, _ in leaves(taken)] == ["A", records.AGAIN]
+
+
 BROKEN = {
     "metric": (CHOICE.replace("time", "tme"), "has no metric 'tme'; did you mean 'time'?"),
     "choice": (CHOICE.replace("kind", "kin"), "has no parameter 'kin'; did you mean 'kind'?"),
