@@ -546,6 +546,6 @@ def number(unit, value, factor):
         return f"{value:.2f}".rstrip("0").rstrip(".")
     if unit == "B" and factor == 1:
         return f"{round(value):,}"
-    if unit == "1" and value < 100:
+    if unit == "1" and value < 1:  # steps of 0.01, as of a ratio from 1 to 10
         return f"{value:.2g}".replace("e-0", "e-")
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"

@@ -9,6 +9,7 @@ from docs._ext.support import table_nodes
 from docs._ext.support.charts import written
 
 SAME = 1.05  # values whose ratio is below this are about the same
+ONCE = "one run"
 
 # -- Values ----------------------------------------------------------------------
 
@@ -23,10 +24,17 @@ def shown(declared, values, reasons):
     return AGAIN if reasons else records.text(declared["unit"], digits(declared, values["median"]))
 
 
-def shown_with_spread(declared, values, reasons=()):
-    """A value as a cell of a table."""
+def once(declared, values):
+    """Whether *values* are of a single measurement, which has no spread."""
+    return not declared["exact"] and values["rounds"] == 1
+
+
+def shown_with_spread(declared, values, reasons=(), say_once=True):
+    """A value as a cell of a table; *say_once* where its column does not say "one run"."""
     if reasons or declared["exact"]:
         return shown(declared, values, reasons)
+    if once(declared, values):
+        return shown(declared, values, reasons) + (f", {ONCE}" if say_once else "")
     unit = declared["unit"]
     factor, name = records.scale(unit, values["median"])
     low, middle, high = (
@@ -52,6 +60,8 @@ def hover(record, declared, values, reasons):
         return f"{declared['title']}: {'; '.join(reasons)}"
     if declared["exact"]:
         spread = "exact"
+    elif once(declared, values):
+        spread = ONCE
     else:
         low, high = (
             records.text(declared["unit"], digits(declared, values[point]))
@@ -128,17 +138,26 @@ def points_table(series, declared, x_title, x_unit):
 
 def values_table(record, chosen, metrics, outdated, title=None, keys=False):
     """The table of the *chosen* benchmarks, with their *keys* for who wants to cite them."""
-    header = ["Benchmark", *(record["metrics"][metric]["title"] for metric in metrics)]
+    declared = {metric: record["metrics"][metric] for metric in metrics}
+    measured = {key: record["benchmarks"][key]["metrics"] for key in chosen}
+    singles = {
+        metric
+        for metric, one in declared.items()
+        if {once(one, found[metric]) for found in measured.values() if metric in found} == {True}
+    }
+    header = ["Benchmark"]
+    header += [
+        f"{one['title']}, {ONCE}" if metric in singles else one["title"]
+        for metric, one in declared.items()
+    ]
     header += ["Key"] if keys else []
     rows = []
     for key in chosen:
-        benchmark = record["benchmarks"][key]
-        row = [benchmark["title"]]
-        for metric in metrics:
-            values = benchmark["metrics"].get(metric)
-            declared = record["metrics"][metric]
-            reasons = outdated.get(key, [])
-            row.append(shown_with_spread(declared, values, reasons) if values else "–")
+        row = [record["benchmarks"][key]["title"]]
+        for metric, one in declared.items():
+            values, reasons = measured[key].get(metric), outdated.get(key, [])
+            say_once = metric not in singles
+            row.append(shown_with_spread(one, values, reasons, say_once) if values else "–")
         rows.append([*row, code(key)] if keys else row)
     return table(header, rows, title)
 
@@ -220,6 +239,8 @@ def unit_and_kind(record, metric):
     if not measured:
         return f"{unit}, not measured on this device"
     rounds = min(values["rounds"] for values in measured)
+    if rounds == max(values["rounds"] for values in measured) == 1:
+        return f"{unit}, {ONCE}"
     warmup = min(values["warmup_rounds"] for values in measured)
     after = f" after {warmup} unmeasured" if warmup else ""
     return f"{unit}, median (quartiles) of {rounds} rounds{after}"

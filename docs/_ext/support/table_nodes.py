@@ -55,7 +55,7 @@ def is_numeric(column):
 def _is_number(cell):
     if not isinstance(cell, str):
         return False
-    cell = cell.removesuffix(", noisy")
+    cell = cell.removesuffix(", noisy").removesuffix(", one run")
     ranged = WITH_RANGE.fullmatch(cell)
     return bool(NUMBER.fullmatch(ranged["value"] if ranged else cell))
 

@@ -208,6 +208,26 @@ def test_role_shows_value_and_links_the_stamp(project):
     assert 'id="record-toy-cpu"' in project.html("stamps")
 
 
+def test_a_single_measurement_is_one_run(project):
+    project.page(
+        ":measured:`toy@cpu:small-a:time`\n\n.. record-table:: toy@cpu\n   :rows: small-*\n"
+        "\n.. record-table:: toy@cpu\n   :rows: *-a\n"
+    )
+    project.edit(
+        benchmarks={
+            "small-a": entry("A, small", 1000, [0.03], size=1, kind="A"),
+            "small-b": entry("B, small", 1000, [0.02], size=1, kind="B <&>"),
+            "large-a": entry("A, large", 4000, [0.01, 0.02, 0.03], size=4, kind="A"),
+        }
+    )
+    clean(project)
+    text = " ".join(project.text().split())
+    assert "Benchmark Bytes Time, one run A, small 1,000 B 30 ms B, small 1,000 B 20 ms" in text
+    both = "A, large 4,000 B 20 (15–25) ms A, small 1,000 B 30 ms, one run"
+    assert f"Benchmark Bytes Time {both} Measured" in text
+    assert re.search('title="Time: one run. Toy CPU[^"]*"', project.html())
+
+
 UNKNOWN = {
     "toys@cpu:small-b:bytes": "benchmarks has no suite 'toys'; did you mean 'toy'?",
     "toy@cpuu:small-b:bytes": "toy@cpuu has no device 'cpuu'; did you mean 'cpu'?",
