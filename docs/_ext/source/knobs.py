@@ -44,9 +44,9 @@ Markup
     all knobs.
 
 What it writes
-    A description with the id ``knob-no-cuda-sync``, an entry of the index, and the table. A
-    parameter or symbol that is not there, a missing field, a knob with two entries
-    (``knobs.duplicate``) and a reference to no knob are reported.
+    A description with the id ``knob-no-cuda-sync``, whose fields but the default are folded, an
+    entry of the index, and the table. A parameter or symbol that is not there, a missing field, a
+    knob with two entries (``knobs.duplicate``) and a reference to no knob are reported.
 """
 
 import ast
@@ -72,7 +72,8 @@ from docs._ext.support.site_table import SiteTable, add_site_table
 logger = logging.getLogger(__name__)
 
 ENTRIES = "knobs"  # page -> its entries
-SAID = {"trade-off": "Trade-off", "flip": "When", "benchmark": "Measured"}
+SAID = {"flip": "When", "trade-off": "Trade-off", "benchmark": "Measured"}
+FOLD = '<details class="knob-more"><summary>When to turn it, trade-off, measured</summary>'
 
 
 # -- Defaults ------------------------------------------------------------------
@@ -189,13 +190,14 @@ class Knob(SphinxDirective):
         body = nodes.definition()
         body += self.parse_content_to_nodes()
         what = first_sentence(body.next_node(nodes.paragraph).astext())
-        fields = nodes.field_list(classes=["knob-fields"])
         value, source = self.facts(bare.rpartition(".")[2])
-        fields += field("Default", value)
+        body += nodes.field_list("", field("Default", value), classes=["knob-fields"])
+        more = nodes.field_list(classes=["knob-fields"])
         for option, title in SAID.items():
-            fields += field(title, self.parse_inline(self.options[option])[0])
-        fields += field("Source", source)
-        body += fields
+            more += field(title, self.parse_inline(self.options[option])[0])
+        more += field("Source", source)
+        body += nodes.raw("", FOLD, format="html")
+        body += [more, nodes.raw("", "</details>", format="html")]
         item = nodes.definition_list_item("", term, body)
         node = nodes.definition_list("", item, classes=["knob"])
         known = {"name": name, "id": target, "what": what, "default": plain(value)}

@@ -473,6 +473,48 @@ def verdicts_table():
     return {"columns": ["Collector", "Verdict"], "rows": rows}
 
 
+# -- One worker of several ----------------------------------------------------------
+
+
+def one_worker_table():
+    """Two workers, the second with another ``policy_device``: which of them gets a step."""
+    rows, arrived = [], {}
+    for kind in (SharedMemWeightSyncScheme, MultiProcessWeightSyncScheme):
+        policy, scheme = make_policy(), kind()
+        collector = MultiSyncCollector(
+            [Nothing] * 2,
+            policy,
+            frames_per_batch=2 * FRAMES,
+            total_frames=-1,
+            policy_device=["cpu", "cpu:0"],
+            env_device="cpu",
+            storing_device="cpu",
+            auto_register_policy_transforms=False,
+            weight_sync_schemes={"policy": scheme},
+        )
+        batches = iter(collector)
+        next(batches)
+        with torch.no_grad():
+            policy.module.marker.add_(1)
+        by_itself = [plays(policy, one, "action") for one in next(batches)]
+        collector.update_policy_weights_()
+        by_call = [plays(policy, one, "action") for one in next(batches)]
+        collector.shutdown()
+        scheme.shutdown()
+        arrived[kind] = by_itself, by_call
+        said = (
+            "by itself" if own else "after the call" if call else "**never**"
+            for own, call in zip(by_itself, by_call, strict=True)
+        )
+        rows.append([f"``{kind.__name__}()``", *said])
+    assert arrived == {
+        SharedMemWeightSyncScheme: ([True, False], [True, False]),
+        MultiProcessWeightSyncScheme: ([True, False], [True, True]),
+    }, arrived
+    columns = ["Scheme", "Worker on the policy's device", "Worker on the second device"]
+    return {"columns": columns, "rows": rows}
+
+
 # -- The deprecated way ------------------------------------------------------------
 
 
@@ -581,6 +623,7 @@ def main():
         "arrivals": arrivals_table(studies),
         "work": work_table(),
         "verdicts": verdicts_table(),
+        "one-worker": one_worker_table(),
         "mid-batch": mid_batch(),
         "updaters": updaters_table(),
         "factory-error": studies["``policy_factory`` alone"]["error"],
