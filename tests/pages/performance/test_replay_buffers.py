@@ -519,8 +519,12 @@ def drawn(key, metric="sample_time"):
     "memmap-while-cached",
 )
 def test_lists_lose_where_rows_are_small():
-    for access in ("extend", "sample", "read"):
-        assert of(f"state-{access}-list") > 20 * of(f"state-{access}-tensor")
+    slower = [
+        of(f"state-{access}-list") / of(f"state-{access}-tensor")
+        for access in ("extend", "sample", "read")
+    ]
+    assert min(slower) > 20
+    assert 90 < max(slower) < 115
     assert of("state-add-list") < of("state-add-tensor")
     for element in ("state", "pixels"):
         for access in ("extend", "add", "sample"):
