@@ -18,6 +18,7 @@ from torchrl.collectors import (
     AsyncBatchedCollector,
     Collector,
     MultiAsyncCollector,
+    MultiSyncCollector,
 )
 from torchrl.envs import StepCounter, TransformedEnv
 
