@@ -19,8 +19,8 @@ from docutils.parsers.rst.directives import images, misc, tables
 from docutils.utils import new_document, unescape
 from sphinx.util.docutils import CustomReSTDispatcher
 
-# The text of these roles comes from a record, not from the writer.
-COMPUTED_ROLES = {"measured"}
+# The text of these roles comes from a record, not from the writer, or is checked against one.
+COMPUTED_ROLES = {"measured", "choice"}
 COMPUTED = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 CODE_DIRECTIVES = {
