@@ -52,11 +52,12 @@ test: lint unit html site-tests  ## lint, unit tests, RST blocks, build, link an
 test-changed: venv  ## what the diff to BASE=origin/main touches: lint, its tests, its scripts
 	@$(RUN) tools/changed.py --base $(BASE) $(ARGS)
 
-lint: venv  ## style of code, spelling, RST
+lint: venv  ## style of code, spelling, RST, habits of prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/sphinx-lint --enable all --disable line-too-long,default-role --ignore docs/tutorials docs tutorials README.md CONTRIBUTING.md
+	$(RUN) tools/prose.py
 
 unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
 	$(PYTEST) -m "not site and not browser and not notebook and not mutation" $(ARGS)
