@@ -666,7 +666,7 @@ def test_backends_agree_and_recompute_needs_least_memory():
 
 
 REPEATED = dict(
-    re.findall(r"^   (\w+)@cpu: (.+)$", (ROOT / "docs/reference/records.rst").read_text(), re.M)
+    re.findall(r"^ +(\w+)@cpu: (.+)$", (ROOT / "docs/reference/records.rst").read_text(), re.M)
 )
 
 

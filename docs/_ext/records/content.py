@@ -125,10 +125,15 @@ def points_table(series, declared, x_title, x_unit):
         [text, *(found.get((one, other), "–") for other in across)] for one, text in down.items()
     ]
     said = "Values" if declared["exact"] else "Values; bars show the quartiles"
-    opening = f'<details class="record-points"><summary>{said}</summary>'
+    return fold("record-points", said, table([corner, *across.values()], rows))
+
+
+def fold(kind, summary, *content):
+    """The *content* below a line that opens it, as a ``details`` element of a class."""
+    opening = f'<details class="{kind}"><summary>{summary}</summary>'
     return [
         nodes.raw("", opening, format="html"),
-        table([corner, *across.values()], rows),
+        *content,
         nodes.raw("", "</details>", format="html"),
     ]
 
@@ -171,8 +176,8 @@ def code(text):
     return nodes.literal(text, text)
 
 
-def stamp_line(env, record, outdated):
-    """The paragraph below a table or a plot: where and when, with both links."""
+def stamp_line(env, record, outdated, full=True):
+    """The paragraph below a table or a plot: where and when, with links; *full* to its stamp."""
     address = f"{record['suite']}@{record['device']}"
     reasons = "; ".join(records.reasons(outdated))
     text = f"{AGAIN.capitalize()}: {reasons}. " if reasons else "Measured on "
@@ -183,9 +188,10 @@ def stamp_line(env, record, outdated):
     if above := records.noisy(record):
         text += f"{len(above)} of {records.spread(record)} values are noisy. "
     paragraph = nodes.paragraph("", text, classes=["record-stamp"])
-    paragraph += link_stamp(env, address, "Full stamp")
-    paragraph += nodes.Text(", ")
-    paragraph += link_record(env, address, "raw data")
+    if full:
+        paragraph += link_stamp(env, address, "Full stamp")
+        paragraph += nodes.Text(", ")
+    paragraph += link_record(env, address, "raw data" if full else "Raw data")
     paragraph += nodes.Text(", ")
     paragraph += link_csv(env, record, address)
     paragraph += nodes.Text(".")
@@ -207,24 +213,37 @@ def noise(record):
 # -- Stamps ----------------------------------------------------------------------
 
 
+def index_list(env, taken):
+    """Pairs of an address and its record as a table: each with a link to its section."""
+    rows = [
+        [link_stamp(env, address, record["title"]), code(address), record["taken"]["date"][:10]]
+        for address, record in taken
+    ]
+    return table(["What was measured", "Record", "Taken"], rows)
+
+
 def index_entry(env, record, outdated):
+    """The section of a record: its stamp in one line; the rest is closed."""
     address = f"{record['suite']}@{record['device']}"
     title = f"{record['title']} ({record['device'].upper()})"
     section = nodes.section("", nodes.title(title, title), ids=[stamp_id(address)])
-    section += nodes.paragraph("", record["description"])
-    section += table(["Stamp", address], [list(pair) for pair in full_stamp(record, outdated)])
+    section += stamp_line(env, record, outdated, full=False)
+    stamp = table(["Stamp", address], [list(pair) for pair in full_stamp(record, outdated)])
+    about = nodes.paragraph("", record["description"])
+    section += fold("record-fold", "How it was measured, and the full stamp", about, stamp)
     metrics = [
         [code(metric), unit_and_kind(record, metric), declared["description"]]
         for metric, declared in record["metrics"].items()
     ]
-    section += table(["Metric", "Unit", "Meaning"], metrics)
+    section += fold(
+        "record-fold",
+        f"Metrics ({len(metrics)})",
+        table(["Metric", "Unit", "Meaning"], metrics),
+    )
     if len(outdated) < len(record["benchmarks"]):
-        section += values_table(
-            record, record["benchmarks"], list(record["metrics"]), outdated, keys=True
-        )
-    paragraph = nodes.paragraph("", "Raw data: ")
-    paragraph += link_record(env, address, f"{address.replace('@', '-')}.json")
-    section += paragraph
+        chosen = record["benchmarks"]
+        values = values_table(record, chosen, list(record["metrics"]), outdated, keys=True)
+        section += fold("record-fold", f"Values of {len(chosen)} benchmarks", values)
     return section
 
 

@@ -59,6 +59,7 @@ from docs._ext.records.content import (
     described,
     hover,
     index_entry,
+    index_list,
     points_table,
     shown,
     stamp_line,
@@ -233,11 +234,11 @@ class RecordPlot(RecordDirective):
 
 
 class RecordIndex(SphinxDirective):
-    """``record-index``: every record with its full stamp, its metrics and all values."""
+    """``record-index``: a list of the records, then each with its stamp, metrics and values."""
 
     def run(self):
         found = library(self.env)
-        addresses, result = [], []
+        taken, result = [], []
         for suite, device in found.taken():
             try:
                 record, outdated = reach(self.env, suite, device)
@@ -245,10 +246,13 @@ class RecordIndex(SphinxDirective):
                 complain(self.env, error, self.get_location())
                 continue
             address = f"{suite}@{device}"
-            addresses.append(address)
+            taken.append((address, record))
             note_target(self.env, "stamp", address, stamp_id(address))
             result.append(index_entry(self.env, record, outdated))
+        addresses = [address for address, _ in taken]
         page_state(self.env, INDEX)[self.env.docname] = addresses
+        if taken:
+            result.insert(0, index_list(self.env, taken))
         every = {f"{suite}@{device}" for suite in found.suites() for device in records.DEVICES}
         if missing := sorted(every - set(addresses)):
             paragraph = nodes.paragraph("", "No record has been taken yet of ")

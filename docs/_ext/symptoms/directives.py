@@ -239,12 +239,11 @@ class SymptomList(SymptomDirective):
         wanted = self.arguments[0]
         if wanted not in SUBSYSTEMS:
             raise self.error(f"no subsystem {wanted!r}; use one of {', '.join(SUBSYSTEMS)}")
-        items = nodes.bullet_list(bullet="*")
+        items = nodes.bullet_list(bullet="*", classes=["symptom-list"])
         for symptom, _ in self.symptoms():
             if symptom.silent and symptom.fields["Subsystem"] == wanted:
                 link = self.inline(f":doc:`/{symptom.docname}`")
-                words = [*link, nodes.Text(" "), mark(symptom.fields["Effect"])]
-                items += nodes.list_item("", nodes.paragraph("", "", *words))
+                items += nodes.list_item("", nodes.paragraph("", "", *link))
         return [items] if items.children else []
 
 

@@ -316,6 +316,17 @@ def test_malformed_record_is_a_warning_with_its_place(project):
     assert "13,200" not in project.text()
 
 
+def test_the_index_lists_the_records_and_closes_their_tables(project):
+    project.build()
+    html = project.html("stamps")
+    listed, entry = html.split('id="record-toy-cpu"')
+    assert re.search(r'href="#record-toy-cpu">.*A toy', listed)
+    outside = re.sub(r"(?s)<details.*?</details>", "", entry)
+    assert "Toy CPU, 2 cores" in outside
+    assert "<table" not in outside
+    assert entry.count("<details") == 3, "stamp, metrics and values"
+
+
 def test_site_without_index_says_where_stamps_belong(project):
     project.page("Takes :measured:`toy@cpu:small-b:bytes`.")
     (project.docs / "stamps.rst").write_text("Stamps\n======\n")

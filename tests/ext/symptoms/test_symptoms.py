@@ -294,6 +294,9 @@ def test_the_index_shows_what_was_printed(site, tmp_path):
     assert status == 0, said
     rows = (other.public / "map.html").read_text()
     assert 'id="symptom-loud-sums"' in rows
+    listed = re.search(r'(?s)<ul class="[^"]*symptom-list.*?</ul>', rows)[0]
+    assert "sums_are_off.html" in listed
+    assert "symptom-effect" not in listed, "the page says once that the listed are silent"
     assert "debugging/loud_sums.html" not in re.sub(r"(?s)<details.*</details>", "", rows), (
         "the list holds silent symptoms"
     )
