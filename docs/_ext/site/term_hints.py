@@ -36,11 +36,12 @@ LINK = re.compile(
 
 
 class Definition(NamedTuple):
-    """A term as its page spells it, its id, and the first sentence of its entry."""
+    """A term as its page spells it, its id, the first sentence of its entry, the entry's first id."""
 
     name: str
     id: str
     sentence: str
+    head: str
 
 
 def first_sentence(text):
@@ -56,10 +57,12 @@ def definitions(doctree):
             text = next(iter(item.findall(nodes.paragraph)), None)
             if text is not None:
                 sentence = first_sentence(text.astext())
-                for term in item.findall(nodes.term):
+                terms = list(item.findall(nodes.term))
+                head = terms[0]["ids"][0]
+                for term in terms:
                     name = term.astext()
                     for target in term["ids"]:
-                        found[name.lower()] = Definition(name, target, sentence)
+                        found[name.lower()] = Definition(name, target, sentence, head)
     return found
 
 

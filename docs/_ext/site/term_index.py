@@ -7,17 +7,21 @@ Switch on: ``"docs._ext.site"`` in ``extensions``, and the rules for ``.term-str
 
 It writes the strip, in HTML alone, with a link to the top and one to each letter, and below it for
 each letter, ``#terms-a``, its terms. Each has the id of the term, so ``index.html#term-carrier``
-leads here, a link to its entry, and the first sentence of that. A term is filed under its first
-letter or digit, so ``_AcceptedKeys`` under A. An edited definition writes the page again.
+leads here, a link to its entry, and the first sentence of that. A further name of an entry, unless
+it follows the first, says "See" and the first. A term is filed under its first letter or digit,
+one that begins with a sign after the others. An edited definition writes the page again.
+
+On a page of terms ``.. own-terms::`` writes a list of links to its entries, in their order.
 """
 
 from html import escape
 from itertools import groupby
 
 from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
-from docs._ext.site.term_hints import DEFINED
+from docs._ext.site.term_hints import DEFINED, definitions
 from docs._ext.support.page_state import page_state
 from docs._ext.support.site_table import SiteTable, add_site_table
 
@@ -25,8 +29,9 @@ DIGITS = "0-9"
 
 
 def sort_key(name):
-    """The letters and digits of a name, in lower case."""
-    return "".join(filter(str.isalnum, name)).casefold()
+    """The first letter or digit of a name, whether a sign stands before it, and all of them."""
+    letters = "".join(filter(str.isalnum, name)).casefold()
+    return letters[0], not name[0].isalnum(), letters
 
 
 def entries(env):
@@ -63,29 +68,64 @@ class TermIndex(SiteTable):
     @classmethod
     def content(cls, app, docname):
         letters = by_letter(cls.entries(app.env))
+        heads = {(page, one.id): one for terms in letters.values() for page, one in terms}
         found = [nodes.raw("", strip(app.env.titles[docname].astext(), letters), format="html")]
         for letter, terms in letters.items():
             heading = nodes.rubric("", letter, ids=[anchor(letter)])
             heading["heading-level"] = 2
-            together = groupby(terms, key=lambda term: (term[0], term[1].sentence))
+            together = groupby(terms, key=lambda term: (term[0], term[1].head))
             items = (
-                item(app, docname, page, [one for _, one in group]) for (page, _), group in together
+                item(app, docname, page, [one for _, one in group], heads[page, head])
+                for (page, head), group in together
             )
             found += [heading, nodes.definition_list("", *items, classes=["term-index"])]
         return found
 
 
-def item(app, docname, page, terms):
-    """Terms of one entry, which follow each other, with links to it and its first sentence."""
+def item(app, docname, page, terms, head):
+    """Terms of one entry, which follow each other, with links to it and what it begins with."""
+
+    def link(one):
+        return make_refnode(app.builder, docname, page, one.id, nodes.Text(one.name))
+
     found = nodes.definition_list_item()
     for one in terms:
-        link = make_refnode(app.builder, docname, page, one.id, nodes.Text(one.name))
-        found += nodes.term("", "", link, ids=[one.id])
-    found += nodes.definition("", nodes.paragraph("", terms[0].sentence))
+        found += nodes.term("", "", link(one), ids=[one.id])
+    if head in terms:
+        text = nodes.paragraph("", head.sentence)
+    else:
+        text = nodes.paragraph("", "See ", link(head), nodes.Text("."))
+    found += nodes.definition("", text)
     return found
+
+
+class own_terms(nodes.General, nodes.Element):
+    """Where the list of a page's terms goes once the page is read."""
+
+
+class OwnTerms(SphinxDirective):
+    """``own-terms``."""
+
+    def run(self):
+        return [own_terms()]
+
+
+def list_own_terms(app, doctree):
+    """doctree-read: the entries of the page are known."""
+    for place in list(doctree.findall(own_terms)):
+        links = (
+            nodes.reference("", one.name, internal=True, refid=one.id)
+            for one in definitions(doctree).values()
+            if one.id == one.head
+        )
+        items = (nodes.list_item("", nodes.paragraph("", "", link)) for link in links)
+        place.replace_self(nodes.bullet_list("", *items, classes=["own-terms"]))
 
 
 def setup(app):
     app.setup_extension("docs._ext.site.term_hints")
     add_site_table(app, "term-index", TermIndex)
+    app.add_node(own_terms)
+    app.add_directive("own-terms", OwnTerms)
+    app.connect("doctree-read", list_own_terms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
