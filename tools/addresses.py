@@ -10,8 +10,8 @@ the reason::
     _downloads/records/old-cpu.json  # gone: no page quotes it
 
 Registered are pages, their anchors, the files below ``_downloads``, and ``llms.txt``. Not
-registered is what has no name of its own: ids that docutils, the gallery or a drawing number, hints
-of terms, search fields, the Markdown twin of a page.
+registered is what has no name of its own: ids that docutils, the gallery or a drawing number, plates,
+hints of terms, search fields, the Markdown twin of a page.
 """
 
 import argparse
@@ -24,7 +24,9 @@ GONE = "# gone: "
 ARTICLE = re.compile(r"<article\b.*</article>", re.DOTALL)
 DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 ANCHOR = re.compile(r"<[a-z][^<>]*?\sid=\"([^\"]+)\"")
-NAMELESS = re.compile(r"id\d+|hint-.*|upstream-says-\d+|sphx-glr-.*|search-here(?:-hits)?")
+NAMELESS = re.compile(
+    r"id\d+|plate-\d+|hint-.*|upstream-says-\d+|sphx-glr-.*|search-here(?:-hits)?"
+)
 WITHOUT_ANCHORS = {"404.html", "genindex.html", "search.html"}
 
 

@@ -130,7 +130,9 @@ class EvidenceDirective(SphinxDirective):
         text = nodes.literal(script.name, script.name)
         return nodes.paragraph(
             "",
-            "Printed by ",
+            "",
+            nodes.strong("", "Executed"),
+            nodes.Text(": printed by "),
             link_file(self.env, script, f"{DOWNLOADS}/{name}.py", text),
             nodes.Text(" while this site was built."),
             classes=["evidence-origin"],

@@ -180,14 +180,16 @@ def stamp_line(env, record, outdated, full=True):
     """The paragraph below a table or a plot: where and when, with links; *full* to its stamp."""
     address = f"{record['suite']}@{record['device']}"
     reasons = "; ".join(records.reasons(outdated))
-    text = f"{AGAIN.capitalize()}: {reasons}. " if reasons else "Measured on "
+    mark = AGAIN.capitalize() if reasons else "Measured"
+    text = f": {reasons}. " if reasons else " on "
     remark = library(env).remark(record)
     text += f"{where_and_when(record)}{f' ({remark})' if remark else ''}. "
     if waiting := record.get("unmeasured"):
         text += f"{len(waiting)} more benchmarks of this suite are not measured yet. "
     if above := records.noisy(record):
         text += f"{len(above)} of {records.spread(record)} values are noisy. "
-    paragraph = nodes.paragraph("", text, classes=["record-stamp"])
+    paragraph = nodes.paragraph("", "", nodes.strong(mark, mark), classes=["record-stamp"])
+    paragraph += nodes.Text(text)
     if full:
         paragraph += link_stamp(env, address, "Full stamp")
         paragraph += nodes.Text(", ")

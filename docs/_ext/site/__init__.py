@@ -16,6 +16,7 @@ MODULES = (
     "page_meta",
     "page_source",
     "page_stamp",
+    "plates",
     "redirects",
     "search_index",
     "term_hints",

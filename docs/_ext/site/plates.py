@@ -1,0 +1,77 @@
+"""Number the figures of a page, and set the stamp of each beside it.
+
+Switch on: ``"docs._ext.site"`` in ``extensions`` and the rules for ``.plate`` in a style sheet. No
+markup: it finds the figures of records, of evidence scripts and of tutorials.
+
+What it writes: "Plate 2." before the caption of the second figure of a page, whose address is
+``#plate-2``, and around figure and stamp a ``div`` of class ``plate``, in which the stamp stands
+beside the figure where there is room. The number is that of the present page: it is no address that
+lasts (``tools/addresses.py``).
+"""
+
+from docutils import nodes
+
+KINDS = {"record-plot", "evidence-figure"}
+STAMPS = {"record-stamp", "evidence-origin"}
+OF_TUTORIAL = '<figure class="gallery-figure"'
+RAN = "Executed with this page, whose foot says when and on what."
+
+
+def is_figure(node):
+    if isinstance(node, nodes.raw):
+        return node.astext().startswith(OF_TUTORIAL)
+    return isinstance(node, nodes.figure) and not KINDS.isdisjoint(node["classes"])
+
+
+def numbered(app, doctree):
+    """doctree-read: every figure gets its number, and its stamp as neighbor."""
+    for number, figure in enumerate(list(doctree.findall(is_figure)), 1):
+        place, parent = figure.parent.index(figure), figure.parent
+        if isinstance(figure, nodes.raw):
+            parent[place] = of_tutorial(figure.astext(), number)
+        else:
+            caption(figure, number)
+            stamp = taken(following(figure))
+            parent[place] = nodes.container("", figure, *stamp, classes=["plate"])
+
+
+def caption(figure, number):
+    """Put the number into the caption of *figure*, which has one from then on."""
+    figure["ids"] = [f"plate-{number}"]
+    said = next(iter(figure.findall(nodes.caption)), None)
+    if said is None:
+        said = nodes.caption()
+        figure += said
+    said.insert(0, [nodes.strong("", f"Plate {number}."), nodes.Text(" ")])
+
+
+def following(figure):
+    """The nodes after *figure* up to its stamp; none where there is no stamp."""
+    after = figure.parent[figure.parent.index(figure) + 1 :][:4]  # three are a folded table
+    for count, node in enumerate(after, 1):
+        if isinstance(node, nodes.Element) and not STAMPS.isdisjoint(node.get("classes", [])):
+            return after[:count]
+    return []
+
+
+def taken(found):
+    """*found* out of their place, with the last, the stamp, in front."""
+    for node in found:
+        node.parent.remove(node)
+    return found[-1:] + found[:-1]
+
+
+def of_tutorial(html, number):
+    """The figure of a tutorial with number and stamp."""
+    head = html.replace("<figure ", f'<figure id="plate-{number}" ', 1)
+    link = f'<a class="headerlink" href="#plate-{number}" title="Link to this image">#</a>'
+    said = f"<figcaption><p><strong>Plate {number}.</strong>{link}</p></figcaption>\n</figure>"
+    mark, _, rest = RAN.partition(" ")
+    stamp = f'<p class="evidence-origin"><strong>{mark}</strong> {rest}</p>'
+    text = f'<div class="plate">\n{head.replace("</figure>", said, 1)}{stamp}\n</div>\n'
+    return nodes.raw("", text, format="html")
+
+
+def setup(app):
+    app.connect("doctree-read", numbered, priority=600)  # after what looks at a tutorial's figures
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

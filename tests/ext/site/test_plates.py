@@ -1,0 +1,66 @@
+"""Numbers and stamps of the figures of a page."""
+
+from docutils import nodes
+from docutils.utils import new_document
+
+from docs._ext.site.plates import numbered
+
+GALLERY = '<figure class="gallery-figure" style="x">\n<svg/>\n</figure>\n'
+
+
+def figure(kind, *parts):
+    return nodes.figure("", nodes.raw("", "<svg/>", format="html"), *parts, classes=[kind])
+
+
+def stamp(kind):
+    return nodes.paragraph("", kind, classes=[kind])
+
+
+def page(*parts):
+    doctree = new_document("page")
+    doctree += nodes.section("", *parts)
+    numbered(None, doctree)
+    return doctree[0]
+
+
+def test_each_figure_is_numbered_and_stands_with_its_stamp():
+    folded = [nodes.raw("", "<details>"), nodes.table(), nodes.raw("", "</details>")]
+    first = figure("record-plot", nodes.caption("", "Time"))
+    last = nodes.paragraph("", "text")
+    section = page(
+        nodes.paragraph("", "before"),
+        first,
+        *folded,
+        stamp("record-stamp"),
+        figure("evidence-figure"),
+        stamp("evidence-origin"),
+        last,
+    )
+    before, one, two, after = section
+    assert [part.astext() for part in (before, after)] == ["before", "text"]
+    assert (one["classes"], two["classes"]) == (["plate"], ["plate"])
+    assert list(one[2:]) == folded
+    assert [plate[0]["ids"] for plate in (one, two)] == [["plate-1"], ["plate-2"]]
+    assert [plate[0][-1].astext() for plate in (one, two)] == ["Plate 1. Time", "Plate 2. "]
+    assert [plate[1].astext() for plate in (one, two)] == ["record-stamp", "evidence-origin"]
+
+
+def test_a_figure_without_stamp_takes_nothing_with_it():
+    plate, text = page(figure("record-plot"), nodes.paragraph("", "text"))
+    assert len(plate) == 1
+    assert text.astext() == "text"
+
+
+def test_other_images_are_left_alone():
+    section = page(nodes.figure("", nodes.image()), nodes.raw("", "<p>", format="html"))
+    assert isinstance(section[0], nodes.figure)
+    assert section[0]["ids"] == []
+
+
+def test_the_figure_of_a_tutorial_gets_both():
+    plot = figure("record-plot")
+    section = page(plot, nodes.raw("", GALLERY, format="html"))
+    text = section[1].astext()
+    assert text.startswith('<div class="plate">\n<figure id="plate-2" class="gallery-figure"')
+    assert text.count("Plate 2.") == text.count('href="#plate-2"') == 1
+    assert "<strong>Executed</strong> with this page" in text
