@@ -14,9 +14,9 @@ def test_a_slow_collector_in_three_clicks(open_page, site_url):
     page.goto(site_url)
     page.locator('.entry-card-name a[href="performance/index.html"]').click()
     link = page.locator('a[href="collectors.html"]')
-    row = page.locator("table.performance-start tr", has=link).first
-    assert number_in(row.locator("td").last.inner_text()), "the index shows a figure already"
-    row.locator(link).first.click()
+    card = page.locator(".entry-card", has=link).first
+    assert number_in(card.locator(".measured").first.inner_text()), "the index shows a figure"
+    card.locator(link).first.click()
     page.wait_for_url("**/performance/collectors.html")
     section = page.locator("section:has(> #performance-collectors-choose)")
     assert number_in(section.locator("table.record-table tbody tr").first.inner_text())
@@ -24,13 +24,14 @@ def test_a_slow_collector_in_three_clicks(open_page, site_url):
     page.locator(f"nav.page-toc {entry}, .bd-toc-item {entry}").first.click()
     knob = page.locator("dl.knob", has=page.locator("#knob-num-collectors"))
     assert knob.is_visible()
+    knob.locator("summary").click()
     assert number_in(knob.locator("dd:has(.measured)").last.inner_text())
 
 
 @pytest.mark.parametrize("name", ["no_cuda_sync", "frames_per_batch"])
 def test_a_knob_is_reached_by_its_name(open_page, site_url, name):
     page = open_page()
-    page.goto(site_url + "performance/index.html")
+    page.goto(site_url + "performance/knobs.html")
     page.locator("table.knobs").get_by_role("link", name=name, exact=True).click()
     page.wait_for_url(f"**/performance/*.html#knob-{name.replace('_', '-')}")
     assert page.locator(f"#knob-{name.replace('_', '-')}").is_visible()

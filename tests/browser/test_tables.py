@@ -50,7 +50,7 @@ def test_the_first_column_stays_where_a_table_scrolls(at):
     assert abs(moved[1]) < 2, "the name of the row moves"  # a border wide
 
 
-@pytest.mark.parametrize("path", [COLLECTORS, "performance/index.html"])
+@pytest.mark.parametrize("path", [COLLECTORS, "performance/knobs.html"])
 def test_rows_are_cards_on_a_phone(at, path):
     page = at(path, 390)
     wide = page.locator("article table:has([data-column])").evaluate_all(
@@ -63,7 +63,7 @@ def test_rows_are_cards_on_a_phone(at, path):
 
 
 def test_knobs_fit_their_column(at):
-    page = at("performance/index.html", 1280)
+    page = at("performance/knobs.html", 1280)
     table = page.locator("article table.knobs")
     assert table.evaluate("(e) => e.scrollWidth <= e.parentElement.clientWidth")
 
