@@ -44,7 +44,7 @@ Markup
     all knobs.
 
 What it writes
-    A description with the id ``knob-no-cuda-sync``, whose fields but the default are folded, an
+    A description with the id ``knob-no-cuda-sync``, whose fields are folded behind its default, an
     entry of the index, and the table. A parameter or symbol that is not there, a missing field, a
     knob with two entries (``knobs.duplicate``) and a reference to no knob are reported.
 """
@@ -52,6 +52,7 @@ What it writes
 import ast
 import difflib
 import textwrap
+from html import escape
 from itertools import pairwise
 from typing import ClassVar
 
@@ -73,7 +74,10 @@ logger = logging.getLogger(__name__)
 
 ENTRIES = "knobs"  # page -> its entries
 SAID = {"flip": "When", "trade-off": "Trade-off", "benchmark": "Measured"}
-FOLD = '<details class="knob-more"><summary>When to turn it, trade-off, measured</summary>'
+FOLD = (
+    '<details class="knob-more"><summary>Default: <span>{}</span>. When to turn it, trade-off, '
+    "measured</summary>"
+)
 
 
 # -- Defaults ------------------------------------------------------------------
@@ -191,13 +195,13 @@ class Knob(SphinxDirective):
         body += self.parse_content_to_nodes()
         what = first_sentence(body.next_node(nodes.paragraph).astext())
         value, source = self.facts(bare.rpartition(".")[2])
-        body += nodes.field_list("", field("Default", value), classes=["knob-fields"])
-        more = nodes.field_list(classes=["knob-fields"])
+        fields = nodes.field_list(classes=["knob-fields"])
+        fields += field("Default", value)
         for option, title in SAID.items():
-            more += field(title, self.parse_inline(self.options[option])[0])
-        more += field("Source", source)
-        body += nodes.raw("", FOLD, format="html")
-        body += [more, nodes.raw("", "</details>", format="html")]
+            fields += field(title, self.parse_inline(self.options[option])[0])
+        fields += field("Source", source)
+        body += nodes.raw("", FOLD.format(escape(plain(value))), format="html")
+        body += [fields, nodes.raw("", "</details>", format="html")]
         item = nodes.definition_list_item("", term, body)
         node = nodes.definition_list("", item, classes=["knob"])
         known = {"name": name, "id": target, "what": what, "default": plain(value)}

@@ -68,18 +68,18 @@ def folder(tmp_path):
 def test_an_entry_has_the_installed_default_and_its_source(folder):
     assert build(folder) == (0, "")
     shown = text(folder, "page")
-    assert "no_cuda_sync Leaves out a wait. Default : False When to turn it, " in shown
-    assert "measured When : Never blindly. Trade-off : Speed for safety. Measured : not" in shown
+    assert "no_cuda_sync Leaves out a wait. Default: False . When to turn it, trade-off, " in shown
+    assert "Default : False When : Never blindly. Trade-off : Speed for safety. Measured" in shown
     assert 'id="knob-no-cuda-sync"' in (folder / "html" / "page.html").read_text()
     assert "github.com/pytorch/rl/blob/v" in (folder / "html" / "page.html").read_text()
-    assert "SWITCH (driver) Leaves out a wait. Default : unset" in text(folder, "other")
+    assert "SWITCH (driver) Leaves out a wait. Default: unset" in text(folder, "other")
 
 
 def test_a_dotted_name_is_the_parameter_of_its_last_part(folder):
     page = folder / "docs" / "page.rst"
     page.write_text(page.read_text() + KNOB.replace(":: no_cuda", ":: Collector.no_cuda"))
     assert build(folder) == (0, "")
-    assert "Collector.no_cuda_sync Leaves out a wait. Default : False" in text(folder, "page")
+    assert "Collector.no_cuda_sync Leaves out a wait. Default: False" in text(folder, "page")
     assert ("Collector.no_cuda_sync", "page.html#knob-collector-no-cuda-sync") in found_in(folder)
 
 
