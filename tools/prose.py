@@ -260,12 +260,15 @@ def check(root):
 
 
 def prune(root):
-    """Take the exceptions out that match nothing."""
+    """Take the exceptions out that match nothing; sort the others, each once, after a merge."""
     path = root / EXCEPTIONS
     used = {" | ".join(finding.key) for finding in findings(root)}
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if line.startswith("#") or line.strip() in used]
-    path.write_text("".join(kept), encoding="utf-8")
+    head = [line for line in lines if line.startswith("#")]
+    kept = sorted(
+        {line for line in lines if line.strip() in used}, key=lambda line: line.split(" | ")
+    )
+    path.write_text("".join([*head, *kept]), encoding="utf-8")
 
 
 def main(argv=None):

@@ -209,9 +209,11 @@ def test_bad_exception_is_reported(repository, lines, complaint):
 
 def test_prune_takes_out_what_is_mended_and_adds_nothing(repository, capsys):
     path = repository / prose.EXCEPTIONS
-    path.write_text("# sorted\n" + ENTRIES.format("roof stands here."))
+    page, docstring = ENTRIES.format("docstring stands here.").splitlines(keepends=True)
+    gone = page.replace("All", "Some")
+    path.write_text("".join(["# sorted\n", docstring, page, gone, page]))
     assert prose.main(["--root", str(repository), "--prune"]) == 1
-    assert path.read_text() == "# sorted\n" + ENTRIES.splitlines(keepends=True)[0]
+    assert path.read_text() == f"# sorted\n{page}{docstring}"
     assert "tutorials/lesson.py:8" in capsys.readouterr().out
 
 
