@@ -107,14 +107,17 @@ def failing_in(path, function, source=None, printed=None):
     return "the page passed"
 
 
-def mutated(mutation, page):
-    """In a child: what *mutation* returns, or where nothing, the failing assertion of *page*."""
-    return in_a_fork(_mutate, mutation, page)
+def mutated(mutation, page, text=None):
+    """In a child: what *mutation* returns, or where nothing, the failing assertion.
+
+    It is that of *page*, or of *text* in its place.
+    """
+    return in_a_fork(_mutate, mutation, page, text)
 
 
-def _mutate(mutation, page):
+def _mutate(mutation, page, text):
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            return mutation() or failing_assertion(page)
+            return mutation() or failing_assertion(page, text)
     except BaseException:
         return traceback.format_exc()

@@ -2,39 +2,28 @@
 Trace one rollout
 =================
 
-When a collector fails, the traceback shows one line of its loop. This lesson puts a tracer around
-the loop of a :class:`~torchrl.collectors.Collector`, and prints who touched the :term:`carrier`, in
-which order, and whether it was the same object or another.
+When a collector copies too much, waits too long or fails, you want to know who touched which
+object, and in which order. This lesson puts a tracer around the loop of a
+:class:`~torchrl.collectors.Collector`. It prints the calls of one step, and says for each call
+whether the same object came back or another.
 
-After it you can
+To trace a collector of your own, copy the first cell and call ``order_table(trace(collector))``.
+
+After this lesson you can
 
 * predict the calls of one step from the devices that you give to the collector;
-* read where a cast happens, where a :term:`sync point` follows it, and which object it yields;
-* put the same tracer on your own collector, and say what it cannot see.
+* find each cast, the :term:`sync point` after it, and the object that it yields;
+* say what such a trace cannot show.
 
-**Cost.** A few seconds on the CPU, nearly all of them the import of TorchRL. No GPU: two devices
-are simulated. The lesson prints order and identity, never a time. Times come from a stamped
-:doc:`record </reference/records>`.
-
-**Markers.** A box titled *Wrong on purpose* announces code that fails, or worse, that does not
-fail. The code is executed, and the cell asserts what goes wrong.
-
-:doc:`/reference/collectors_internals` explains the loop, the :doc:`glossary
-</reference/glossary>` its words. This page is for readers who debug. To collect data, neither is
-needed.
+You need this page to debug, not to collect data. :doc:`/reference/collectors_internals` explains
+the loop.
 """
 
 # %%
-# Setup
-# -----
-#
-# All sizes stand here. A small network picks the actions, seeded and without sampling. It needs no
-# transform of the environment, and the collector is told so: it would warn otherwise.
-# :claim:`collector-told-no-transform`
+# .. fold:: The tracer: copy it to trace your own collector
 
 import logging
 import string
-import weakref
 from contextlib import ExitStack
 from typing import NamedTuple
 from unittest import mock
@@ -44,66 +33,13 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
-from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import GymEnv, TransformedEnv
 from torchrl.envs.transforms import StepCounter
 
 logging.getLogger("torchrl").setLevel("ERROR")  # it announces each storage
 torch.set_num_threads(1)
-
-SEED = 0
-N_STEPS = 3
-BUFFER_FRAMES = 10
-OBS_FLOATS, N_ACTIONS = 4, 2
-
-
-class Greedy(nn.Module):
-    """The action with the larger output, one-hot."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(OBS_FLOATS, N_ACTIONS)
-
-    def forward(self, observation):
-        best = self.layer(observation).argmax(-1)
-        return nn.functional.one_hot(best, N_ACTIONS)
-
-
-def make_collector(env=None, steps=1, **options):
-    """A collector on CartPole whose batch holds ``steps`` frames."""
-    torch.manual_seed(SEED)
-    env = env or GymEnv("CartPole-v1")
-    env.set_seed(SEED)
-    return Collector(
-        env,
-        TensorDictModule(Greedy(), ["observation"], ["action"]),
-        frames_per_batch=steps,
-        **{
-            "total_frames": -1,
-            "auto_register_policy_transforms": False,
-            **options,
-        },
-    )
-
-
-# %%
-# The tracer
-# ----------
-#
-# The loop is :meth:`Collector.rollout <torchrl.collectors.Collector.rollout>`. It calls the policy
-# and the environment, it calls methods of the carrier, and it calls three functions that wait for
-# a device. Each of these calls is a seam: a function that can be replaced by one that writes a line
-# and calls the original.
-#
-# Three rules make the lines readable.
-#
-# * Objects get letters in order of appearance. A letter stands for one object, so ``policy(A) ->
-#   A`` says that the policy returned what it was given.
-# * A call inside a traced call is not written. What the environment does with the carrier is the
-#   environment's business.
-# * The name ``_carrier`` is looked at before each line. If it means another object than before,
-#   that is a line too.
 
 
 class Event(NamedTuple):
@@ -123,7 +59,7 @@ class Tracer:
     def __init__(self, collector):
         self.collector = collector
         self.events = []
-        self.met = []  # the objects themselves: see "Wrong on purpose" below
+        self.met = []  # the objects themselves, so that no id is given twice
         self.carrier = None
         self.inside = False
 
@@ -183,19 +119,7 @@ class Tracer:
         return traced
 
 
-# %%
-# ``trace`` puts the tracer into the seams for one rollout and takes it out again.
-# ``mock.patch.object`` does both, and raises if a seam is gone. The seams of the policy, of the
-# three sync points and of the ids are private members: :source:`_wrapped_policy
-# <torchrl.collectors.Collector._wrapped_policy>`, :source:`_sync_policy
-# <torchrl.collectors.Collector._sync_policy>`, :source:`_sync_env
-# <torchrl.collectors.Collector._sync_env>`, :source:`_sync_storage
-# <torchrl.collectors.Collector._sync_storage>` and :source:`_update_traj_ids
-# <torchrl.collectors.Collector._update_traj_ids>`. The environment's are public:
-# :meth:`~torchrl.envs.EnvBase.step_and_maybe_reset`, :meth:`~torchrl.envs.EnvBase.rand_action` and
-# :meth:`~torchrl.envs.EnvBase.reset`. ``_wrapped_policy`` is a property; the attribute
-# named below holds what it returns.
-
+# The policy's seam is an attribute: it holds what the property _wrapped_policy returns.
 POLICY = "_wrapped_policy_maybe_compiled"
 METHODS = ["to", "update", "set", "exclude", "select", "clone", "clear_device_"]
 
@@ -224,10 +148,6 @@ def trace(collector):
     return tracer.events
 
 
-# %%
-# One more helper prints a trace. *Returns* says whether a call gave back the object it acted on.
-
-
 def order_table(events, start=0):
     """One line per event: position, actor, call, what came back."""
     rows = [["order", "who", "call", "returns", "the first is"]]
@@ -247,20 +167,63 @@ def lines(events):
 
 
 # %%
+# .. fold:: A collector on CartPole, with a small policy that does not sample
+
+SEED, N_STEPS, BUFFER_FRAMES = 0, 3, 10
+OBS_FLOATS, N_ACTIONS = 4, 2
+
+
+class Greedy(nn.Module):
+    """The action with the larger output, one-hot."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(OBS_FLOATS, N_ACTIONS)
+
+    def forward(self, observation):
+        best = self.layer(observation).argmax(-1)
+        return nn.functional.one_hot(best, N_ACTIONS)
+
+
+def make_collector(env=None, steps=1, policy=TensorDictModule, **options):
+    """A collector whose batch holds ``steps`` frames."""
+    torch.manual_seed(SEED)
+    env = env or GymEnv("CartPole-v1")
+    env.set_seed(SEED)
+    return Collector(
+        env,
+        policy(Greedy(), ["observation"], ["action"]),
+        frames_per_batch=steps,
+        **{"total_frames": -1, "auto_register_policy_transforms": False, **options},
+    )
+
+
+# %%
 # All defaults
 # ------------
 #
-# **Claim.** With no device given, one object goes through policy and environment. Nothing is cast,
-# nothing waits, nothing is copied. After the step the name ``_carrier`` means another object.
+# .. redirect-from:: tutorials/collectors/rollout_trace.html#setup
+#    tutorials/collectors/rollout_trace.html#the-tracer
 #
-# **By hand.** Read the source of the loop (:source:`rollout
-# <torchrl.collectors.Collector.rollout>`) with the attributes of this collector at hand, and write
-# the lines down before you run anything:
+# Without a device, one object goes through policy and environment. The loop casts nothing, waits
+# for nothing and copies nothing:
+
+defaults = trace(make_collector())
+order_table(defaults)
+
+# %%
+# Each object gets a letter when it first appears, so ``policy(A) -> A`` says that the policy
+# returned what it was given. The last column compares the returned object with the one that the
+# call acted on. The trace shows the calls of the loop, not the calls inside them. It adds a line
+# when the carrier becomes another object.
+#
+# You can predict these lines from the source of the loop (:source:`rollout
+# <torchrl.collectors.Collector.rollout>`) and the attributes of the collector:
 #
 # #. ``policy_device`` and ``env_device`` are both ``None``, so nothing is cast before the policy.
 # #. The policy writes its action into the object it gets, so there is nothing to update.
-# #. The environment writes ``"next"`` into the object it gets, so there is nothing to set. It
-#    returns a second object, the root of the next step.
+# #. The environment writes ``"next"`` into the object it gets, and returns a second object, the
+#    root of the next step.
 # #. ``storing_device`` is ``None``, so nothing is cast before the row is kept.
 # #. The second object becomes the carrier. The carrier was made without a device, so its successor
 #    loses its own. It gets the trajectory ids of the first.
@@ -276,40 +239,29 @@ PREDICTED_DEFAULTS = [
     "_update_traj_ids(A)",
 ]
 
-# %%
-# **Measured.**
-
-defaults = trace(make_collector())
 assert lines(defaults) == PREDICTED_DEFAULTS
-order_table(defaults)
 
 # %%
-# The first line is no call of the loop: it says which object the carrier is when the rollout
-# starts. The constructor made it, with a reset of the environment. Further steps repeat the other
-# lines with further letters, and every step has a carrier of its own:
+# The first line is the state at the start: the constructor made the carrier, with a reset of the
+# environment. The carrier is a name, not a container that is used again. Every step has a carrier
+# of its own, and after the step the old one is a row of the batch:
 
 several = trace(make_collector(steps=N_STEPS))
-assert [event.who for event in several[1:]] == N_STEPS * [
-    event.who for event in defaults[1:]
-]
 carriers = [event.on for event in several if event.call.startswith("carrier")]
-assert len(set(carriers)) == N_STEPS + 1
 print("carriers:", *carriers)
+assert len(set(carriers)) == N_STEPS + 1
 
 # %%
-# **Reading.** The carrier is a name, not a container that is used again. Object A is one step:
-# observation, action and ``"next"``. After the step it is a row of the batch, and no longer the
-# carrier.
-#
 # Explicit CPU devices
 # --------------------
 #
-# **Claim.** ``device="cpu"`` adds a cast that copies nothing, and a sync point that has nothing to
-# wait for. Both run at every step.
+# ``device="cpu"`` adds two lines to every step: a cast that copies nothing, and a sync point that
+# has nothing to wait for.
 #
-# **By hand.** The three :term:`collector devices` are equal, so the loop casts neither for the
-# policy nor for the environment. ``storing_device`` is set, and that alone decides about the last
-# cast. The object already is on the CPU. The carrier keeps its device, so ``clear_device_`` goes.
+# The three :term:`collector devices` are equal, so the loop casts neither for the policy nor for
+# the environment. ``storing_device`` is set, and that alone decides about the last cast. The object
+# is on the CPU already, so the cast returns it. The carrier keeps its device, so there is no
+# ``clear_device_``.
 
 PREDICTED_CPU = [
     "carrier = A",
@@ -327,41 +279,20 @@ assert lines(cpu) == PREDICTED_CPU
 order_table(cpu)
 
 # %%
-# **Reading.** ``A.to(cpu) -> A``: the cast returned the object it was called on. The cast comes
-# first, the sync point second, because there is nothing to wait for before the copy is queued.
-#
 # Two devices
 # -----------
 #
-# **Claim.** With the policy on one device and the environment on another, the carrier stays the
-# carrier, and three more objects are made from it: one for the policy, one for the environment, one
-# for the batch. A sync point follows each cast.
+# With the policy on one device and the environment on another, three more objects are made from the
+# carrier: one for the policy, one for the environment, one for the batch. A sync point follows each
+# cast.
 #
-# **Simulated.** PyTorch takes ``"cpu"`` and ``"cpu:0"`` for unequal devices. The collector compares
-# devices in the same way, so it runs the branch that a GPU would.
-#
-# A cast makes another object unless the tensordict is on that device already. Whether it also
-# copies a tensor depends on where the tensor is: to the simulated device it does, to the CPU it
-# does not.
-
-row = TensorDict(
-    {"observation": torch.zeros(OBS_FLOATS)}
-)  # no device, like the carrier
-place = {name: row.to(name)["observation"].data_ptr() for name in ("cpu", "cpu:0")}
-assert torch.device("cpu") != torch.device("cpu:0")
-cast = row.to("cpu")
-assert cast is not row
-assert cast.to("cpu") is cast
-assert place["cpu"] == row["observation"].data_ptr() != place["cpu:0"]
-
-# %%
-# **By hand.**
+# The second device is simulated: PyTorch takes ``"cpu"`` and ``"cpu:0"`` for unequal devices, and
+# the collector compares devices in the same way. So it runs the branch that a GPU would.
 #
 # #. The carrier A is cast for the policy: B. The sync point of the policy follows.
 # #. The policy writes into B. That is not the carrier, so the loop updates A with the output keys.
 # #. A is cast for the environment: C. The sync point of the environment follows.
-# #. The environment writes into C. That is not the carrier either, so the loop sets ``"next"`` in
-#    A.
+# #. The environment writes into C, which is not the carrier either. The loop sets ``"next"`` in A.
 # #. A is cast for the batch: E, because A has no device. The last sync point follows.
 # #. D, which the environment returned, becomes the carrier.
 
@@ -389,13 +320,14 @@ assert lines(across) == PREDICTED_ACROSS
 order_table(across)
 
 # %%
-# **Reading.** The carrier has no device of its own, so that it can hold an observation of one
-# device and an action of another. So ``.to`` always makes another object, and the row of the batch
-# is E, not A. Both casts to the CPU start from A: what the policy wrote on its device is moved
-# twice.
+# The carrier has no device of its own, so that it can hold an observation of one device and an
+# action of another. So ``.to`` makes another object, and the row of the batch is E, not A. Whether
+# the cast also copies a tensor depends on where the tensor is. :claim:`cast-of-no-device-is-new`
+# Both casts to the CPU start from A, so what the policy wrote on its device is moved twice.
 #
-# The three traces as a figure. Each mark is one call, from left to right in its order. The letter
-# is the object that the call acts on. Of the lines of the loop, the casts have a lane of their own.
+# In the figure each mark is one call, and its letter is the object that the call acts on.
+#
+# .. fold:: Draw the three traces
 
 LANES = ["policy", "env", "loop", "cast", "sync", "ids"]
 COLORS = {
@@ -428,11 +360,16 @@ for ax, (title, events) in zip(axes, panels.items(), strict=True):
     ax.set_yticks(range(len(LANES)), LANES)
     ax.set_ylim(len(LANES) - 0.4, -0.6)
     ax.set_title(title, loc="left", fontsize="medium")
-for label, color in COLORS.items():
-    axes[0].scatter([], [], s=190, label=label, **ring | {"edgecolor": color})
 axes[-1].set_xticks(range(2, len(across), 2))
 axes[-1].set_xlabel("order of the calls in one step")
 fig.suptitle("One step of three collectors, call by call")
+# Labels in place of a legend, in the colors of the rings.
+for x, y, kind in (
+    (3, 0.1, "the carrier"),
+    (5.5, 0.1, "another object"),
+    (9, 0.1, "no object"),
+):
+    axes[0].text(x, y, kind, color=COLORS[kind], va="center")
 objects = {title: len({event.on for event in panels[title]} - {""}) for title in panels}
 fig.set_label(
     "The calls of one step on lanes for policy, environment, loop, casts, syncs and ids. "
@@ -440,79 +377,77 @@ fig.set_label(
     f"{objects['CPU devices']} with CPU devices, and on {objects['two devices']} with two devices, "
     "where the casts copy."
 )
-_ = fig.legend(loc="outside lower center", ncols=3, handletextpad=0.2)
 
 # %%
 # Three switches
 # --------------
 #
-# **Claim.** Each of three arguments replaces or adds one line. The rest of the step stays what it
-# was.
-#
-# **By hand.** :term:`Random frames <random frames>` replace the call of the policy, and with it the
-# cast and the sync point before it. ``compact_obs=True`` makes a second object without the next
-# observation just before the row is kept; see :term:`compact_obs`. A :class:`replay buffer
+# Each of three arguments replaces or adds one line. :term:`Random frames <random frames>` replace
+# the call of the policy. ``compact_obs=True`` makes a second object without the next observation
+# just before the row is kept; see :term:`compact_obs`. A :class:`replay buffer
 # <torchrl.data.ReplayBuffer>` with ``extend_buffer=False`` gets each row at once, in place of a
 # batch at the end.
-
-
-def replaced(predicted, old, *new):
-    """``predicted`` with the line ``old`` replaced by ``new``."""
-    at = predicted.index(old)
-    return [*predicted[:at], *new, *predicted[at + 1 :]]
 
 
 def make_buffer():
     return ReplayBuffer(storage=LazyTensorStorage(BUFFER_FRAMES))
 
 
-step_line = "step_and_maybe_reset(A) -> A, B"
-SWITCHES = [
-    (
-        {"init_random_frames": BUFFER_FRAMES},
-        replaced(PREDICTED_DEFAULTS, "policy(A) -> A", "rand_action(A) -> A"),
-    ),
-    (
-        {"compact_obs": True},
-        replaced(
-            PREDICTED_DEFAULTS, step_line, step_line, "A.exclude(next.observation) -> C"
-        ),
-    ),
+policy_line, step_line = PREDICTED_DEFAULTS[1:3]
+SWITCHES = [  # options, the line they touch, what takes its place
+    ({"init_random_frames": 10}, policy_line, ["rand_action(A) -> A"]),
+    ({"compact_obs": True}, step_line, [step_line, "A.exclude(next.observation) -> C"]),
     (
         {"replay_buffer": make_buffer(), "extend_buffer": False},
-        replaced(PREDICTED_DEFAULTS, step_line, step_line, "add(A)"),
+        step_line,
+        [step_line, "add(A)"],
     ),
 ]
-for options, predicted in SWITCHES:
+for options, touched, new in SWITCHES:
     events = trace(make_collector(**options))
+    at = PREDICTED_DEFAULTS.index(touched)
+    predicted = [*PREDICTED_DEFAULTS[:at], *new, *PREDICTED_DEFAULTS[at + 1 :]]
     assert lines(events) == predicted
-    new = [line for line in predicted if line not in PREDICTED_DEFAULTS]
-    print(f"{next(iter(options)):20}", *new)
+    print(f"{next(iter(options)):20}", new[-1])
 
 # %%
-# **Reading.** With two devices, random frames skip the first cast. The second stays:
+# With two devices, random frames skip the cast for the policy and its sync point, and keep those of
+# the environment. :claim:`random-frames-skip-policy-cast` A direct write has an end of its own: at
+# ``total_frames`` the loop returns right after ``add``. The carrier stays what it was, and no id is
+# updated. :claim:`direct-write-returns-after-add`
+#
+# A compiled policy adds lines as well. The loop selects its output keys, clones them, and updates
+# the carrier with the clones. :claim:`compiled-output-cloned` The tracer wraps the compiled
+# function from outside, and sees nothing of what happens in it.
+#
+# Your own collector
+# ------------------
+#
+# ``trace`` takes any :class:`~torchrl.collectors.Collector` of this process, and shuts it down at
+# the end. Build yours with a small ``frames_per_batch``. If the policy needs no transform of the
+# environment, pass ``auto_register_policy_transforms=False``, as here. Without it a collector warns
+# about a missing transform. :claim:`collector-told-no-transform` Look for three things:
+#
+# #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you
+#    want that copy?
+# #. A ``sync`` line may wait for the device. Which cast does it follow?
+# #. An ``update`` after the policy says that the policy returned an object of its own.
+#
+# This policy returns a new object, and pays one ``update`` in every step. The transform of the
+# environment leaves no line, because it works inside ``step_and_maybe_reset``:
 
-random_across = trace(make_collector(init_random_frames=BUFFER_FRAMES, **ACROSS))
-calls = lines(random_across)
-assert "_sync_policy()" not in calls
-assert calls[1] == "rand_action(A) -> A"
-assert calls.index("A.to(cpu) -> B") + 1 == calls.index("_sync_env()")
 
-# %%
-# The direct write has an end of its own. When ``total_frames`` is reached, the loop returns right
-# after ``add``. The carrier stays what it was, and no id is updated:
+class ReturnsNew(TensorDictModule):
+    """The same action, in a tensordict of its own."""
 
-last = trace(
-    make_collector(
-        steps=N_STEPS,
-        total_frames=N_STEPS,
-        replay_buffer=make_buffer(),
-        extend_buffer=False,
-    )
-)
-assert last[-1].call == "add(C)"
-assert sum(event.who == "ids" for event in last) == N_STEPS - 1
-order_table(last[-3:], start=len(last) - 3)
+    def forward(self, tensordict):
+        return super().forward(tensordict.copy())
+
+
+limited = TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps=N_STEPS))
+own = trace(make_collector(limited, policy=ReturnsNew))
+assert lines(own)[1:3] == ["policy(A) -> B", "A.update(B) -> A"]
+order_table(own[:4])
 
 # %%
 # Where it loses
@@ -521,9 +456,8 @@ order_table(last[-3:], start=len(last) - 3)
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``collector.policy`` looks like the place to wrap. The loop does not read it: it calls
-#    ``_wrapped_policy``, which the constructor made. The wrapper is never called, and nothing says
-#    so.
+#    ``collector.policy`` looks like the place to wrap. The loop calls ``_wrapped_policy`` instead,
+#    which the constructor made. Your wrapper is never called, and nothing says so.
 
 collector = make_collector(steps=N_STEPS)
 seen = []
@@ -531,74 +465,34 @@ original = collector.policy
 collector.policy = lambda td: seen.append(td) or original(td)
 collector.rollout()
 collector.shutdown()
-assert seen == []
 print(f"{N_STEPS} steps, {len(seen)} calls seen")
+assert seen == []
 
 # %%
-# The right seam sees one call per step:
-
-assert sum(event.who == "policy" for event in several) == N_STEPS
-
-# %%
-# .. admonition:: Wrong on purpose
-#    :class: wrong-on-purpose
+# A tracer must also keep the objects, not their ``id(td)``. A carrier may be freed while the
+# rollout goes on, and Python may give its id to a later object. :claim:`first-carrier-is-freed`
+# Then two objects have one letter. The price is memory, so trace few steps.
 #
-#    A tracer that keeps ``id(td)`` in place of ``td``. The first carrier is freed while the
-#    rollout goes on, and Python may give its id to a later object. Two objects then have one
-#    letter, and the carrier seems to be used again.
-
-collector = make_collector(
-    steps=N_STEPS, replay_buffer=make_buffer(), extend_buffer=False
-)
-first_carrier = weakref.ref(collector._carrier)
-collector.rollout()
-collector.shutdown()
-assert first_carrier() is None
-print("the first carrier is freed:", first_carrier() is None)
-
-# %%
-# ``Tracer.met`` holds the objects, so their ids stay taken. The price is memory: trace few steps.
+# Some of the functions that it replaces are private: :source:`_wrapped_policy
+# <torchrl.collectors.Collector._wrapped_policy>`, :source:`_sync_policy
+# <torchrl.collectors.Collector._sync_policy>`, :source:`_sync_env
+# <torchrl.collectors.Collector._sync_env>`, :source:`_sync_storage
+# <torchrl.collectors.Collector._sync_storage>` and :source:`_update_traj_ids
+# <torchrl.collectors.Collector._update_traj_ids>`. If a release renames one, the tracer raises.
+# Those of the environment are public: :meth:`~torchrl.envs.EnvBase.step_and_maybe_reset`,
+# :meth:`~torchrl.envs.EnvBase.rand_action` and :meth:`~torchrl.envs.EnvBase.reset`.
 #
-# **What it cannot see.** A trace is what goes through the seams, no more.
+# A trace shows what goes through the replaced functions, and no more. It does not show
 #
-# * A call inside a traced call. The policy of the section *Your own collector* copies its input,
-#   and the trace has no line for it.
-# * A part of the carrier, such as its ``"next"``, which the loop takes out and passes on.
-# * What is no method call. ``A`` becomes a row of the batch by ``list.append``.
-# * Kernels. On CUDA a line says when the call returned, not when the device was done.
-# * Other processes. A collector with :term:`workers <worker>` has no loop of its own in this one:
-
-assert not hasattr(MultiSyncCollector, "rollout")
-assert not hasattr(MultiSyncCollector, "_sync_env")
-
-# %%
-# **Compiled policies.** The tracer wraps the compiled function from outside; what happens inside is
-# compiled code. The loop treats the output of such a policy in another way too: it selects the
-# output keys and clones them. So the update, which the defaults do not need, is there again. The
-# warm-up below is longer than the rollout, so that this page need not wait for a compiler.
-
-# At each step the loop tells CUDA graphs that one begins; without CUDA there is nothing to tell.
-mark = mock.patch("torchrl.collectors._single.cudagraph_mark_step_begin")
-with mark as marked:
-    compiled = trace(make_collector(compile_policy={"warmup": 10 * N_STEPS}))
-assert marked.called
-assert lines(compiled) == [
-    "carrier = A",
-    "policy(A) -> A",
-    "A.select(action) -> B",
-    "B.clone() -> C",
-    "A.update(C) -> A",
-    "step_and_maybe_reset(A) -> A, D",
-    "carrier = D",
-    "D.clear_device_() -> D",
-    "D.set(collector) -> D",
-    "_update_traj_ids(A)",
-]
-order_table(compiled)
-
-# %%
-# **Time.** Each line of the trace takes time of its own, so the tracer is no profiler. A benchmark
-# puts a watch into the same seams, with less work per call. One step takes
+# * a call inside a traced call: the policy above copies its input, without a line;
+# * a part of the carrier, such as its ``"next"``, which the loop takes out and passes on;
+# * what is no method call: a carrier becomes a row of the batch by ``list.append``;
+# * kernels: on CUDA a line says when the call returned, not when the device was done;
+# * other processes: a collector with :term:`workers <worker>` has no loop of its own in this one.
+#   :claim:`multi-collector-has-no-loop`
+#
+# Nor is it a profiler, because each line takes time of its own. A benchmark puts a watch into the
+# same places, with less work per call. One step takes
 # :measured:`collector_rollout@cpu:flow-defaults:step_time` with that watch and
 # :measured:`collector_rollout@cpu:ids-on:step_time` without. The parts of the step:
 #
@@ -614,84 +508,34 @@ order_table(compiled)
 #    :metrics: step_time policy_time env_step_time carrier_time sync_time
 #    :caption: One step by devices, with CUDA
 #    :if-absent: The loop has not been measured on CUDA yet.
-
-# %%
-# Your own collector
-# ------------------
-#
-# ``trace`` takes any :class:`~torchrl.collectors.Collector` of this process. Build yours with a
-# small ``frames_per_batch``, trace it, and look for three things.
-#
-# #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Is it
-#    wanted?
-# #. A ``sync`` line may wait for the device. Which cast does it follow?
-# #. An ``update`` after the policy says that the policy returned an object of its own.
-#
-# Here with a policy that returns a new object. It looks innocent, and costs one line in every step:
-
-
-class ReturnsNew(TensorDictModule):
-    """The same action, in a tensordict of its own."""
-
-    def forward(self, tensordict):
-        return super().forward(tensordict.copy())
-
-
-def own_collector():
-    limited = TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps=N_STEPS))
-    return Collector(
-        limited,
-        ReturnsNew(Greedy(), ["observation"], ["action"]),
-        frames_per_batch=1,
-        total_frames=-1,
-        auto_register_policy_transforms=False,
-    )
-
-
-own = trace(own_collector())
-assert lines(own)[1:3] == ["policy(A) -> B", "A.update(B) -> A"]
-assert [event.who for event in own[3:]] == [event.who for event in defaults[2:]]
-assert not any("clone" in line for line in lines(own))  # the copy of the policy
-order_table(own)
-
-# %%
-# The transform of the environment leaves no line: it works inside ``step_and_maybe_reset``.
 #
 # Exercise
 # --------
 #
-# ``storing_device="cpu"`` alone, with an environment that has no device. Two questions, before you
-# read on: how many casts are there in one step, and does the last one return the same object, as it
-# does with ``device="cpu"``? The :term:`cast flag` of the environment is a hint that misleads:
+# Give ``storing_device="cpu"`` alone to a collector whose environment has no device. How many casts
+# are there in one step? Does the last one return the same object, as it does with ``device="cpu"``?
+# The :term:`cast flag` of the environment is a hint that misleads:
 
 exercise = make_collector(storing_device="cpu")
-assert exercise._cast_to_env_device
-assert not exercise._cast_to_policy_device
 print("casts for the environment:", exercise._cast_to_env_device)
+assert exercise._cast_to_env_device
 
 # %%
-# The answer:
+# The answer: one cast, and it returns another object.
 
 answer = trace(exercise)
-assert [event.call for event in answer if ".to(" in event.call] == ["A.to(cpu)"]
-assert lines(answer)[3:5] == ["A.to(cpu) -> C", "_sync_storage()"]
 order_table(answer)
+assert [line for line in lines(answer) if ".to(" in line] == ["A.to(cpu) -> C"]
 
 # %%
-# One cast, and it returns another object. The flag says that the environment's device differs from
-# the storing device. But there is no ``env_device`` to cast to, so the branch passes the carrier
-# on. The row of the batch then is a new object, because the carrier has no device and the batch
-# has one.
-#
-# Conclusion
-# ----------
-#
-# Ask the running loop, not the source from memory. Four lines of a trace answer most questions
-# about devices: which object the policy got, which the environment got, which became the row, and
-# which one is the carrier now.
+# The flag says that the environment's device differs from the storing device. But there is no
+# ``env_device`` to cast to, so the branch passes the carrier on. The carrier has no device and the
+# batch has one, so the row of the batch is a new object.
 #
 # Further reading
 # ---------------
+#
+# .. redirect-from:: tutorials/collectors/rollout_trace.html#conclusion
 #
 # * :doc:`/reference/collectors_internals`: why the loop does what this page shows, with the
 #   conditions of every cast and sync point.

@@ -2,39 +2,28 @@
 Sequence training
 =================
 
-A policy that cannot see velocities has to remember. This lesson trains one, from the collector
-over the buffer and its slices to the loss, until it clearly beats the same policy without memory.
-Then it makes three mistakes on purpose. None of them raises an error.
+A policy that cannot see velocities has to remember. This lesson trains one with PPO until it
+clearly beats the same policy without memory. Four parts have to fit together:
 
-After it you can
+* the recurrent module reads its :term:`hidden state` from one key, and writes the next one under
+  ``"next"``;
+* the environment has an :class:`~torchrl.envs.transforms.InitTracker` and the primer of the module;
+* the buffer cuts what it stores into slices with :class:`~torchrl.data.SliceSampler`;
+* the loss module runs the policy over whole slices.
 
-* wire a recurrent policy so that its :term:`hidden state` is carried, stored and restarted where
-  it should be;
-* train it on slices with :class:`~torchrl.data.SliceSampler` and
-  :class:`~torchrl.objectives.ClipPPOLoss`;
-* find a broken wiring before you train, with two numbers that cost one batch.
+Leave one out and nothing raises. So the lesson also shows two numbers that find such a mistake in
+one batch, before you train.
 
-You should know PPO. You need not know anything about recurrent policies in TorchRL.
-
-**Cost.** Less than a minute on one CPU core: thirteen short trainings. Every number is printed by
-the run.
-
-**Markers.** A box titled *Wrong on purpose* announces code that does the wrong thing and raises
-nothing. The cell measures what it costs, and asserts it.
-
-The life of a hidden state, step by step, is the subject of
-:doc:`/reference/recurrent_state_lifecycle`. The words are in the
-:doc:`glossary </reference/glossary>`.
+You should know PPO, and nothing yet about recurrent policies in TorchRL.
+:doc:`/reference/recurrent_state_lifecycle` follows the hidden state step by step.
 """
 
 # %%
-# Setup
-# -----
+# .. fold:: Imports, sizes, and CartPole without velocities
 
 import logging
 import math
 
-import gymnasium as gym
 import matplotlib.pyplot as plt
 import torch
 from tensordict import TensorDict
@@ -56,65 +45,32 @@ from torchrl.modules import MLP, GRUModule, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
-# %%
-# All sizes stand here. The lesson is sized for a CPU; ``DEVICE`` may also be ``"cuda"``.
-
-DEVICE = "cpu"
+DEVICE = "cpu"  # or "cuda"; the sizes are for a CPU
 SEEDS = range(5)
-
-N_ENVS = 64
-STEPS_PER_BATCH = 32
-N_BATCHES = 12
-TIME_LIMIT_STEPS = 200
-
-SLICE_STEPS = 16
-N_SLICES = 16
-UPDATES_PER_BATCH = 8
-
-HIDDEN_UNITS = 16
-LEARNING_RATE = 1e-2
+N_ENVS, STEPS_PER_BATCH, N_BATCHES, TIME_LIMIT_STEPS = 64, 32, 12, 200
+SLICE_STEPS, N_SLICES, UPDATES_PER_BATCH = 16, 16, 8
+HIDDEN_UNITS, LEARNING_RATE = 16, 1e-2
 GAMMA, LAMBDA = 0.98, 0.95
 RATIO_TOLERANCE = 5e-3
-CLIP = 0.4
-CRITIC_WEIGHT = 0.05
-MAX_GRADIENT_NORM = 1.0
+CLIP, CRITIC_WEIGHT, MAX_GRADIENT_NORM = 0.4, 0.05, 1.0
 OBSERVATION_SCALE = [1.0, 40.0]
 
 FRAMES_PER_BATCH = N_ENVS * STEPS_PER_BATCH
-TRAJ_KEY = ("collector", "traj_ids")
+TRAJ_KEY, STATE_KEY = ("collector", "traj_ids"), "recurrent_state"
 
 torch.set_num_threads(1)
 logging.getLogger("torchrl").setLevel("ERROR")  # it announces each storage
-
-
-def print_table(header, rows):
-    """One aligned table: text to the left, numbers to the right."""
-    table = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(header, *table, strict=True)]
-    for row in (header, ["-" * width for width in widths], *table):
-        first, *rest = zip(row, widths, strict=True)
-        cells = [f"{first[0]:<{first[1]}}", *(f"{text:>{w}}" for text, w in rest)]
-        print("  ".join(cells).rstrip())
-
-
-# %%
-# CartPole without velocities
-# ---------------------------
-#
-# The state of CartPole is position, velocity, angle, angular velocity. The policy gets positions
-# only. Whether the pole is falling or rising is then a question about the past.
-#
-# For speed, one environment holds all carts and steps them together. It writes the whole state
-# under ``"state"``, which the policy does not read, and what the policy sees under
-# ``"observation"``: position and angle. There the angle is multiplied, so that the difference
-# between two steps is not lost in the network's initial weights.
 
 GRAVITY, CART_KG, POLE_KG, HALF_POLE_M = 9.8, 1.0, 0.1, 0.5
 FORCE_N, STEP_S, MAX_X_M, MAX_ANGLE = 10.0, 0.02, 2.4, math.radians(12)
 
 
 class CartPoles(EnvBase):
-    """Many CartPoles, whose observation is position and angle."""
+    """Many CartPoles, stepped together.
+
+    The policy sees position and angle under "observation". The angle is multiplied, so that the
+    difference of two steps is not lost in the first weights. "state" has the velocities too.
+    """
 
     def __init__(self, n_envs, seed):
         super().__init__(device=DEVICE, batch_size=[n_envs])
@@ -176,63 +132,29 @@ class CartPoles(EnvBase):
 
 
 # %%
-# The dynamics and the ends of the episodes are those of Gymnasium's CartPole, with a shorter time
-# limit:
-
-rollout = CartPoles(4, seed=0).rollout(40, break_when_any_done=False).reshape(-1).cpu()
-reference = gym.make("CartPole-v1").unwrapped
-reference.reset()
-for row in rollout:
-    reference.state = tuple(row["state"].tolist())
-    reference.steps_beyond_terminated = None
-    state, _, terminated, *_ = reference.step(int(row["action"]))
-    torch.testing.assert_close(
-        row["next", "state"], torch.from_numpy(state), rtol=0, atol=1e-5
-    )
-    assert terminated == row["next", "terminated"].item()
-assert rollout["next", "done"].any()
-print(f"{len(rollout)} steps agree with Gymnasium")
-
-# %%
 # The agent
 # ---------
 #
-# The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. The module reads its
-# hidden state under one key and writes the new one under ``("next", ...)`` with the same name, as
-# an environment does with an observation. The collector then makes the next value the current one.
+# .. redirect-from:: tutorials/recurrent/sequence_training.html#setup
+#    tutorials/recurrent/sequence_training.html#cartpole-without-velocities
 #
-# The :term:`memoryless policy` is the same GRU, but it starts from zeros at every step. It has the
-# same parameters with the same initial values.
+# The task is CartPole, and the policy sees position and angle only. Whether the pole is falling or
+# rising is then a question about the past.
 #
-# The critic sees the whole state. It is needed in training only, and there a simulator can tell it
-# everything. So the critic needs no memory, and :class:`~torchrl.objectives.value.GAE` works as it
-# always does. What changes with a recurrent critic is in :ref:`recurrent-advantages`.
-
-STATE_KEY = "recurrent_state"
-
-
-class Memoryless(nn.Module):
-    """A GRU that starts from zeros at every step."""
-
-    def __init__(self):
-        super().__init__()
-        self.gru = nn.GRU(2, HIDDEN_UNITS, batch_first=True)
-
-    def forward(self, observation):
-        one_step = observation.reshape(-1, 1, 2)
-        return self.gru(one_step)[0].reshape(*observation.shape[:-1], HIDDEN_UNITS)
+# The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. As an environment does
+# with an observation, the module writes the new hidden state under ``("next", ...)``, and the
+# collector makes it the current one.
 
 
 def make_policy(memory=True):
-    """The part with or without memory, and the policy around it."""
-    if memory:
-        features = GRUModule(
-            2,
-            HIDDEN_UNITS,
-            in_keys=["observation", STATE_KEY],
-            out_keys=["features", ("next", STATE_KEY)],
-        )
-    else:
+    """The recurrent part, and the policy around it."""
+    features = GRUModule(
+        2,
+        HIDDEN_UNITS,
+        in_keys=["observation", STATE_KEY],
+        out_keys=["features", ("next", STATE_KEY)],
+    )
+    if not memory:
         features = TensorDictModule(Memoryless(), ["observation"], ["features"])
     head = TensorDictModule(nn.Linear(HIDDEN_UNITS, 2), ["features"], ["logits"])
     policy = ProbabilisticActor(
@@ -244,16 +166,11 @@ def make_policy(memory=True):
     return features.to(DEVICE), policy.to(DEVICE)
 
 
-def make_critic():
-    net = MLP(4, 1, num_cells=[32], activation_class=nn.Tanh, device=DEVICE)
-    return ValueOperator(net, in_keys=["state"])
-
-
 # %%
-# The environment gets two transforms. :class:`~torchrl.envs.transforms.InitTracker` writes
-# ``"is_init"``, true on the first step of an episode. The module makes its own
-# :class:`~torchrl.envs.transforms.TensorDictPrimer`, which writes a hidden state of zeros at each
-# reset. Only with the primer does the environment know the key and carry it from step to step.
+# The environment gets two transforms. ``InitTracker`` writes ``"is_init"``, true on the first step
+# of an episode. The module makes its own :class:`~torchrl.envs.transforms.TensorDictPrimer`, which
+# writes a hidden state of zeros at each reset. Only with the primer does the environment know the
+# key, and carry it from step to step.
 
 
 def make_env(features, seed, primer=True):
@@ -261,6 +178,51 @@ def make_env(features, seed, primer=True):
     if isinstance(features, GRUModule) and primer:
         env.append_transform(features.make_tensordict_primer())
     return env
+
+
+# %%
+# The sampler draws slices that lie inside one trajectory each. With ``strict_length=True``, the
+# default, it would leave out trajectories shorter than a slice: the episodes of a bad policy.
+
+
+def make_buffer():
+    return TensorDictReplayBuffer(
+        storage=LazyTensorStorage(FRAMES_PER_BATCH, device=DEVICE),
+        sampler=SliceSampler(
+            slice_len=SLICE_STEPS, traj_key=TRAJ_KEY, strict_length=False
+        ),
+        batch_size=N_SLICES * SLICE_STEPS,
+    )
+
+
+# %%
+# The critic sees the whole state. It is needed in training only, where a simulator can tell it
+# everything. So it needs no memory, and :class:`~torchrl.objectives.value.GAE` works as usual. For
+# a critic with memory see :ref:`recurrent-advantages`.
+
+
+def make_loss(policy):
+    net = MLP(4, 1, num_cells=[32], activation_class=nn.Tanh, device=DEVICE)
+    critic = ValueOperator(net, in_keys=["state"])
+    gae = GAE(gamma=GAMMA, lmbda=LAMBDA, value_network=critic, average_gae=True)
+    loss_module = ClipPPOLoss(policy, critic, clip_epsilon=CLIP, entropy_bonus=False)
+    return loss_module, gae
+
+
+# %%
+# .. fold:: The same policy without memory, and the collector
+
+
+class Memoryless(nn.Module):
+    """A GRU that starts from zeros at every step; same parameters, same initial values."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(2, HIDDEN_UNITS, batch_first=True)
+
+    def forward(self, observation):
+        one_step = observation.reshape(-1, 1, 2)
+        return self.gru(one_step)[0].reshape(*observation.shape[:-1], HIDDEN_UNITS)
 
 
 def make_collector(env, policy, n_batches=1):
@@ -277,8 +239,9 @@ def make_collector(env, policy, n_batches=1):
 # One batch
 # ---------
 #
-# **Claim.** Each row of a batch stores the hidden state that the policy read at that step. It is
-# zero where an episode starts, and only there. Everywhere else it is what the step before wrote.
+# Each row stores the hidden state that the policy read at that step. The state is zero on the first
+# step of an episode. Elsewhere it is what the step before wrote, also across two batches: the first
+# row of the second batch reads what the last row of the first batch wrote.
 
 torch.manual_seed(0)
 features, policy = make_policy()
@@ -288,102 +251,63 @@ collector.shutdown()
 
 assert STATE_KEY in batch
 is_init = batch["is_init"].squeeze(-1)
-done = batch["next", "done"].squeeze(-1)
 read, written = batch[STATE_KEY], batch["next", STATE_KEY]
-
-assert batch.shape == (N_ENVS, STEPS_PER_BATCH)
-assert done[:, :-1].any()
-assert torch.equal(read.flatten(2).eq(0).all(-1), is_init)
-assert torch.equal(is_init[:, 1:], done[:, :-1])
-assert torch.equal(read[:, 1:][~is_init[:, 1:]], written[:, :-1][~is_init[:, 1:]])
 carried = ~first["next", "done"][:, -1, 0]
+assert torch.equal(read.flatten(2).eq(0).all(-1), is_init)
+assert torch.equal(read[:, 1:][~is_init[:, 1:]], written[:, :-1][~is_init[:, 1:]])
 assert torch.equal(read[carried, 0], first["next", STATE_KEY][carried, -1])
-print_table(
-    ["second batch", "rows"],
-    [
-        ["all", batch.numel()],
-        ["first step of an episode", int(is_init.sum())],
-        ["done in the middle of the batch", int(done[:, :-1].sum())],
-        ["episodes cut by the start of the batch", int(carried.sum())],
-    ],
-)
+print(f"{batch.numel()} rows, {is_init.sum()} first steps of an episode")
+print(f"{carried.sum()} of {N_ENVS} episodes go on from the batch before")
 
 # %%
-# **Reading.** The start of a batch cuts episodes, but not the memory. The first row of the second
-# batch reads what the last row of the first batch wrote.
-#
 # From rows to slices
 # -------------------
 #
-# **Claim.** :class:`~torchrl.data.SliceSampler` draws slices that lie inside one trajectory each,
-# and lays them one behind the other in a flat sample. It marks the first row of each by
-# ``"is_init"``, also in the middle of an episode. There the loss restarts from the hidden state
-# that the row stored (the :term:`stored state`), not from zeros.
+# Compute advantages on the batch as collected, because a slice is too short for them. Then flatten
+# and store the batch.
 #
-# Where a trajectory is shorter than ``slice_len``, so is its slice. With ``strict_length=True``,
-# the default, it would be left out: those are the episodes that a bad policy has.
-
-
-def make_buffer():
-    return TensorDictReplayBuffer(
-        storage=LazyTensorStorage(FRAMES_PER_BATCH, device=DEVICE),
-        sampler=SliceSampler(
-            slice_len=SLICE_STEPS, traj_key=TRAJ_KEY, strict_length=False
-        ),
-        batch_size=N_SLICES * SLICE_STEPS,
-    )
-
+# Flattening is right here for three reasons. GAE has already run, so nothing looks along time any
+# more. The sampler finds trajectories by ``traj_key``, not by their place in the buffer. And the
+# buffer holds one batch at a time, so no trajectory is stored in two pieces. Without one of these,
+# flattening mixes environments or loses sequences:
+# :doc:`/tutorials/debugging/advantages_leak_between_environments`,
+# :doc:`/tutorials/debugging/slices_jump_to_another_environment`, :ref:`replay-flat`.
 
 buffer = make_buffer()
 buffer.extend(batch.reshape(-1))
 sample = buffer.sample()
 
+# %%
+# The sample is flat, one slice behind the other. ``"is_init"`` marks the first row of each slice,
+# also in the middle of an episode. There the loss restarts from the hidden state that the row
+# stored (the :term:`stored state`), not from zeros.
+
 starts = sample["is_init"].squeeze(-1)
 same_trajectory = sample[TRAJ_KEY][1:] == sample[TRAJ_KEY][:-1]
-first_rows = starts.nonzero().squeeze(-1)
-lengths = first_rows.diff(append=first_rows.new_tensor([len(sample)]))
 restarted = sample[STATE_KEY][starts].flatten(1).ne(0).any(-1)
-_, traj_lengths = batch[TRAJ_KEY].unique(return_counts=True)
-n_short = int((traj_lengths < SLICE_STEPS).sum())
-
-assert starts[0]
 assert starts.sum() == N_SLICES
 assert same_trajectory[~starts[1:]].all()
-assert lengths.min() < lengths.max() == SLICE_STEPS
 assert restarted.any()
-assert n_short > 0
-print_table(
-    ["one sample", "number"],
-    [
-        ["rows", len(sample)],
-        ["slices", int(starts.sum())],
-        ["slices that start in the middle of an episode", int(restarted.sum())],
-        [
-            "trajectories that strict_length would drop",
-            f"{n_short}/{len(traj_lengths)}",
-        ],
-    ],
+print(
+    f"{len(sample)} rows, {starts.sum()} slices, {restarted.sum()} start in mid-episode"
 )
 
 # %%
-# From slices to the loss
-# -----------------------
+# Two checks before you train
+# ---------------------------
 #
-# **Claim.** Before the first update the loss finds the log-probabilities that the collector wrote.
-# It gets them another way: the collector called the GRU step by step, the loss runs it over each
-# slice at once, so that gradients flow back through time.
+# .. redirect-from:: tutorials/recurrent/sequence_training.html#from-slices-to-the-loss
 #
-# :class:`~torchrl.objectives.ClipPPOLoss` switches :term:`recurrent mode` on by itself, as all loss
-# modules do. The advantage comes first, on the batch as collected. A slice is too short for it.
+# The collector called the GRU step by step. The loss runs it over each slice at once, so that
+# gradients flow back through time: like all loss modules,
+# :class:`~torchrl.objectives.ClipPPOLoss` switches :term:`recurrent mode` on by itself. Both ways
+# must give the same log-probabilities. Check two numbers on one sample, before the first update:
 #
-# The function below takes the name of a mistake. Ignore it for now.
-
-
-def make_loss(policy):
-    critic = make_critic()
-    gae = GAE(gamma=GAMMA, lmbda=LAMBDA, value_network=critic, average_gae=True)
-    loss_module = ClipPPOLoss(policy, critic, clip_epsilon=CLIP, entropy_bonus=False)
-    return loss_module, gae
+# * ``max_ratio``, the largest ratio of new to old probability, is one;
+# * the *reach* is all rows. It counts the rows whose observation gets a gradient when only the last
+#   row of each slice has an advantage.
+#
+# ``losses_of`` takes the name of a mistake. Ignore it for now.
 
 
 def losses_of(loss_module, sample, mistake=None):
@@ -395,14 +319,25 @@ def losses_of(loss_module, sample, mistake=None):
     return loss_module(sample)
 
 
+def check(loss_module, sample, mistake=None):
+    """Largest ratio, rows that the gradient reaches, rows."""
+    slice_ends = sample["is_init"].squeeze(-1).roll(-1)
+    max_ratio = losses_of(loss_module, sample.clone(), mistake)["max_ratio"].item()
+
+    sample = sample.clone()
+    observation = sample["observation"].requires_grad_()
+    sample["advantage"] = sample["advantage"] * slice_ends.unsqueeze(-1)
+    loss = losses_of(loss_module, sample, mistake)["loss_objective"]
+    (gradient,) = torch.autograd.grad(loss, observation)
+    return max_ratio, int(gradient.ne(0).any(-1).sum()), len(sample)
+
+
 # %%
-# Two checks of the claim cost one sample each. ``max_ratio`` is the largest ratio of new to old
-# probability, and before the first update it is one. The *reach* counts the rows whose observation
-# gets a gradient when only the last row of each slice has an advantage. With memory it is all rows.
+# .. fold:: The loss module, and a sample of the second batch
 
 
 def first_sample(mistake=None):
-    """The loss module, and a sample of the second batch, before any update."""
+    """Before any update."""
     torch.manual_seed(0)
     features, policy = make_policy()
     env = make_env(features, seed=0, primer=mistake != "no primer")
@@ -418,34 +353,25 @@ def first_sample(mistake=None):
     return loss_module, buffer.sample()
 
 
-def check(mistake=None):
-    """Largest ratio, rows that the gradient reaches, rows."""
-    loss_module, sample = first_sample(mistake)
-    slice_ends = sample["is_init"].squeeze(-1).roll(-1)
-    max_ratio = losses_of(loss_module, sample.clone(), mistake)["max_ratio"].item()
+# %%
 
-    observation = sample["observation"].requires_grad_()
-    sample["advantage"] = sample["advantage"] * slice_ends.unsqueeze(-1)
-    loss = losses_of(loss_module, sample, mistake)["loss_objective"]
-    (gradient,) = torch.autograd.grad(loss, observation)
-    reach = int(gradient.ne(0).any(-1).sum())
-    return max_ratio, reach, len(sample)
-
-
-max_ratio, reach, n_rows = check()
+loss_module, sample = first_sample()
+max_ratio, reach, n_rows = check(loss_module, sample)
+print(f"max_ratio {max_ratio:.3f}, reach {reach} of {n_rows} rows")
 assert abs(max_ratio - 1) < RATIO_TOLERANCE
 assert reach == n_rows
-print(f"max_ratio {max_ratio:.3f}, reach {reach} of {n_rows} rows")
 
 # %%
-# The third check is the usual one: updates on one sample lower its loss.
+# Training
+# --------
+#
+# The loop is that of PPO. The buffer is emptied for each batch, because PPO learns on-policy.
 
 
 def update(loss_module, optimizer, sample, mistake=None):
     """One step of the optimizer; the loss before it."""
     losses = losses_of(loss_module, sample, mistake)
     loss = losses["loss_objective"] + CRITIC_WEIGHT * losses["loss_critic"]
-    assert loss.isfinite()
     optimizer.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(loss_module.parameters(), MAX_GRADIENT_NORM)
@@ -453,25 +379,8 @@ def update(loss_module, optimizer, sample, mistake=None):
     return loss.item()
 
 
-loss_module, sample = first_sample()
-optimizer = torch.optim.Adam(loss_module.parameters(), lr=LEARNING_RATE)
-losses = [update(loss_module, optimizer, sample) for _ in range(30)]
-assert losses[-1] < 0.5 * losses[0]
-print(f"loss of one sample: first {losses[0]:.2f}, last {losses[-1]:.2f}")
-
-# %%
-# Training
-# --------
-#
-# **Claim.** With memory the return rises far above what the memoryless policy reaches.
-#
-# The loop is that of PPO. The buffer is emptied for each batch, because PPO learns on-policy. The
-# reward is one per step, so the return of an episode is its length. The curve is the mean over the
-# episodes that ended last.
-
-
 def train(seed, memory=True, mistake=None):
-    """Mean return of the last episodes, at each batch."""
+    """Mean return of the episodes that ended last, at each batch."""
     torch.manual_seed(seed)
     features, policy = make_policy(memory)
     env = make_env(features, seed, primer=mistake != "no primer")
@@ -482,12 +391,12 @@ def train(seed, memory=True, mistake=None):
     returns, curve = torch.zeros(0), []
     for batch in collector:
         ended = batch["next", "done"].squeeze(-1).T
-        steps = batch["next", "step"].squeeze(-1).T[ended]
+        steps = batch["next", "step"].squeeze(-1).T[ended]  # the reward is one per step
         returns = torch.cat([returns, steps.cpu()])[-N_ENVS:]
         curve.append(returns.mean().item())
 
         with torch.no_grad():
-            gae(batch)
+            gae(batch)  # on the batch as collected
         buffer.empty()
         buffer.extend(batch.reshape(-1))
         for _ in range(UPDATES_PER_BATCH):
@@ -497,62 +406,53 @@ def train(seed, memory=True, mistake=None):
 
 
 # %%
-# Five seeds, with memory and without, and nothing else differs.
+# Before you run the loop, let it overfit: updates on *one* sample lower its loss. From batch to
+# batch the loss of PPO need not fall.
 
-curves = {True: [], False: []}
-for memory, seed_curves in curves.items():
-    for seed in SEEDS:
-        seed_curves.append(train(seed, memory))
-
-with_memory, without = (torch.tensor(curves[memory]) for memory in (True, False))
-first, last = with_memory[:, 0], with_memory[:, -1]
-
-assert (last > 3 * first).all()
-assert last.min() > without[:, -1].max()
-assert last.mean() > 2 * without[:, -1].mean()
-print_table(
-    ["last batch, return", "lowest seed", "mean", "highest seed"],
-    [
-        [name, *(f"{value:.0f}" for value in (end.min(), end.mean(), end.max()))]
-        for name, end in [
-            ("with memory", last),
-            ("memoryless", without[:, -1]),
-        ]
-    ],
-)
+optimizer = torch.optim.Adam(loss_module.parameters(), lr=LEARNING_RATE)
+losses = [update(loss_module, optimizer, sample) for _ in range(30)]
+assert losses[-1] < 0.5 * losses[0]
+print(f"loss of one sample: first {losses[0]:.2f}, last {losses[-1]:.2f}")
 
 # %%
-# The curves: one thin line per seed, and their mean.
+# Train five seeds with memory and five without. On every seed, memory wins:
+
+with_memory = torch.tensor([train(seed) for seed in SEEDS])
+without = torch.tensor([train(seed, memory=False) for seed in SEEDS])
+last, plateau = with_memory[:, -1], without[:, -1]
+
+assert last.min() > plateau.max()
+for name, end in ("with memory", last), ("memoryless", plateau):
+    low, mean, high = end.min(), end.mean(), end.max()
+    print(f"{name:12} last return {mean:4.0f}, from {low:.0f} to {high:.0f}")
+
+# %%
+# .. fold:: Draw the curves, a thin line for each seed
 
 figure, axes = plt.subplots(figsize=(5.4, 4), layout="constrained")
 frames = torch.arange(1, N_BATCHES + 1) * FRAMES_PER_BATCH / 1000
-for curve_of_seed, color, name in [
+for curves, color, name in [
     (with_memory, "C0", "with memory"),
     (without, "C1", "memoryless"),
 ]:
-    axes.plot(frames, curve_of_seed.T, color=color, lw=0.8, alpha=0.6)
-    axes.plot(frames, curve_of_seed.mean(0), color=color, lw=3)
-    axes.text(frames[-1], curve_of_seed[:, -1].mean(), f"  {name}", va="center")
+    axes.plot(frames, curves.T, color=color, lw=0.8, alpha=0.6)
+    axes.plot(frames, curves.mean(0), color=color, lw=3)
+    axes.text(frames[-1], curves[:, -1].mean(), f"  {name}", va="center")
 axes.set_title("CartPole without velocities: memory pays")
 axes.set_xlabel("frames [thousands]")
 axes.set_ylabel("return of an episode [steps]")
 axes.set_ylim(bottom=0)
 figure.set_label(
     "Mean return of an episode while training. Both policies improve at first; with memory it "
-    f"rises to {last.mean():.0f} steps, without memory it stays at {without[:, -1].mean():.0f}, "
+    f"rises to {last.mean():.0f} steps, without memory it stays at {plateau.mean():.0f}, "
     f"and the worst of {len(SEEDS)} seeds with memory ends above the best without."
 )
 plt.show()
 
 # %%
-# **Reading.** The curves rise together at first: both policies learn to push against the tilt. Then
-# the memoryless one stays where it is, on every seed, and the other one goes on. A healthy run
-# looks like this:
-#
-# * before the first update ``max_ratio`` is one and the reach is all rows;
-# * the loss is finite, and falls on *one* sample. From batch to batch it need not fall;
-# * the return leaves the plateau of the memoryless policy. Train that one first, or you do not know
-#   what memory is worth.
+# At first the curves rise together, because both policies learn to push against the tilt. Then the
+# :term:`memoryless policy` stays on a plateau, and the other one leaves it. Train the policy
+# without memory first on a task of your own, so that you know the plateau.
 #
 # Three silent mistakes
 # ---------------------
@@ -562,78 +462,65 @@ plt.show()
 #
 #    Each mistake runs to the end without an error. The two checks find it before the first update.
 #
-# **No primer.** ``InitTracker`` alone is enough for the module to run. The module finds no hidden
-# state and starts from zeros at every step. The loss still runs over whole slices, with memory. The
-# policy that acts is not the one that learns.
+# **No primer.** The module finds no hidden state and starts from zeros at every step. The loss
+# still runs over whole slices, with memory. The policy that acts is not the one that learns.
 #
 # **All-False is_init in the loss.** Without the marks the sample is one long sequence. The memory
 # of each slice runs into the next one, which comes from elsewhere.
 #
-# **No recurrent mode.** A loss module switches it on, a loss function of your own does not. To show
-# the difference, ``losses_of`` calls the method without the wrapper that switches the mode:
-# ``__wrapped__``. The GRU then takes each row for a single step, from its stored state, and zeroes
-# that state where ``is_init`` marks a slice.
+# **No recurrent mode.** A loss module switches it on, a loss function of your own does not. Here
+# ``__wrapped__`` is the method without the switch. The GRU takes each row for a single step, from
+# its stored state, and zeroes that state where ``is_init`` marks a slice.
 
 MISTAKES = ["no primer", "all-False is_init", "no recurrent mode"]
-checks = {None: (max_ratio, reach, n_rows)}
-for mistake in MISTAKES:
-    checks[mistake] = check(mistake)
-    assert checks[mistake][0] > 1 + 2 * RATIO_TOLERANCE, mistake
-reach, n_rows = checks["no recurrent mode"][1:]
-assert reach == N_SLICES < n_rows
-
-finals = {mistake: train(SEEDS[0], mistake=mistake)[-1] for mistake in MISTAKES}
-finals[None] = last[0].item()
-plateau = without[:, -1].max()
-assert finals["no primer"] < min(1.5 * plateau, last.min())
-for mistake in MISTAKES[1:]:
-    assert plateau < finals[mistake] < last.mean(), mistake
-print_table(
-    ["mistake", "first max_ratio", "reach [rows]", "last return"],
-    [
-        [mistake or "none", f"{ratio:.2f}", f"{reach}/{rows}", f"{finals[mistake]:.0f}"]
-        for mistake, (ratio, reach, rows) in checks.items()
-    ],
-)
+print(f"{'mistake':18} max_ratio  reach [rows]  last return")
+for mistake in [None, *MISTAKES]:
+    ratio, reach, rows = check(*first_sample(mistake), mistake)
+    final = train(SEEDS[0], mistake=mistake)[-1]
+    print(
+        f"{mistake or 'none':18} {ratio:9.2f}  {f'{reach}/{rows}':>12}  {final:11.0f}"
+    )
+    if mistake is not None:
+        assert ratio > 1 + 2 * RATIO_TOLERANCE, mistake
+    if mistake == "no primer":
+        assert final < min(1.5 * plateau.max(), last.min())
+    elif mistake is not None:
+        assert plateau.max() < final < last.mean(), mistake
 
 # %%
-# **Reading.** Without the primer, memory is worth nothing: the return stays on the plateau. The
-# other two hide. They cost part of the return, but it leaves the plateau and looks like a slow
-# learner's. This task forgives them: a velocity is the difference of two observations, and the
-# stored state brings the last one along. The checks do not forgive. Without recurrent mode the
-# gradient reaches one row per slice, so nothing teaches the GRU to keep anything for longer.
+# Without the primer the return stays on the plateau. The other two mistakes cost part of the
+# return, and look like a slow learner. This task forgives them: a velocity is the difference of two
+# observations, and the stored state brings the last one along. But without recurrent mode the
+# gradient reaches one row per slice, so nothing teaches the GRU to keep anything for longer. The
+# return finds one mistake of three, and ``max_ratio`` finds all three.
 #
-# **Where all-False is_init does nothing.** The sampler sets its marks whatever the environment
-# wrote, and the primer has set the state to zeros already. So a tracker that is never true changes
-# nothing *here*. It does with ``init_key=None``, or where a loss gets the batch without a sampler.
+# A tracker whose ``is_init`` is never true changes nothing *in this setup*. The sampler sets its
+# marks whatever the environment wrote, and the primer has set the states to zeros. It does harm
+# with ``init_key=None``, or where a loss gets the batch without a sampler.
+#
+# .. fold:: The sampler overwrites is_init
 
+samples = []
 never = batch.clone()
 never["is_init"] = torch.zeros_like(never["is_init"])
-samples = []
 for stored in (batch, never):
     buffer = make_buffer()
     buffer.extend(stored.reshape(-1))
     torch.manual_seed(0)
     samples.append(buffer.sample())
-assert not never["is_init"].any()
 assert (samples[0] == samples[1]).all()
-print("with SliceSampler the marks of the environment do not matter")
+print("same sample with and without marks of the environment")
 
 # %%
 # Where this stops being true
 # ---------------------------
 #
+# .. redirect-from:: tutorials/recurrent/sequence_training.html#conclusion
+#
 # * The batch is thrown away after a few updates, so the stored states are nearly those that the
 #   present weights would write. In a large replay buffer they grow stale: see :term:`burn-in`.
-# * The critic has no memory. One that has needs recurrent mode around GAE as well, which does not
-#   switch it on: see :ref:`recurrent-advantages`.
-#
-# Conclusion
-# ----------
-#
-# Give the environment an ``InitTracker`` and the module's primer, store what comes, cut it with a
-# ``SliceSampler``, and let a loss module read it. Before you train, look at ``max_ratio`` and at
-# the reach. The return finds one of three mistakes, these two numbers find all three.
+# * The critic has no memory. With a recurrent critic, switch recurrent mode on around GAE, which
+#   does not do it itself: see :ref:`recurrent-advantages`.
 #
 # Further reading
 # ---------------

@@ -105,15 +105,15 @@ print(json.dumps(results))
 '''
 
 CAUGHT_BY = {
-    "swapped": "assert batch.shape == predicted[case], case",
-    "seams_marked": "assert by_hand.any()",
+    "swapped": "assert batch.shape == PREDICTED[case], case",
+    "seams_marked": "assert is_wrong.any() == (case in LEAKY), case",
     "time_is_first": "assert torch.equal(is_wrong, by_hand), case",
-    "name_is_ignored": "assert not wrong(transposed, gae(transposed)).any()",
+    "name_is_ignored": "assert not wrong(transposed, advantage_of(transposed)).any()",
     "unnamed": "assert batch.names == [None] * (batch.ndim - 1) + ['time'], case",
     "set_truncated_ignored": (
         "assert marked['next', 'truncated'].squeeze(-1)[[seam - 1, -1]].all()"
     ),
-    "padding_is_done": "assert open_ended[2] > 0",
+    "padding_is_done": "assert lines[0][-1] > 0 == lines[1][-1]",
 }
 
 

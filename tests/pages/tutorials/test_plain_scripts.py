@@ -1,7 +1,12 @@
-"""Each tutorial as readers run it: a plain script, which prints what its page shows."""
+"""Each tutorial as readers run it: a plain script, which prints what its page shows.
+
+What a lesson leaves out to be short is in ``proofs/<its name>.py``: assertions on its variables.
+They run after its last line and print nothing.
+"""
 
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +36,19 @@ def shown(script):
 @pytest.mark.site
 @pytest.mark.parametrize("script", LESSONS, ids=lambda script: script.stem)
 def test_plain_script_prints_what_its_page_shows(script, tmp_path):
-    printed = run_page(script, tmp_path, hash_seed="1").splitlines()
+    proofs = Path(__file__).parent / "proofs" / script.name
+    if proofs.is_file():
+        text = script.read_text(encoding="utf-8") + proofs.read_text(encoding="utf-8")
+        script_and_proofs = tmp_path / script.name
+        script_and_proofs.write_text(text, encoding="utf-8")
+    else:
+        script_and_proofs = script
+    printed = run_page(script_and_proofs, tmp_path, hash_seed="1").splitlines()
     lines = shown(script)
     assert len(lines) > 5
     assert [line.rstrip() for line in printed if line.strip()] == lines
+
+
+def test_proofs_belong_to_lessons():
+    names = {script.name for script in LESSONS}
+    assert {path.name for path in (Path(__file__).parent / "proofs").glob("*.py")} <= names

@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.support.claims import guards
 from tests.support.tutorial_script import run_driver
 
 PAGE = ROOT / "tutorials" / "collectors" / "rollout_trace.py"
+PROOFS = Path(__file__).parent / "proofs" / "rollout_trace.py"
 
 # Runs in one process: it imports torchrl once and forks per mutation, because an import costs
 # more than the page. Writes {mutation: what stopped the page} as JSON.
@@ -158,12 +160,13 @@ def unchanged():
     rewrite("rollout", "self._carrier = env_next_output", "self._carrier = env_next_output")
 
 
-print(json.dumps({run.__name__: mutated(run, page) for run in [unchanged, *MUTATIONS]}))
+text = open(page).read() + PROOFS
+runs = [unchanged, *MUTATIONS * MUTATE]
+print(json.dumps({run.__name__: mutated(run, page, text) for run in runs}))
 '''
 
 DEFAULTS = "assert lines(defaults) == PREDICTED_DEFAULTS"
 CAUGHT_BY = {
-    "unchanged": "the page passed",
     "batch_cast_after_its_sync": "assert lines(cpu) == PREDICTED_CPU",
     "no_sync_of_the_environment": "assert lines(across) == PREDICTED_ACROSS",
     "sync_env_renamed": "AttributeError: 'Collector' object has no attribute '_sync_env'",
@@ -201,9 +204,26 @@ def test_collector_warns_about_a_transform_that_no_policy_needs():
         Collector(env, policy, frames_per_batch=1, total_frames=1, use_buffers=False).shutdown()
 
 
+def run_changed(mutate):
+    return run_driver(f"PROOFS = {PROOFS.read_text()!r}\nMUTATE = {mutate}\n{DRIVER}", PAGE)
+
+
+@pytest.mark.slow
+@guards(
+    "cast-of-no-device-is-new",
+    "random-frames-skip-policy-cast",
+    "direct-write-returns-after-add",
+    "compiled-output-cloned",
+    "first-carrier-is-freed",
+    "multi-collector-has-no-loop",
+)
+def test_page_and_its_proofs_pass():
+    assert run_changed(mutate=False) == {"unchanged": "the page passed"}
+
+
 @pytest.fixture(scope="module")
 def caught():
-    return run_driver(DRIVER, PAGE)
+    return run_changed(mutate=True)
 
 
 @pytest.mark.mutation
