@@ -2,32 +2,42 @@
 Recurrent backends
 ==================
 
-Four words choose the code that runs a slice through an LSTM or a GRU: ``"pad"``, ``"scan"``,
-``"triton"`` and ``"auto"``. This lesson computes one batch of slices by hand, and checks what each
-backend returns against it: outputs, next states and gradients.
+Four words choose the code that runs a slice through an LSTM or a GRU. They return the same outputs,
+next states and gradients, so choose by speed, memory and what each refuses:
 
-After it you can
+.. list-table::
+   :header-rows: 1
+   :widths: 16 52 32
 
-* say which stored states a backend reads and where it writes the next ones;
-* say what ``"auto"`` runs, in eager mode and compiled;
-* run the Triton kernels without a GPU, slowly, to check them;
-* say what ``recurrent_recompute``, ``recurrent_matmul_precision`` and
-  ``recurrent_compute_dtype`` change, and on which backend they change nothing.
+   * - Backend
+     - What it runs
+     - Take it
+   * - ``"pad"``
+     - PyTorch's layer (cuDNN's on CUDA), once, on trajectories padded to one length
+     - to start; with dropout
+   * - ``"scan"``
+     - the rows as they are, step by step
+     - when you compile
+   * - ``"triton"``
+     - the rows as they are, in kernels for CUDA
+     - on CUDA, if the record for your sizes says so
+   * - ``"auto"``
+     - ``"pad"`` in eager mode, ``"scan"`` when compiled
+     - never when you compile: write the name
 
-**Cost.** A few seconds on CPU, most of them for a second process that imports PyTorch again. On a
-CUDA device the Triton kernels also run natively, and are compiled first. Every number is printed by
-the run.
+:doc:`/reference/recurrent_backends` has the time and memory of each, and every refusal with its
+error. After this lesson you can
 
-**Markers.** A box titled *Wrong on purpose* announces code that does the wrong thing and raises
-nothing. What is *refused* raises, and the page prints the error.
+* say which stored states a backend reads, and where it writes the next ones;
+* say what ``"auto"`` runs;
+* check the Triton kernels without a GPU;
+* say what the three options of the backends change, and where they change nothing.
 
-What each backend costs is measured in :doc:`/reference/recurrent_backends`. Where the states come
-from is the subject of :doc:`/reference/recurrent_state_lifecycle`.
+:doc:`/reference/recurrent_state_lifecycle` says where the states come from.
 """
 
 # %%
-# Setup
-# -----
+# .. fold:: Imports, sizes and slices
 
 import inspect
 import os
@@ -51,14 +61,13 @@ from torchrl.modules import (
     set_recurrent_mode,
 )
 
-# %%
-# All sizes stand here. ``DEVICE`` decides where the backends run.
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SEED = 3
 ROWS, STEPS = 4, 12
 INPUTS, HIDDEN, LAYERS = 3, 20, 2
 KINDS = ("LSTM", "GRU")
+STATES = {"LSTM": ["h", "c"], "GRU": ["h"]}
+RESETS = [(0, 3), (0, 8), (1, 5), (1, 6), (3, 11)]  # row, step; row 2 has none
 
 # Of a difference to the largest value of the tensor, in units of that value.
 TOLERANCE = 1e-5
@@ -66,25 +75,13 @@ TOLERANCE_TF32 = 1e-2
 
 torch.set_num_threads(1)
 
-# %%
-# cuDNN may round the operands of float32 products to TF32, which keeps ten bits of a mantissa. It
-# does so by default on the GPUs that can. Then ``"pad"`` would differ from the rest for a reason
-# that has nothing to do with its algorithm. So both switches are off here, and put back at the end.
-
-switches_before = (
-    torch.backends.cudnn.allow_tf32,
-    torch.backends.cuda.matmul.allow_tf32,
-)
-torch.backends.cudnn.allow_tf32 = False
-torch.backends.cuda.matmul.allow_tf32 = False
-
-# %%
-# **The slices.** Every slot has a :term:`stored state`, and none of them is zero. Some rows hold
-# several trajectories: ``is_init`` marks where the next one starts, also in the last slot, and
-# also in two slots in a row. No row starts with the flag: each slice begins inside a trajectory.
-
-RESETS = [(0, 3), (0, 8), (1, 5), (1, 6), (3, 11)]  # row, step; row 2 has none
-STATES = {"LSTM": ["h", "c"], "GRU": ["h"]}
+# cuDNN may round the operands of float32 products to TF32, which keeps ten bits of a mantissa, and
+# does so by default on the GPUs that can. Then "pad" would differ for a reason that has nothing to
+# do with its algorithm. Both switches are off here, and put back at the end.
+tf32 = torch.backends.cudnn, torch.backends.cuda.matmul
+switches_before = [switch.allow_tf32 for switch in tf32]
+for switch in tf32:
+    switch.allow_tf32 = False
 
 torch.manual_seed(SEED)
 is_init = torch.zeros(ROWS, STEPS, 1, dtype=torch.bool)
@@ -99,6 +96,15 @@ slices = TensorDict(
     },
     batch_size=[ROWS, STEPS],
 )
+
+# %%
+# Choose a backend
+# ----------------
+#
+# .. redirect-from:: tutorials/recurrent/backends.html#setup
+#
+# Name the backend when you make the module. It matters in :term:`recurrent mode`, over whole
+# slices; single steps run PyTorch's layer whatever the backend is.
 
 
 def make_module(kind, backend, **options):
@@ -115,16 +121,33 @@ def make_module(kind, backend, **options):
     )
 
 
+def features_of(module, batch):
+    """Features and next states of a batch, without gradients."""
+    with torch.no_grad(), set_recurrent_mode(True):
+        out = module(batch.to(DEVICE))
+    return out["features"], out.select(("next", "h"), ("next", "c"))["next"]
+
+
+lstm = make_module("LSTM", "pad").to(DEVICE)
+whole, after_whole = features_of(lstm, slices.clone())
+print("features", tuple(whole.shape), "next h", tuple(after_whole["h"].shape))
+
 # %%
 # By hand
 # -------
 #
-# A piece is a stretch of a row that no reset interrupts. The state of its first slot goes in, with
-# its inputs; one output for each step comes out, and one state after the last. In float64, on the
-# CPU, with PyTorch's own layer, one piece at a time: this is what every backend has to return. The
-# slots of ``("next", "h")`` in the middle of a piece stay zero.
+# ``is_init`` marks where the next trajectory starts in a row. A *piece* is a stretch of a row that
+# no such reset interrupts. What every backend has to return is simple:
 #
-# The loss reads all of it: outputs, and next states.
+# * the :term:`stored state` of the first step of a piece goes in;
+# * one output for each step comes out;
+# * one next state comes out, at the last step of the piece. Other slots of ``("next", "h")`` are
+#   zero.
+#
+# The test slices are hard: resets in the last slot and in two slots in a row, a row without one, no
+# row that starts with one, and stored states that are zero nowhere.
+#
+# .. fold:: Ground truth: one piece at a time, in float64
 
 
 def pieces(row):
@@ -149,7 +172,7 @@ def gradients(features, states, parameters, leaves):
 
 
 def by_hand(kind):
-    """The truth: one piece at a time, in float64."""
+    """One piece at a time, in float64, on the CPU, with PyTorch's own layer."""
     module = make_module(kind, "pad").double()
     layer = module.lstm if kind == "LSTM" else module.gru
     leaves = [
@@ -171,30 +194,21 @@ def by_hand(kind):
     return gradients(features, states, list(layer.parameters()), leaves)
 
 
-truth = {kind: by_hand(kind) for kind in KINDS}
-
-# %%
-# **Check.** Count the pieces: one for each row, and one more for each reset. There are as many
-# slots with a next state. And as many stored states have a gradient, the ones where a piece starts.
-
-
 def touched(tensors):
     """The slots where some tensor is not zero, as a table of rows and steps."""
     return sum(tensor.cpu().abs().sum((-1, -2)) for tensor in tensors) > 0
 
 
+expected = {kind: by_hand(kind) for kind in KINDS}
 begins, finishes = torch.zeros(2, ROWS, STEPS, dtype=torch.bool)
 for row in range(ROWS):
     for start, end in pieces(row):
         begins[row, start] = finishes[row, end] = True
-
-assert begins.sum() == finishes.sum() == ROWS + len(RESETS)
-for kind in KINDS:
-    assert torch.equal(touched(truth[kind]["next states"]), finishes)
-    assert torch.equal(touched(truth[kind]["stored states"]), begins)
 print(f"{ROWS} rows, {len(RESETS)} resets, {int(begins.sum())} pieces")
 
 # %%
+# .. fold:: Draw the pieces
+
 figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 for row in range(ROWS):
     for start, end in pieces(row):
@@ -211,14 +225,15 @@ for slots, marker, label in (
         marker,
         color="C1" if marker == ">" else "C2",
         ms=8,
-        label=label,
     )
+    at = found_steps[0] + 0.3, -0.35 if marker == ">" else 0.35
+    axes.text(*at, label, color="C1" if marker == ">" else "C2", va="center")
 axes.set_title("Pieces of four slices, and their states")
 axes.set_xlabel("step of the slice")
 axes.set_ylabel("row of the batch")
 axes.set_yticks(range(ROWS))
+axes.set_ylim(-0.6, ROWS - 0.5)
 axes.invert_yaxis()
-figure.legend(loc="outside lower center", ncols=2)
 figure.set_label(
     f"{ROWS} slices as rows of {STEPS} steps, which {len(RESETS)} resets cut into "
     f"{int(begins.sum())} pieces. The stored state is read at the first step of each piece, the "
@@ -230,16 +245,19 @@ plt.show()
 # Pad, scan and auto
 # ------------------
 #
-# **Claim.** The backends differ in how they go through the row, not in what they compute.
+# The backends differ in how they go through a row, not in what they compute.
 #
 # * ``"pad"`` cuts the rows into pieces, pads them with zeros to one length, and makes one call of
-#   PyTorch's layer, which is cuDNN's on CUDA.
-# * ``"scan"`` goes through the rows as they are. Where ``is_init`` is set, it puts the stored state
-#   in the place of the carried one. With ``recurrent_recompute="full"`` it keeps no intermediate
-#   result of a step, and computes the step again in the backward pass.
-# * ``"auto"`` chooses, and says so nowhere. In eager mode it takes ``"pad"``.
+#   PyTorch's layer.
+# * ``"scan"`` replaces the carried state by the stored one where ``is_init`` is set. With
+#   ``recurrent_recompute="full"`` it keeps no intermediate result of a step, and computes the step
+#   again in the backward pass.
+# * ``"auto"`` chooses, and does not say what.
 #
-# Each runs under :class:`~torchrl.modules.set_recurrent_mode`, like a loss does.
+# Each runs under :class:`~torchrl.modules.set_recurrent_mode`, as in a loss. The comparison covers
+# outputs, next states and the gradients of a loss that depends on both.
+#
+# .. fold:: Run and compare
 
 
 def run_slices(module, slices, device):
@@ -269,10 +287,8 @@ def difference(found, expected):
 
 
 def print_table(header, rows):
-    """One aligned table."""
-    table = [header, *[[str(cell) for cell in row] for row in rows]]
+    table = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    table.insert(1, ["-" * width for width in widths])
     for row in table:
         cells = zip(row, widths, strict=True)
         print("  ".join(f"{text:{width}}" for text, width in cells).rstrip())
@@ -280,7 +296,7 @@ def print_table(header, rows):
 
 def compare(found, kind, tolerance=TOLERANCE):
     """The cells of one line: what stays below the tolerance."""
-    differences = difference(found, truth[kind])
+    differences = difference(found, expected[kind])
     for name, value in differences.items():
         assert value < tolerance, (kind, name, value)
     assert torch.equal(touched(found["next states"]), finishes)
@@ -302,15 +318,14 @@ for kind in KINDS:
         results[kind, name] = run_slices(module, slices, DEVICE)
         lines.append([kind, name, *compare(results[kind, name], kind)])
 print("relative difference to the computation by hand; gradients of the last three")
-print_table(["layer", "backend", *truth["LSTM"]], lines)
+print_table(["layer", "backend", *expected["LSTM"]], lines)
 
 # %%
-# **Reading.** They agree to the rounding of float32, gradients included. And each reads the stored
-# states at the same slots, and writes the next states at the same slots, as the computation by
-# hand. The state of a reset is *not* zeroed: what stands there is read. It is zero in collected
-# data because the primer put zeros there.
+# They agree to the rounding of float32, gradients included. They read the stored states at the same
+# slots, and write the next states at the same slots. The stored state of a reset is *not* zeroed:
+# the backend reads what is there. In collected data it is zero because the primer put zeros there.
 #
-# ``"auto"`` is ``"pad"`` to the last bit.
+# ``"auto"`` is ``"pad"`` to the last bit:
 
 for kind in KINDS:
     auto, pad = results[kind, "auto"], results[kind, "pad"]
@@ -322,23 +337,13 @@ print("auto equals pad, bitwise")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``("next", "h")`` has a value at every slot, and most of them are placeholders. Whoever goes on
-#    from one of them goes on from zero. Nothing raises.
+#    ``("next", "h")`` has a value at every slot, and most of them are placeholders. If you go on
+#    from one of them, you go on from zero. Nothing raises.
 #
 # Row 2 has no reset. Cut it in the middle and go on with the second half: first from what the whole
-# row left at the cut, then from what the first half leaves there when it is a slice of its own.
+# row left at the cut, then from what the first half leaves there as a slice of its own.
 
 CUT = STEPS // 2
-
-
-def features_of(module, batch):
-    """Features and next states of a batch, without gradients."""
-    with torch.no_grad(), set_recurrent_mode(True):
-        out = module(batch.to(DEVICE))
-    return out["features"], out.select(("next", "h"), ("next", "c"))["next"]
-
-
-lstm = make_module("LSTM", "pad").to(DEVICE)
 whole, after_whole = features_of(lstm, slices[2:3].clone())
 _, after_half = features_of(lstm, slices[2:3, :CUT].clone())
 
@@ -350,7 +355,6 @@ for name, after in (("whole row", after_whole), ("first half", after_half)):
     found, _ = features_of(lstm, second_half)
     shifts[name] = float((found - whole[:, CUT:]).abs().max())
 
-assert not after_whole["h"][:, CUT - 1].any()
 assert shifts["whole row"] > 1e-2
 assert shifts["first half"] < TOLERANCE
 print(f"from the next state that the whole row left: off by {shifts['whole row']:.1f}")
@@ -360,18 +364,14 @@ print(f"from the next state that the first half left: off by less than {TOLERANC
 # What auto runs when it is compiled
 # ----------------------------------
 #
-# **Claim.** ``"auto"`` asks one question: is this call being compiled? Then it takes ``"scan"``. It
-# does not look at the device, at the sizes or at the resets, and it never takes ``"triton"``.
-# :claim:`auto-asks-compile-only`
+# ``"auto"`` asks one question: is this call being compiled? Then it takes ``"scan"``. It does not
+# look at the device, at the sizes or at the resets, and it never takes ``"triton"``.
+# :claim:`auto-asks-compile-only` The graphs that the compiler gets are the same:
 #
-# The graphs show it. The compiler's backend below notes what it is given and runs that unchanged.
-# It is given several graphs, because the compiler does not look into PyTorch's recurrent layers
-# unless ``torch._dynamo.config.allow_rnn`` is set. One of them holds the scan.
-#
-# ``"auto"`` does not prepare the scan, as ``"scan"`` does in its constructor. Compiled first in a
-# process, it fails. Here scans have been made already. :doc:`/reference/recurrent_backends` has
-# that error among the others.
+# .. fold:: Note the graphs, and run them unchanged
 
+# There are several: the compiler does not look into PyTorch's recurrent layers unless
+# torch._dynamo.config.allow_rnn is set. One of them holds the scan.
 graphs = {"auto": [], "scan": []}
 for backend, noted in graphs.items():
 
@@ -383,16 +383,16 @@ for backend, noted in graphs.items():
     torch.compiler.reset()
     module = make_module("LSTM", backend).to(DEVICE)
     features, _ = features_of(torch.compile(module, backend=noting), slices.clone())
-    expected = truth["LSTM"]["outputs"][0]
-    assert (features.cpu() - expected).abs().max() < TOLERANCE * expected.abs().max()
+    by_piece = expected["LSTM"]["outputs"][0]
+    assert (features.cpu() - by_piece).abs().max() < TOLERANCE * by_piece.abs().max()
 
 assert graphs["auto"] == graphs["scan"]
 assert any("scan" in name for graph in graphs["auto"] for name in graph)
 print("auto, compiled: the same graphs as scan")
 
 # %%
-# **Where that bites.** Dropout works with ``"pad"`` and not with ``"scan"``. An ``"auto"`` module
-# with dropout works until somebody compiles it.
+# That changes what a module refuses. Dropout works with ``"pad"`` and not with ``"scan"``. So an
+# ``"auto"`` module with dropout works until you compile it:
 
 module = make_module("LSTM", "auto", dropout=0.1).to(DEVICE)
 features_of(module, slices.clone())
@@ -410,17 +410,18 @@ torch.compiler.reset()
 print(f"NotImplementedError: {refusal}")
 
 # %%
+# ``"auto"`` does not prepare the scan either, as ``"scan"`` does in its constructor. Compiled first
+# in a process, it fails: :doc:`/reference/recurrent_backends` has that error among the others.
+#
 # Triton
 # ------
 #
-# ``"triton"`` goes through the rows like ``"scan"``, in kernels written for CUDA. Three things can
-# happen to whoever asks for it:
+# ``"triton"`` goes through the rows like ``"scan"``, in kernels for CUDA. If you choose it,
 #
-# * the package ``triton`` is not installed, as on macOS: the constructor raises;
-# * it is installed, and the data is on the CPU: the constructor does not raise, the forward pass
-#   does, and only in recurrent mode. Collection works, which is one step at a time and runs
-#   PyTorch's layer whatever the backend is;
-# * the data is on CUDA: the kernels run.
+# * and the package ``triton`` is not installed, as on macOS, the constructor raises;
+# * and the data is on the CPU, the forward pass raises, but only in recurrent mode. Collection,
+#   which is one step at a time, works;
+# * and the data is on CUDA, the kernels run.
 
 try:
     make_module("LSTM", "triton")
@@ -445,19 +446,18 @@ if has_triton:
     print(f"ValueError: {refusal}")
 
 # %%
-# **In the interpreter.** Triton can run a kernel line by line in Python, with NumPy in the place of
-# the GPU. That says nothing about speed and much about numbers: indices, masks, resets, the
-# backward pass. It has to be switched on before Triton is imported, so it happens in a second
-# process. Three changes let these kernels run there:
+# **In the interpreter.** Triton can run a kernel line by line in Python, with NumPy in place of the
+# GPU. That is slow, and it checks the numbers: indices, masks, resets, the backward pass. Switch it
+# on before Triton is imported, so use a second process. Three changes let these kernels run there:
 #
 # * the launch asks for the CUDA device of its tensors. A context that does nothing replaces it;
 # * a kernel has several configurations, and measuring the fastest needs a GPU. One is kept;
 # * the kernels take ``tanh`` from a library for GPUs. A formula replaces it.
 #
-# The function that runs the slices goes there as its source text, the modules and the slices in a
-# file. The precision of products is not simulated: the interpreter multiplies in float32, and
-# asking for TF32 changes no bit.
+# .. fold:: Run the slices in a second process
 
+# The functions go there as source text, the modules and the slices in a file. The precision of
+# products is not simulated: the interpreter multiplies in float32, and TF32 changes no bit.
 IN_THE_INTERPRETER = """
 import contextlib
 import sys
@@ -516,17 +516,18 @@ if has_triton:
     assert torch.equal(exact["outputs"][0], rounded["outputs"][0])
     lines = [[*case, *compare(interpreted[case], case[0])] for case in cases]
     print("kernels in the interpreter, as above")
-    print_table(["layer", "backend", *truth["LSTM"]], lines)
+    print_table(["layer", "backend", *expected["LSTM"]], lines)
 else:
     print("no Triton on this platform: nothing to interpret")
 
 # %%
-# **Reading.** The kernels compute the same, resets and gradients included. Their hidden size is a
-# power of two, and the wrapper pads to it: the size here is none.
-# :claim:`triton-hidden-size-padded`
+# The kernels compute the same, resets and gradients included. They work on a hidden size that is a
+# power of two, and the wrapper pads to it. :claim:`triton-hidden-size-padded`
 #
-# **On CUDA.** The same comparison with the compiled kernels. With ``"ieee"`` products they are held
-# to the same tolerance. With ``"tf32"`` they are further off, and ``"tf32x3"`` stands between.
+# **On CUDA** the compiled kernels are held to the same tolerance with ``"ieee"`` products. With
+# ``"tf32"`` they are further off, and ``"tf32x3"`` is between.
+#
+# .. fold:: The same comparison on CUDA
 
 if has_triton and DEVICE == "cuda":
     lines = []
@@ -540,14 +541,20 @@ if has_triton and DEVICE == "cuda":
     for precision in ("ieee", "tf32x3", "tf32"):
         module = make_module("LSTM", "triton", recurrent_matmul_precision=precision)
         features, _ = features_of(module.to(DEVICE), slices.clone())
-        compare_to = truth["LSTM"]["outputs"][0]
+        compare_to = expected["LSTM"]["outputs"][0]
         offs[precision] = float((features.cpu() - compare_to).abs().max())
-    print_table(["layer", "backend", "precision", *truth["LSTM"]], lines)
+    print_table(["layer", "backend", "precision", *expected["LSTM"]], lines)
     print({precision: f"{off:.0e}" for precision, off in offs.items()})
     assert offs["ieee"] < TOLERANCE
     assert offs["tf32"] < TOLERANCE_TF32
     if torch.cuda.get_device_capability() >= (8, 0):
         assert offs["tf32x3"] < offs["tf32"]
+
+    module = make_module("LSTM", "triton", recurrent_compute_dtype=torch.bfloat16)
+    features, _ = features_of(module.to(DEVICE), slices.clone())
+    off = float((features.cpu() - expected["LSTM"]["outputs"][0]).abs().max())
+    assert offs["ieee"] < off < 10 * TOLERANCE_TF32
+    print(f"bfloat16: off by {off:.0e}")
 else:
     print("no CUDA device here: the compiled kernels did not run")
 
@@ -557,8 +564,10 @@ else:
 #
 # ``recurrent_recompute``
 #   ``"full"`` trades time for memory. ``"scan"`` then runs each step under a checkpoint, once in
-#   the forward pass and once more in the backward pass. Count the cells: twice the steps. ``"pad"``
+#   the forward pass and once more in the backward pass: twice as many cells as steps. ``"pad"``
 #   and ``"auto"`` refuse the word, in the constructor.
+#
+# .. fold:: Count the cells of scan, and ask pad and auto
 
 calls = []
 cell = LSTM._lstm_cell
@@ -590,12 +599,14 @@ for backend in ("pad", "auto"):
 # %%
 # ``recurrent_matmul_precision``
 #   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
-#   TF32. ``"tf32x3"`` makes three such products, to lose less. The other words are resolved at
-#   each call, for the GPU at hand: ``"fast"`` and ``"high-prec"`` to the two TF32 modes where the
-#   GPU has them, from Ampere on, and to ``"ieee"`` elsewhere. ``"auto"`` is the default and follows
+#   TF32. ``"tf32x3"`` makes three such products, to lose less. The other words depend on the GPU
+#   at each call: from Ampere on, ``"fast"`` means ``"tf32"`` and ``"high-prec"`` means
+#   ``"tf32x3"``; on older GPUs both mean ``"ieee"``. ``"auto"``, the default, follows
 #   ``torch.get_float32_matmul_precision``, unless
 #   :func:`~torchrl.modules.set_recurrent_matmul_precision` or the variable
 #   ``TORCHRL_RNN_PRECISION`` says otherwise. :claim:`auto-precision-default`
+#
+# .. fold:: Resolve each word, with and without TF32
 
 predicted = {  # without TF32, with TF32
     "ieee": ("ieee", "ieee"),
@@ -624,39 +635,30 @@ def resolved(mode):
 
 CAPABLE = "torchrl.modules.tensordict_module._rnn_precision._is_tensor_core_capable"
 lines = []
-for mode, expected in predicted.items():
+for mode, outcome in predicted.items():
     simulated = []
     for capable in (False, True):
         with mock.patch(CAPABLE, return_value=capable):
             simulated.append(resolved(mode))
-    assert tuple(simulated) == expected, mode
-    assert resolved(mode) in expected
+    assert tuple(simulated) == outcome, mode
+    assert resolved(mode) in outcome
     lines.append([mode, resolved(mode), *simulated])
 print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 
 # %%
-# **Reading.** PyTorch starts at ``"highest"``. :claim:`pytorch-starts-highest` So the kernels
-# multiply in plain float32 unless somebody asks for less, also on a GPU with TF32. cuDNN, and with
-# it ``"pad"``, starts with TF32 allowed. :claim:`kernels-precise-unless-asked`
-
-# %%
+# PyTorch starts at ``"highest"``. :claim:`pytorch-starts-highest` So the kernels multiply in plain
+# float32 unless you ask for less, also on a GPU with TF32. cuDNN, and with it ``"pad"``, starts
+# with TF32 allowed. :claim:`kernels-precise-unless-asked`
+#
 # ``recurrent_compute_dtype``
 #   The type of the operands in the Triton kernels. ``torch.bfloat16`` halves what they need of the
-#   fast memory of a GPU, and ignores the precision above. This page runs it on CUDA only.
-
-if has_triton and DEVICE == "cuda":
-    module = make_module("LSTM", "triton", recurrent_compute_dtype=torch.bfloat16)
-    features, _ = features_of(module.to(DEVICE), slices.clone())
-    off = float((features.cpu() - truth["LSTM"]["outputs"][0]).abs().max())
-    assert offs["ieee"] < off < 10 * TOLERANCE_TF32
-    print(f"bfloat16: off by {off:.0e}")
-
-# %%
+#   fast memory of a GPU, and ignores the precision above. The cell for CUDA above runs it.
+#
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Both options are for ``"triton"`` alone. The other backends accept them and ignore them, to the
-#    last bit. The type is not even looked at.
+#    Precision and type are for ``"triton"`` alone. The other backends accept both and ignore them,
+#    to the last bit. They do not even look at the type.
 
 ignored = {
     "recurrent_matmul_precision": "tf32",
@@ -669,26 +671,24 @@ for backend in ("pad", "scan", "auto"):
 print("pad, scan, auto: no effect")
 
 # %%
+# .. fold:: Clean up: the switches of TF32 are what they were
+
+for switch, before in zip(tf32, switches_before, strict=True):
+    switch.allow_tf32 = before
+
+# %%
 # Where this stops being true
 # ---------------------------
+#
+# .. redirect-from:: tutorials/recurrent/backends.html#conclusion
 #
 # * Sequential mode, one step at a time, is the same for all backends: they share one code there.
 # * Dropout draws other numbers on ``"pad"`` and ``"triton"``. ``"scan"`` refuses it, with
 #   projections and bidirectional layers; ``"triton"`` runs the last two through ``"pad"``.
-#   :doc:`/reference/recurrent_backends` lists each combination with its error.
 # * The tolerance is that of float32. TF32 is off here, and on by default in cuDNN.
-# * Agreement says nothing about cost. The backends differ by orders of magnitude there, in both
-#   directions: :doc:`/reference/recurrent_backends` has the records.
+# * Equal numbers do not mean equal cost. The backends differ by orders of magnitude there, in both
+#   directions: :doc:`/reference/recurrent_backends`.
 #
-# Conclusion
-# ----------
-#
-# The backends return the same numbers. So choose by cost and by what they refuse, write the name
-# instead of ``"auto"`` where you compile, and read next states only where a piece ends.
-
-torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = switches_before
-
-# %%
 # Further reading
 # ---------------
 #

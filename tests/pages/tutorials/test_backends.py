@@ -122,7 +122,7 @@ CAUGHT_BY = {
     "recompute_is_ignored": (
         "assert \"only supported for recurrent_backend 'scan' and 'triton'\" in refusal"
     ),
-    "fast_is_everywhere": "assert tuple(simulated) == expected, mode",
+    "fast_is_everywhere": "assert tuple(simulated) == outcome, mode",
 }
 
 
