@@ -2275,32 +2275,54 @@ def _(loss_module, batch=None, sample=None, value_estimator=None):
 
 @check("q_values_stop_improving", "Q-values stop improving after the first steps")
 def _(loss_module, target_updater=None):
-    named = dict(getattr(loss_module, "named_children", list)())
-    pairs = {
-        name: (named[name[7:]], target)
-        for name, target in named.items()
-        if name.startswith("target_") and name.endswith("_params") and name[7:] in named
-    }
+    pairs = target_networks(loss_module)
     attached = getattr(loss_module, "_has_update_associated", None)
     if not pairs:
         return None
     if attached is None and target_updater is None:
         return undecided("pass target_updater; this release does not say whether there is one")
     missing = [n for n in pairs if attached is not None and not attached.get(n[7:-7], True)]
-    left = []
-    for name in pairs:
-        source, target = (td.detach().flatten_keys(".") for td in pairs[name])
-        left += [name for k, weights in target.items() if not torch.equal(weights, source[k])]
     if target_updater is not None or not missing:
-        if getattr(target_updater, "counter", 0):
-            return clear("the updater has counted calls of its step()")
-        if not left:
-            return None  # before the first training step
-        return undecided("there is an updater, which does not record whether its step() is called")
+        return clear("the target networks have an updater") if targets_left(pairs) else None
+    left = targets_left(pairs)
     for name in missing:
         if name in left:
             return applies(f"no updater, and {left.count(name)} tensors have left {name} behind")
     return undecided("no updater is attached; ask again after a few training steps")
+
+
+@check("target_updater_never_steps", "The target network has an updater and never changes")
+def _(loss_module, target_updater=None):
+    pairs = target_networks(loss_module)
+    attached = getattr(loss_module, "_has_update_associated", None) or {}
+    updated = target_updater is not None or any(attached.get(name[7:-7]) for name in pairs)
+    counter = getattr(target_updater, "counter", None)
+    if counter:
+        return clear("the updater has counted calls of its step()")
+    if not pairs or not updated or not targets_left(pairs):
+        return None  # or before the first training step
+    if counter == 0:  # after a step that counts to 0 again, no tensor is left behind
+        return applies("the updater has counted no step(), and the networks have gone apart")
+    return undecided("there is an updater, which does not record whether its step() is called")
+
+
+def target_networks(loss_module):
+    """Parameters of each network that has a target, and of the target, by its name."""
+    named = dict(getattr(loss_module, "named_children", list)())
+    return {
+        name: (named[name[7:]], target)
+        for name, target in named.items()
+        if name.startswith("target_") and name.endswith("_params") and name[7:] in named
+    }
+
+
+def targets_left(pairs):
+    """For each tensor that differs from its target, the name of the target network."""
+    left = []
+    for name in pairs:
+        source, target = (td.detach().flatten_keys(".") for td in pairs[name])
+        left += [name for k, weights in target.items() if not torch.equal(weights, source[k])]
+    return left
 
 
 @check("ppo_clips_before_the_first_update", "PPO clips ratios before the first update")

@@ -7,8 +7,9 @@ exactly as they were.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: ``make_value_estimator`` makes another estimator each time, with the defaults for all
-   that is not passed; whoever took ``loss.value_estimator`` before goes on with the old one.
+:Cause: ``make_value_estimator`` makes a new estimator each time, with the defaults for all
+   that is not passed. Code that kept ``loss.value_estimator`` from before goes on with the old
+   one.
 :Fix: Write ``loss.value_estimator(batch)`` where it is used, and pass all settings in each call.
 :Decided in: :source:`torchrl.objectives.utils.dispatch_value_estimator`,
    :source:`torchrl.objectives.LossModule.make_value_estimator`

@@ -2,13 +2,13 @@
 Actions stay noisy with exploration switched off
 ================================================
 
-The collector runs with ``ExplorationType.DETERMINISTIC``, and still the policy answers the same
+The collector runs with ``ExplorationType.DETERMINISTIC``, and the policy still answers the same
 observation with different actions. Nothing is raised.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: No collector calls ``policy.eval()``, so dropout is active and batch normalization updates
-   its statistics; the exploration type reaches neither.
+:Cause: The collector does not call ``policy.eval()``, so dropout is active and batch
+   normalization updates its statistics. The exploration type reaches neither.
 :Fix: Call ``policy.eval()`` before you collect, and ``policy.train()`` before the loss.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :ref:`internals-around`

@@ -2,8 +2,8 @@
 The actions stay random however long I train
 ============================================
 
-The loss goes down and the weights change, but the agent in the collector behaves like on the
-first day. Nothing is raised.
+The loss goes down and the weights change, but the agent in the collector acts as it did at the
+start. Nothing is raised.
 
 :Subsystem: collectors
 :Effect: silent

@@ -2,13 +2,13 @@
 The policy of many environments fails in one
 ============================================
 
-The policy collects in a batched environment. To evaluate it in a single one raises an error about
-shapes, although networks do not care for the number of environments.
+The policy collects in a batched environment. In a single one, to evaluate it, it raises an error
+about shapes, although its network accepts any number of environments.
 
 :Subsystem: exploration
 :Effect: loud
-:Cause: The spec that ``EGreedyModule`` draws from has the shape of all the environments together;
-   it can be expanded to more dimensions, not cut down to fewer.
+:Cause: The spec that ``EGreedyModule`` draws from has the shape of all the environments
+   together. The module can expand it to more dimensions, and cannot cut it down to fewer.
 :Fix: Give it ``env.action_spec_unbatched``.
 :Decided in: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: this page

@@ -7,11 +7,11 @@ the right size, and those of one environment change when another one gets other 
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: GAE walks along one dimension, the one that is named ``"time"``, else the last; the
-   batch was flattened or transposed, and neighbors along that dimension are steps of different
+:Cause: GAE walks along the dimension that is named ``"time"``, else along the last one. The
+   batch was flattened or transposed, so neighbors along that dimension are steps of different
    environments.
-:Fix: Compute advantages on the batch as the collector yields it and flatten afterwards; for time
-   in another dimension, pass ``time_dim``.
+:Fix: Compute advantages on the batch as the collector yields it, and flatten afterwards. If
+   time is another dimension, pass ``time_dim``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._get_time_dim`
 :Behind it: :doc:`/tutorials/collectors/batch_shapes`, :ref:`layout-time`
 :Threads: none found

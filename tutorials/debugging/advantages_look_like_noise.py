@@ -2,13 +2,13 @@
 Advantages look like noise
 ==========================
 
-The loss goes down, the return does not go up. The advantages have a plausible size, and no
+The loss goes down, but the return does not go up. The advantages have a plausible size and no
 relation to which actions were good.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: GAE is called on a minibatch that was drawn at random, and takes the row below each row for
-   the next step of its trajectory.
+:Cause: GAE is called on a minibatch that was drawn at random. It takes the row below each row
+   for the next step of its trajectory.
 :Fix: Call GAE once on the batch of the collector, before it goes into the buffer.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`
 :Behind it: :ref:`layout-time`

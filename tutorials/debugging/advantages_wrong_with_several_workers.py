@@ -2,14 +2,16 @@
 Advantages are wrong when several workers collect
 =================================================
 
-With one worker the algorithm learns. With several it learns worse, although the frames are as
-many. The batch has one long dimension. Nothing is raised.
+With one worker the algorithm learns. With several it learns worse from as many frames. The batch
+has one long dimension. Nothing is raised.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: ``cat_results`` glues the batches of the workers together along time and marks no end
-   there, so GAE runs from one worker into the next.
-:Fix: ``cat_results="stack"``, the default.
+:Cause: ``cat_results=-1``, and ``cat_results=0`` with one environment per worker, join the
+   batches of the workers along time and mark no end there. So GAE runs from one worker into
+   the next.
+:Fix: Leave ``cat_results`` at ``"stack"``, its default. If you need one dimension, flatten
+   after GAE.
 :Decided in: :source:`torchrl.collectors.MultiSyncCollector.iterator`
 :Behind it: :ref:`collector-cat-results`
 :Threads: none found
@@ -77,7 +79,7 @@ assert unhealthy["changes without done"] == 1, gone
 # ---
 #
 # GAE adds the discounted advantage of the next row unless this row is done. At the seam the
-# next row is another worker's, and its advantages go on into the rows before.
+# next row is another worker's, so its advantages leak into the rows before.
 
 batch, gae = broken["batch"], broken["value_estimator"]
 glued = gae(batch.clone())["advantage"].flatten()
@@ -88,13 +90,14 @@ assert wrong[:12].any(), gone
 assert not wrong[12:].any(), gone
 
 figure, axes = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
-axes.axvline(11.5, color="black", linestyle=":", label="seam")
-for worker, rows in enumerate((range(12), range(12, 24))):
-    label = "each worker alone" if worker == 0 else None
-    axes.plot(rows, apart[rows.start : rows.stop], "C0o-", label=label)
-axes.plot(glued, "C1x--", label="glued together")
+axes.axvline(11.5, color="black", linestyle=":")
+for rows in (range(12), range(12, 24)):
+    axes.plot(rows, apart[rows.start : rows.stop], "C0o-")
+axes.plot(glued, "C1x--")
+axes.text(12, float(apart.min()), "seam")
+axes.text(2, float(apart[2]) - 1.5, "each worker alone", color="C0", va="top")
+axes.text(2, float(glued[2]) + 0.5, "glued together", color="C1")
 axes.set(title="Advantages of one batch", xlabel="row of the batch", ylabel="advantage")
-figure.legend(loc="outside lower center", ncols=3)
 figure.set_label(
     f"Advantages of {len(glued)} rows, those of the second worker behind the seam. Glued together, "
     f"{int(wrong.sum())} rows of the first worker differ from its own advantages, most just before "
@@ -106,9 +109,8 @@ plt.show()
 # Fix it
 # ------
 #
-# Stacked, the batch has a dimension for the workers before the one for time. If you need one
-# dimension, flatten after GAE. ``set_truncated=True`` marks the seam too, and with it a
-# ``done`` where the episode goes on.
+# Stacked, the batch has a dimension for the workers before the one for time. ``set_truncated=True``
+# marks the seam as well, but then there is a ``done`` where the episode goes on.
 
 fixed = collect(cat_results="stack")
 healthy = check(fixed["batch"])

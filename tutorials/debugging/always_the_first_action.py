@@ -2,13 +2,13 @@
 The environment always takes the first action
 =============================================
 
-The policy chooses different actions, the batch holds different actions, and the environment
-behaves as if it were given the first one each time. Learning does nothing. Nothing is raised.
+The policy chooses different actions and the batch holds them, but the environment behaves as if
+it were given the first one each time. Nothing is learned. Nothing is raised.
 
 :Subsystem: environments
 :Effect: silent
 :Cause: The policy writes the index of an action where the environment expects a one-hot
-   vector; the place of the largest entry of a single number is 0.
+   vector. The environment looks for the largest entry, which in a single number is entry 0.
 :Fix: Use :class:`~torchrl.modules.OneHotCategorical`, or make the environment with
    ``categorical_action_encoding=True``.
 :Decided in: :source:`torchrl.data.OneHot.to_numpy`

@@ -7,10 +7,10 @@ buffer says that it is empty, and the first ``extend`` raises.
 
 :Subsystem: memory and storage
 :Effect: loud
-:Cause: ``scratch_dir`` is where a storage creates its files; it never reads those of an earlier
-   one.
-:Fix: Save with ``dumps``, start in a new folder and ``loads``. Without need of the old rows,
-   remove the folder.
+:Cause: ``scratch_dir`` is where a storage creates its files. It does not read the files of an
+   earlier storage.
+:Fix: Save with ``dumps``, start in a new folder and ``loads``. If you do not need the old
+   rows, remove the folder.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
 :Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
 :Threads: :thread:`2437`, :thread:`3053`

@@ -2,14 +2,14 @@
 The buffer is full and holds garbage
 ====================================
 
-Workers fill a replay buffer. Its length is right, sampling works, and the rewards are numbers
-that the environment never paid: zeros, or values of no size in particular. Nothing is raised.
+Workers fill a replay buffer. Its length is right, sampling works, but the rewards are numbers
+that the environment never paid: zeros, or arbitrary values. Nothing is raised.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: With the start method ``fork`` the memory of a
-   :class:`~torchrl.data.LazyTensorStorage` is copied to each worker instead of shared, and the
-   main process reads rows that nobody wrote.
+:Cause: With the start method ``fork`` each worker gets a copy of the memory of a
+   :class:`~torchrl.data.LazyTensorStorage` instead of sharing it. The main process reads rows
+   that were never written in its own copy.
 :Fix: Extend the buffer in the main process, make the storage with ``shared_init=True``, or keep
    TorchRL's start method.
 :Decided in: :source:`torchrl.data.LazyTensorStorage`

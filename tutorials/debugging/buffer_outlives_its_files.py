@@ -10,7 +10,7 @@ the buffer does not exist. Sampling and extending never complained.
 :Cause: Something removed the folder, such as a ``with`` block that ended or a job that cleans
    ``/tmp``. An open mapping keeps the data alive without a name, until the process ends.
 :Fix: Keep the folder as long as the buffer: ``scratch_dir=tempfile.mkdtemp()`` with
-   ``auto_cleanup=True``, or a folder that nobody cleans. Save with ``dumps``.
+   ``auto_cleanup=True``, or a folder that no job cleans. Save with ``dumps``.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`,
    :source:`torchrl.data.LazyMemmapStorage.cleanup`
 :Behind it: :doc:`/tutorials/memory/memory_efficient_rl`

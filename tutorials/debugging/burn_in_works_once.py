@@ -2,13 +2,13 @@
 Burn-in works for the first sample only
 =======================================
 
-A buffer burns in the hidden state of its slices. Tried once, the states are right. In training
-they are hardly better than the stored ones, whatever the length of the burn-in.
+A buffer burns in the hidden state of its slices. In a first try the states are right. In training
+they are hardly better than the stored ones, however long the burn-in is.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: With ``prefetch`` a buffer transforms its samples in threads, and a thread does not see
-   the ``set_recurrent_mode(True)`` of the code that samples: the LSTM takes single steps there.
+:Cause: With ``prefetch`` a buffer transforms its samples in threads. A thread does not see the
+   ``set_recurrent_mode(True)`` of the code that samples, so the LSTM takes single steps there.
 :Fix: Give the transform a twin of the module with ``default_recurrent_mode=True``, or do not
    prefetch.
 :Decided in: :source:`torchrl.modules.tensordict_module.rnn.recurrent_mode_state_manager`,

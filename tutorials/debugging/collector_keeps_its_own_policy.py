@@ -2,7 +2,7 @@
 The collector never sees the trained policy
 ===========================================
 
-The loss goes down, the policy in your hands gets better, and the episodes that the collector
+The loss goes down and the policy that you train gets better, but the episodes that the collector
 delivers do not. Training runs on one device and collection on another. Nothing is raised.
 
 :Subsystem: devices

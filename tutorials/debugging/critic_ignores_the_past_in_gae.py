@@ -3,14 +3,14 @@ A recurrent critic gives values as if it had no memory
 ======================================================
 
 The advantages come from a critic with an LSTM and are no better than those of a critic without.
-The loss that trains the critic reports other values than the advantages were made of.
+The loss that trains the critic computes other values for the same steps.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: A loss switches recurrent modules to sequences, a value estimator that you call yourself
-   does not; the critic takes single steps, each from the stored state, and from zeros if there
-   is none.
-:Fix: Call it inside ``with set_recurrent_mode(True):``.
+:Cause: A loss module switches recurrent modules to sequences. A value estimator that you call
+   yourself does not, so the critic takes single steps, each from the stored state, or from
+   zeros if there is none.
+:Fix: Call the estimator inside ``with set_recurrent_mode(True):``.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`
 :Behind it: :ref:`recurrent-advantages`

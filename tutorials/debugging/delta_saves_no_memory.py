@@ -2,13 +2,13 @@
 NextObservationDelta saves no memory on images
 ==============================================
 
-The environment got a ``NextObservationDelta`` so that rollouts take less memory. They take exactly
-what they took before.
+The environment got a ``NextObservationDelta`` so that rollouts take less memory. They take
+exactly as much as before.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: The transform leaves out integer observations unless it is told otherwise, and a delta of
-   bytes, stored as 16-bit floats, would be larger than the bytes.
+:Cause: The transform leaves out integer observations unless it is told otherwise, because a
+   delta of bytes, stored as 16-bit floats, would be larger than the bytes.
 :Fix: For images use ``compact_obs=True`` in the collector, with ``NextStateReconstructor`` in the
    buffer.
 :Decided in: :source:`torchrl.envs.transforms.NextObservationDelta.__init__`,

@@ -2,14 +2,14 @@
 The end-of-trajectory signal has one dimension too many
 =======================================================
 
-Batches of several environments go into the buffer without complaint. ``sample`` raises: it
-expected a signal with one dimension, and got one with two.
+Batches of several environments go into the buffer without complaint. ``sample`` raises, because
+it expected a signal with one dimension and got one with two.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: The batch has the dimensions environment and time, the storage was told of one, and a
-   slice sampler needs to know along which of them the time runs.
-:Fix: ``LazyTensorStorage(..., ndim=2)``: as many as the batch has dimensions.
+:Cause: The batch has two dimensions, environment and time. The storage was told of one, so the
+   slice sampler cannot tell along which of them the time runs.
+:Fix: ``LazyTensorStorage(..., ndim=2)``, the number of dimensions of the batch.
 :Decided in: :source:`torchrl.data.SliceSampler.sample`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`1885`

@@ -7,8 +7,8 @@ depend on the order of the environments, and most hidden states in the batch are
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The policy acts in recurrent mode, in which the last batch dimension is time; during a
-   step that is the dimension of environments.
+:Cause: The policy acts in recurrent mode, in which the last batch dimension is time. During a
+   step the last dimension is that of the environments.
 :Fix: Collect outside ``set_recurrent_mode(True)``, with ``default_recurrent_mode=False``.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`
 :Behind it: :ref:`recurrent-mode`

@@ -2,14 +2,14 @@
 Stored episodes get shorter with every sample
 =============================================
 
-Nothing is added to the buffer, and yet it holds more ends of episodes after each call of
-``sample``. Sequences become shorter, returns smaller. Nothing is raised.
+Nothing is added to the buffer, but after each call of ``sample`` it holds more ends of episodes.
+Sequences become shorter and returns smaller. Nothing is raised.
 
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: A ``LazyStackStorage`` returns the stored rows themselves, and the buffer marks the ends
    of the sampled slices in them.
-:Fix: ``LazyTensorStorage``; or a transform of the buffer that clones what is sampled.
+:Fix: Use ``LazyTensorStorage``, or give the buffer a transform that clones what is sampled.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
    :source:`torchrl.data.LazyStackStorage.get`
 :Behind it: this page

@@ -2,12 +2,13 @@
 Epsilon never goes down
 =======================
 
-The agent acts at random to the end of the training, although the exploration is set up to decay.
+The agent acts at random until the training ends, although the exploration is set up to decay.
 Nothing is raised.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: Neither the collector nor the loss calls ``EGreedyModule.step``; the training loop has to.
+:Cause: Neither the collector nor the loss calls ``EGreedyModule.step``. Your training loop has
+   to.
 :Fix: Call ``egreedy.step(batch.numel())`` after each batch.
 :Decided in: :source:`torchrl.modules.EGreedyModule.step`
 :Behind it: this page

@@ -2,13 +2,13 @@
 The collector explores although it is switched off
 ==================================================
 
-Everything that evaluates runs under ``set_exploration_type(ExplorationType.DETERMINISTIC)``, the
-evaluation collector too, and still it takes random actions. Nothing is raised.
+The whole evaluation runs under ``set_exploration_type(ExplorationType.DETERMINISTIC)``, but the
+evaluation collector still takes random actions. Nothing is raised.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: While it collects, a collector sets its own exploration type, ``RANDOM`` by default, and
-   so overrides the one around it.
+:Cause: While it collects, a collector sets its own exploration type, ``RANDOM`` by default.
+   That overrides the one around it.
 :Fix: Pass ``exploration_type=ExplorationType.DETERMINISTIC`` to the collector.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :ref:`internals-around`

@@ -2,8 +2,8 @@
 The evaluation rollout ends much too early
 ==========================================
 
-``rollout(100)`` of several environments returns a dozen steps, and no more if a thousand
-are asked for. The returns computed from it are low.
+``rollout(100)`` of several environments returns a dozen steps, and ``rollout(1000)`` returns no
+more. The returns computed from it are low.
 
 :Subsystem: evaluation
 :Effect: silent

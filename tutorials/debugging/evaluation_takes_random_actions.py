@@ -2,13 +2,13 @@
 Evaluation still takes random actions
 =====================================
 
-The agent is evaluated with ``env.rollout(policy)``, and its return stays below what the values
-promise and differs from run to run. Nothing is raised.
+The agent is evaluated with ``env.rollout(policy)``. Its return stays below what the values
+promise, and differs from run to run. Nothing is raised.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: Outside of a context the exploration type is ``None``, and the exploration modules take
-   ``None`` for ``RANDOM``.
+:Cause: Outside of a context the exploration type is ``None``, which the exploration modules
+   treat like ``RANDOM``.
 :Fix: Evaluate under ``with set_exploration_type(ExplorationType.DETERMINISTIC):``.
 :Decided in: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: :term:`exploration type`

@@ -2,13 +2,13 @@
 Filling the buffer raises about dim0 and dim1
 =============================================
 
-The collector works alone, and the buffer worked in another program. Together they raise
-at the first batch, with a message about a range of dimensions.
+The collector works alone, and the buffer works in another program. Together they raise at the
+first batch, with a message about a range of dimensions.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: The storage counts more batch dimensions than the batches have: ``ndim=2`` is for
-   environments times steps, and one environment gives steps alone.
+:Cause: The storage counts more batch dimensions than the batches have. ``ndim=2`` is for
+   environments and steps; the batch of one environment has steps only.
 :Fix: ``LazyTensorStorage(..., ndim=batch.ndim)``.
 :Decided in: :source:`torchrl.data.ReplayBuffer._transpose`,
    :source:`torchrl.data.ReplayBuffer.dim_extend`

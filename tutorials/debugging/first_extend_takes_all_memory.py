@@ -7,10 +7,10 @@ allocate memory", or the process is killed without a word. The rows themselves a
 
 :Subsystem: memory and storage
 :Effect: loud
-:Cause: ``LazyTensorStorage`` sees with the first rows how large a row is, and allocates all of
-   ``max_size`` at once.
-:Fix: Multiply before you choose ``max_size``: rows times the bytes of one. For more than memory
-   use ``LazyMemmapStorage`` with ``scratch_dir``, and store pictures as bytes.
+:Cause: ``LazyTensorStorage`` learns the size of a row from the first rows, and then allocates
+   all of ``max_size`` at once.
+:Fix: Before you choose ``max_size``, multiply it by the bytes of a row. If that is more than
+   your memory, use ``LazyMemmapStorage`` with ``scratch_dir``. Store pictures as bytes.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
 :Behind it: :ref:`layout-bytes`
 :Threads: :thread:`2065`, :thread:`914`

@@ -2,14 +2,14 @@
 The first samples after a refill hold old data
 ==============================================
 
-The buffer is emptied and filled with a new batch, and still the loss sees rows of the
-policy before. It works, a little worse than it should.
+The buffer is emptied and filled with a new batch, but the loss still sees rows of the previous
+policy. Training works, a little worse than it should.
 
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: With ``prefetch`` the next samples are drawn ahead, in threads. ``empty`` and
    ``extend`` do not discard what is drawn already.
-:Fix: No ``prefetch`` where each batch is used once. A large buffer that changes slowly
+:Fix: Leave out ``prefetch`` where each batch is used once. A large buffer that changes slowly
    can afford it.
 :Decided in: :source:`torchrl.data.ReplayBuffer.sample`,
    :source:`torchrl.data.ReplayBuffer.empty`

@@ -7,8 +7,8 @@ A loop of your own steps an environment, and returns grow past what the task all
 
 :Subsystem: environments
 :Effect: silent
-:Cause: :meth:`~torchrl.envs.EnvBase.step` does not reset, and does not refuse to go on from an
-   end.
+:Cause: :meth:`~torchrl.envs.EnvBase.step` neither resets the environment nor refuses to go on
+   after its end.
 :Fix: Call :meth:`~torchrl.envs.EnvBase.step_and_maybe_reset` and go on from its second result.
 :Decided in: :source:`torchrl.envs.EnvBase.step`,
    :source:`torchrl.envs.EnvBase.step_and_maybe_reset`

@@ -2,14 +2,15 @@
 GAE: 'NoneType' object is not subscriptable
 ===========================================
 
-The critic works on its own. Inside GAE it seems to return nothing; inside the loss a ``KeyError``
-speaks of a key that nobody has chosen.
+The critic works on its own. Inside GAE it seems to return nothing. Inside the loss a ``KeyError``
+names a key that you did not choose.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The critic writes its value to another key than ``"state_value"``, where GAE and the
-   loss look for it.
-:Fix: Tell both with ``set_keys(value=...)``, or let the critic write ``"state_value"``.
+:Cause: The critic writes its value to another key than ``"state_value"``, which is where GAE
+   and the loss look for it.
+:Fix: Pass the key to both with ``set_keys(value=...)``, or let the critic write
+   ``"state_value"``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`,
    :source:`torchrl.objectives.value.ValueEstimatorBase.set_keys`
 :Behind it: :term:`set_keys` in :doc:`/reference/glossary`

@@ -2,14 +2,14 @@
 GAE raises with an LSTM critic and works with any other
 =======================================================
 
-Advantages with a feed-forward critic are no problem. With an LSTM or a GRU in it the call raises,
-with words about vmap, batching rules or data-dependent control flow.
+With a feed-forward critic the advantages are computed. With an LSTM or a GRU in the critic the
+call raises an error about vmap, batching rules or data-dependent control flow.
 
 :Subsystem: recurrent state
 :Effect: loud
 :Cause: A value estimator runs its network on the steps and the next steps at once, with
    ``torch.vmap``, which PyTorch's recurrent layers do not support.
-:Fix: Say ``deactivate_vmap=True``, and call it in recurrent mode.
+:Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`recurrent-advantages`
 :Threads: :thread:`2444`, :thread:`2372`

@@ -2,14 +2,14 @@
 The hook changes nothing that is stored
 =======================================
 
-A hook scales the rewards of each batch in place. It worked with batches; since the
-collector writes to a replay buffer, the stored rewards are as the environment paid them.
+A hook scales the rewards of each batch in place. With batches it works. When the collector writes
+to a replay buffer, the stored rewards are those that the environment paid.
 
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: With ``replay_buffer`` a collector keeps its steps apart, in a
    ``LazyStackedTensorDict``. Reading a key makes a copy, and the hook changes the copy.
-:Fix: Assign: ``td[key] = td[key] * 100``.
+:Fix: Assign instead of changing in place: ``td[key] = td[key] * 100``.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`,
    :source:`tensordict.LazyStackedTensorDict.get`
 :Behind it: :term:`LazyStackedTensorDict`

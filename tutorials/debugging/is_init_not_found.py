@@ -2,13 +2,13 @@
 KeyError "is_init" when an LSTM policy meets the environment
 ============================================================
 
-A policy with an LSTM or a GRU raises at its first call, already when the collector is built. The
+A policy with an LSTM or a GRU raises at its first call, which is when the collector is built. The
 key is not one of yours.
 
 :Subsystem: recurrent state
 :Effect: loud
 :Cause: A recurrent module has to know where an episode begins, and no transform of the
-   environment says so.
+   environment writes that.
 :Fix: Append ``InitTracker()`` to the environment, and the primer of the module.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`,
    :source:`torchrl.envs.transforms.InitTracker`

@@ -2,13 +2,13 @@
 KeyError: couldn't find the log-prob
 ====================================
 
-The policy acts, the collector collects, GAE computes advantages. The first call of the loss says
-that a key is missing which nobody has ever written by hand.
+The policy acts, the collector collects and GAE computes advantages. The first call of the loss
+misses a key that you never wrote yourself.
 
 :Subsystem: value estimation and losses
 :Effect: loud
 :Cause: The actor was made without ``return_log_prob=True``, so its batches hold actions and no
-   log-probabilities; losses that compare an old policy with a new one need both.
+   log-probabilities. Losses that compare an old policy with a new one need both.
 :Fix: Pass ``return_log_prob=True`` to the actor that collects.
 :Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`,
    :source:`torchrl.modules.ProbabilisticActor.__init__`

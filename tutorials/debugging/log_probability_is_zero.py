@@ -7,8 +7,8 @@ first batches are exactly zero, as if each action were certain. Nothing is raise
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: During ``init_random_frames`` the policy is not called, and what it would have written is
-   what the collector's empty buffer holds.
+:Cause: During ``init_random_frames`` the policy is not called. Where it would have written,
+   the batch keeps the zeros of the buffer that the collector has reserved.
 :Fix: Leave out ``init_random_frames``, or do not train on the batches that it covers.
 :Decided in: :source:`torchrl.collectors.Collector._should_use_random_frames`
 :Behind it: :ref:`internals-random-frames`

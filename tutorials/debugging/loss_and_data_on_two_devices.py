@@ -2,14 +2,14 @@
 Loss and data are on two devices
 ================================
 
-The first call of the loss ends in a ``RuntimeError`` about devices. Collecting and storing went
-well before.
+Collecting and storing work. The first call of the loss ends in a ``RuntimeError`` about devices.
 
 :Subsystem: devices
 :Effect: loud
 :Cause: Batches stay on the device of the environment or of the storage, and a loss module moves
    nothing.
-:Fix: ``loss_module(batch.to(device))``, or the same ``device`` for the storage of the buffer.
+:Fix: Call ``loss_module(batch.to(device))``, or give the storage of the buffer the device of
+   the loss.
 :Decided in: :source:`torchrl.objectives.LossModule`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: :thread:`433`, :thread:`477`, :thread:`2518`

@@ -2,8 +2,8 @@
 The loss stays high with normalized observations
 ================================================
 
-Observations are normalized when they are sampled, as advised, and the value loss gets no
-smaller than without. Targets seem to come from another environment.
+Observations are normalized when they are sampled, as advised, and the value loss is as high as
+without. The targets look as if they came from another environment.
 
 :Subsystem: replay buffers
 :Effect: silent

@@ -2,13 +2,13 @@
 The LSTM acts on its memory but never learns to use it
 ======================================================
 
-The hidden state is carried, stored and right. The loss falls. Still the network learns only what
-one observation tells, as if it were trained without a past.
+The hidden state is carried, stored and correct, and the loss falls. But the network learns only
+what a single observation tells it, as if it were trained without a past.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: A loss that is not a ``LossModule`` calls the LSTM step by step, each step from its
-   stored state, which is a constant: no gradient gets past it.
+:Cause: A loss that is not a ``LossModule`` calls the LSTM step by step. Each step starts from
+   its stored state, which is a constant, so no gradient gets past it.
 :Fix: Compute the loss inside ``with set_recurrent_mode(True):``, or derive it from
    ``LossModule``.
 :Decided in: :source:`torchrl.objectives.common._forward_wrapper`,

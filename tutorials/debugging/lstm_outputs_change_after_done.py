@@ -3,12 +3,12 @@ LSTM outputs change in the loss after an episode ends
 =====================================================
 
 The policy collects as it should. In the loss, before any update, its outputs equal the collected
-ones up to the first end of an episode and differ after it. A PPO ratio is not one there.
+ones up to the first end of an episode and differ after it. The PPO ratio is not one there.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: ``is_init`` is in the data and never True, so the loss runs the LSTM on from one episode
-   into the next.
+:Cause: ``is_init`` is in the data and never True, so the loss carries the state of the LSTM
+   from one episode into the next.
 :Fix: Let ``InitTracker()`` write ``is_init``, and nothing else.
 :Decided in: :source:`torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset`
 :Behind it: :ref:`recurrent-zeroing`

@@ -3,12 +3,13 @@ LSTM outputs differ from the collected ones in every slice
 ==========================================================
 
 Slices come out of the replay buffer, and before any update the LSTM gives other outputs than
-during collection. A PPO ratio is far from one at the first steps of a slice and returns slowly.
+during collection. The PPO ratio is far from one at the first steps of a slice, and comes back
+slowly.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The hidden state was left out of what is stored, so every slice starts from zeros, also
-   where it begins in the middle of an episode.
+:Cause: The hidden state was left out of what is stored, so every slice starts from zeros, even
+   in the middle of an episode.
 :Fix: Store the hidden state with the rest.
 :Decided in: :source:`torchrl.modules.LSTMModule._lstm`
 :Behind it: :ref:`recurrent-slices`

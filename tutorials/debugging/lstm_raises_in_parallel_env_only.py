@@ -8,7 +8,8 @@ step, with the name of a hidden state and a "dest tensordict".
 :Subsystem: recurrent state
 :Effect: loud
 :Cause: The workers share memory for the keys of the environment's specs, and no spec names the
-   hidden state; it never worked elsewhere either, there it is dropped without a word.
+   hidden state. The policy does not remember in the other environments either: they drop the
+   state without an error.
 :Fix: Append the primer of the module, in the workers or around them.
 :Decided in: :source:`torchrl.envs.ParallelEnv.step_and_maybe_reset`,
    :source:`torchrl.modules.LSTMModule.make_tensordict_primer`

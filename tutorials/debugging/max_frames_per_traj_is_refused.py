@@ -2,15 +2,15 @@
 max_frames_per_traj is refused by my environment
 ================================================
 
-A collector is to cut long episodes. It raises a ``ValueError`` when it is built, about a key that
-the call does not mention.
+A collector should cut long episodes. It raises a ``ValueError`` when it is built, about a key
+that the call does not mention.
 
 :Subsystem: collectors
 :Effect: loud
 :Cause: ``max_frames_per_traj`` appends a ``StepCounter`` to the environment, and this one has a
    counter already.
-:Fix: Put the limit into the counter that is there, ``StepCounter(max_steps=...)``, and leave out
-   the argument.
+:Fix: Leave out the argument, and put the limit into the counter that is there:
+   ``StepCounter(max_steps=...)``.
 :Decided in: :source:`torchrl.collectors.Collector._setup_max_frames_per_traj`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: :thread:`813`

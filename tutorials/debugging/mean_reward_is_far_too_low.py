@@ -2,14 +2,15 @@
 The mean reward of a sample is far too low
 ==========================================
 
-CartPole pays one for every step, and yet the mean reward of a sample from the buffer is far below
-one. Observations are full of zeros. Nothing is raised; a warning speaks of another way to sample.
+CartPole pays one for every step, but the mean reward of a sample from the buffer is far below
+one. Observations are full of zeros. Nothing is raised, and a warning only advises another way to
+sample.
 
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: ``split_trajs=True`` fills each trajectory with rows of zeros up to the length of the
    longest, and the buffer stores them like steps.
-:Fix: Store ``batch[batch["collector", "mask"]]``; or do not split.
+:Fix: Store ``batch[batch["collector", "mask"]]``, or do not split.
 :Decided in: :source:`torchrl.collectors.utils.split_trajectories`
 :Behind it: :ref:`layout-padding`
 :Threads: none found

@@ -2,8 +2,8 @@
 Batches hold more frames than I asked for
 =========================================
 
-``frames_per_batch`` says one number, the batches have a larger one, and in the end there are more
-frames than ``total_frames``. A warning scrolls by when the collector is built.
+Batches hold more than ``frames_per_batch`` frames, and in the end there are more than
+``total_frames``. A warning scrolls by when the collector is built.
 
 :Subsystem: collectors
 :Effect: silent

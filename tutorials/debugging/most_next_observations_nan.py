@@ -7,8 +7,9 @@ is finite, but nothing is learned, because hardly any row of a sample has its ne
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: The next observation is rebuilt from the row below in the *sample*, and a random sampler
-   puts an unrelated row there; the value estimator then replaces NaN by the current observation.
+:Cause: The next observation is rebuilt from the row below in the *sample*, where a random
+   sampler puts an unrelated row. The value estimator then replaces NaN by the current
+   observation.
 :Fix: Sample slices: ``SliceSampler(...)``, with ``step_count_key`` for the reconstructor. For
    single transitions keep both observations.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`,

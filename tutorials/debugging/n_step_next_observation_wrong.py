@@ -7,10 +7,10 @@ steps as they should be. Nothing is raised.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: ``MultiStepTransform`` moves next observations when rows are written, and these do not
-   exist yet: they are rebuilt when rows are sampled, one step ahead.
-:Fix: Keep both observations: no ``compact_obs`` and no ``NextObservationDelta`` together with
-   ``MultiStepTransform``.
+:Cause: ``MultiStepTransform`` moves next observations when rows are written. Here they do not
+   exist yet, because they are rebuilt when rows are sampled, one step ahead.
+:Fix: Keep both observations: with ``MultiStepTransform`` use neither ``compact_obs`` nor
+   ``NextObservationDelta``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
    :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/memory_efficient_rl`

@@ -8,7 +8,7 @@ With ``track_policy_version`` the batch that follows a call shows the version be
 :Subsystem: multi-process and weight sync
 :Effect: silent
 :Cause: The workers of :class:`~torchrl.collectors.MultiAsyncCollector` collect while you train,
-   so a batch is complete, or half complete, when the new weights arrive.
+   so a batch is complete or half complete when the new weights arrive.
 :Fix: Use :class:`~torchrl.collectors.MultiSyncCollector`, or a loss that allows for older data.
 :Decided in: :source:`torchrl.collectors.MultiAsyncCollector.iterator`
 :Behind it: :doc:`/reference/collectors_basics`

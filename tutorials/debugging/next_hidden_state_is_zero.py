@@ -3,12 +3,12 @@ The hidden state under "next" is zero in every step
 ===================================================
 
 The batch has a next hidden state, and it is zero everywhere, although each step remembers the one
-before. Whatever reads the next state, as a critic does for V(s'), gets zeros.
+before. A critic that reads it for V(s') gets zeros.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: ``compact_obs=True`` leaves the next state out of the batch; the collector has reserved
-   memory for it with a call of the policy, and hands out the reserved zeros.
+:Cause: ``compact_obs=True`` leaves the next state out of the batch. The collector has reserved
+   memory for that state with a call of the policy, and hands out the reserved zeros.
 :Fix: Collect without ``compact_obs``, or add ``use_buffers=False`` and rebuild what is missing.
 :Decided in: :source:`torchrl.collectors.Collector._maybe_make_final_rollout`,
    :source:`torchrl.modules.LSTMModule.forward`

@@ -8,8 +8,8 @@ Nothing is NaN there and nothing is raised.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Where two slices of one trajectory stand side by side in a sample, the reconstructor takes
-   the first row of the second slice for the step that followed the first slice.
+:Cause: Where two slices of one trajectory are side by side in a sample, the reconstructor
+   takes the first row of the second slice for the step that followed the first slice.
 :Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
    ``NextStateReconstructor``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`

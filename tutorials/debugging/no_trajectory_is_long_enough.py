@@ -7,8 +7,8 @@ trajectory of four. The message says that the longest has one.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: Each batch holds one step of every environment; flattened, the environments alternate
-   from row to row, and no two rows of a trajectory are neighbors.
+:Cause: Each batch holds one step of every environment. When it is flattened, the environments
+   alternate from row to row, and no two rows of a trajectory are neighbors.
 :Fix: Do not flatten: ``LazyTensorStorage(..., ndim=2)`` puts the steps of an environment side
    by side. Collect at least two steps at a time.
 :Decided in: :source:`torchrl.data.SliceSampler._sample_slices`

@@ -2,13 +2,13 @@
 A noisy network always makes the same noise
 ===========================================
 
-A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. Where it goes wrong in a state,
-it goes wrong in the same way again and again, as if it did not explore. Nothing is raised.
+A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. If it goes wrong in a state, it
+goes wrong in the same way each time, as if it did not explore. Nothing is raised.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: ``NoisyLinear`` draws its noise once, when it is built; a forward pass does not draw, nor
-   do collectors and losses.
+:Cause: ``NoisyLinear`` draws its noise once, when it is built. A forward pass does not draw
+   again, and neither do collectors and losses.
 :Fix: Call ``network.apply(reset_noise)`` after each step of the optimizer.
 :Decided in: :source:`torchrl.modules.NoisyLinear.reset_noise`
 :Behind it: this page

@@ -7,8 +7,8 @@ the first loss of an off-policy algorithm is NaN. One optimizer step later the w
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: The last row of each slice of compact observations has NaN as its next observation, and
-   ``value_estimate``, which these losses call, does not replace it as ``forward`` does.
+:Cause: The last row of each slice of compact observations has NaN as its next observation.
+   These losses call ``value_estimate``, which does not replace NaN as ``forward`` does.
 :Fix: Drop the rows without a next observation before the loss.
 :Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`

@@ -8,8 +8,8 @@ is raised.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: A frame gets the version with the observation that a step returns, so at the root it is
-   the version of the step before.
+:Cause: A frame gets the version together with the observation that a step returns. So at the
+   root it has the version of the step before.
 :Fix: Read ``("next", "policy_version")``, as with
    ``StalenessAwareSampler(version_key=("next", "policy_version"))``.
 :Decided in: :source:`torchrl.envs.llm.transforms.policy_version.PolicyVersion._step`

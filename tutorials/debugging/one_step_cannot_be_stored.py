@@ -7,10 +7,10 @@ raises about shapes that appear nowhere in the program.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: ``TensorDictReplayBuffer`` writes into the batch where each row was stored; with one
+:Cause: ``TensorDictReplayBuffer`` writes into the batch where each row was stored. With one
    step per environment it takes this table of rows and coordinates for a column.
-:Fix: Collect at least two steps at a time; or use a plain ``ReplayBuffer``, if nothing needs
-   priorities or the marks of slices.
+:Fix: Collect at least two steps at a time, or use a plain ``ReplayBuffer`` if you need neither
+   priorities nor the marks of slices.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._set_index_in_td`
 :Behind it: :ref:`replay-slices`
 :Threads: none found

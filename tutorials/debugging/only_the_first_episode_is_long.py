@@ -2,8 +2,8 @@
 Only the first episode is long
 ==============================
 
-The first episode of a custom environment has the length it should. All that follow it end
-after their first step, and the mean return collapses. Nothing is raised.
+The first episode of a custom environment has the length it should. All later ones end after their
+first step, and the mean return collapses. Nothing is raised.
 
 :Subsystem: environments
 :Effect: silent

@@ -2,13 +2,14 @@
 The last rows of each batch have no advantage
 =============================================
 
-Somewhere in each batch the advantages become exactly zero, and the value targets with them, to the
-end of the batch. The loss learns from fewer rows than were collected.
+From some row of each batch to its end, advantages and value targets are exactly zero. The loss
+learns from fewer rows than were collected.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: With ``shifted=True`` each trajectory that was cut takes one more slot in the call of the
-   critic than ``shifted_budget`` has, and as many rows at the end are pushed out.
+:Cause: With ``shifted=True`` each trajectory that was cut takes one more slot in the call of
+   the critic. If the cuts take more slots than ``shifted_budget`` has, as many rows at the end
+   are pushed out.
 :Fix: Give ``shifted_budget`` one slot more than a batch has cuts, or use ``shifted=False``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_net_shifted`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._mask_shifted_output`

@@ -7,9 +7,10 @@ reports a ``clip_fraction`` above zero all the same, and training is slow and un
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The stored log-probability has a trailing dimension of one, the loss computes one
-   without it, and their difference broadcasts to a ratio for each pair of rows.
-:Fix: Store the log-probability with the shape of the batch and nothing behind it.
+:Cause: The stored log-probability has shape ``[N, 1]`` and the loss computes one of shape
+   ``[N]``. Their difference broadcasts to a ratio for each pair of rows.
+:Fix: Store the log-probability as the policy wrote it, with the shape of the batch. If your
+   own code added a dimension, drop it: ``batch["action_log_prob"] = log_prob.squeeze(-1)``.
 :Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`
 :Behind it: :ref:`layout-shapes`
 :Threads: :thread:`1243`

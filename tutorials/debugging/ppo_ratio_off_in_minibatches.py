@@ -2,8 +2,8 @@
 The PPO ratio of an LSTM is off in every minibatch
 ==================================================
 
-PPO worked with a feed-forward policy. With an LSTM in its place the ratio is not one before the
-first update, in nearly every row; many actions are clipped and the KL divergence is large.
+PPO worked with a feed-forward policy. With an LSTM in its place nearly every row has a ratio
+other than one before the first update. Many actions are clipped, and the KL divergence is large.
 
 :Subsystem: recurrent state
 :Effect: silent

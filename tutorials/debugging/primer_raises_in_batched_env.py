@@ -3,13 +3,14 @@ TensorDictPrimer raises with several environments
 =================================================
 
 A primer for the hidden state works with one environment. Around a batched or vectorized one it
-raises, with a word about ``expand_specs`` or about shapes.
+raises an error about ``expand_specs`` or about shapes.
 
 :Subsystem: recurrent state
 :Effect: loud
-:Cause: A primer that is written by hand has to be told whether its specs are of one environment
-   or of all.
-:Fix: Take ``module.make_tensordict_primer()``, or say ``expand_specs=True``.
+:Cause: The specs of a hand-written primer have the shape of one environment, and
+   ``expand_specs`` does not say whether to expand them to all.
+:Fix: Use the primer of the module, ``module.make_tensordict_primer()``. If you write one by
+   hand for a single environment, pass ``expand_specs=True``.
 :Decided in: :source:`torchrl.envs.transforms.TensorDictPrimer.transform_observation_spec`
 :Behind it: :ref:`recurrent-wiring`
 :Threads: :thread:`2323`, :thread:`1493`
@@ -20,7 +21,7 @@ raises, with a word about ``expand_specs`` or about shapes.
 # Break it
 # --------
 
-from torchrl.data import Unbounded
+from torchrl.data import Composite, Unbounded
 from torchrl.envs import GymEnv, InitTracker, SerialEnv, TensorDictPrimer
 from torchrl.modules import GRUModule
 
@@ -52,7 +53,7 @@ print(f"RuntimeError: {broken['error']}")
 # Check it
 # --------
 #
-# The specs of a primer have the batch dimensions of the environment, or are told to take them.
+# The specs of a primer must begin with the batch dimensions of the environment.
 
 
 def check(env, primer):
@@ -68,7 +69,7 @@ assert not unhealthy["specs fit"], "no longer reproduces: the specs fit"
 # Fix it
 # ------
 #
-# The primer of the module also knows names and shapes, the dimension of layers among them.
+# The primer of the module knows the names and the shapes, the dimension of layers among them.
 
 told = build(TensorDictPrimer(state, expand_specs=True))
 assert use(told["env"])["recurrent_state"][:, 1].any(), (
@@ -81,3 +82,24 @@ healthy = check(fixed["env"], fixed["env"].transform[-1])
 print(healthy)
 assert healthy["specs fit"], "the fix does not work: the specs do not fit"
 assert state[:, 1].any(), "the fix does not work: no state is carried"
+
+# %%
+# The error does not always come. If the environment is reset before anything reads the specs, the
+# primer expands them without a word, even specs that already have the shape of all environments:
+
+full = build(TensorDictPrimer({"recurrent_state": Unbounded((2, 1, 8))}))["env"]
+full.reset()
+print(tuple(full.observation_spec["recurrent_state"].shape))
+assert full.observation_spec["recurrent_state"].shape == (2, 2, 1, 8), (
+    "no longer reproduces: specs of all environments stay as they are"
+)
+
+# %%
+# For specs of all environments, say so in the shape of a ``Composite``:
+
+spec = Composite(recurrent_state=Unbounded((2, 1, 8)), shape=[2])
+whole = build(TensorDictPrimer(spec))["env"]
+whole.reset()
+assert whole.observation_spec["recurrent_state"].shape == (2, 1, 8), (
+    "the fix does not work: the specs were expanded"
+)

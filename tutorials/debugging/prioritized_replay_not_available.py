@@ -2,13 +2,13 @@
 Prioritized replay: "SumSegmentTreeFp32 is not available"
 =========================================================
 
-A fresh installation runs everything but prioritized replay. Its sampler raises when it is made and
-points to a warning above, which often was never printed.
+A fresh installation works until you use prioritized replay. Its sampler raises when it is made,
+and points to a warning above that was often never printed.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: The compiled part of TorchRL cannot be loaded, most often because it was built for another
-   version of torch, and its import hides that behind ``None``.
+:Cause: The compiled part of TorchRL cannot be loaded, most often because it was built for
+   another version of torch. The import hides that behind ``None``.
 :Fix: Install versions of torch and torchrl that belong together, or build torchrl from source.
    ``python -c "import torchrl._torchrl"`` names the missing piece.
 :Decided in: :source:`torchrl.data.PrioritizedSampler._init`

@@ -3,12 +3,12 @@ Stored rewards change although nothing is written
 =================================================
 
 Statistics over the buffer drift from one epoch to the next, and the same rows come back scaled,
-clipped or zeroed. Nothing was extended in between; the buffer was only read.
+clipped or zeroed. In between the buffer was only read.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: ``buffer[:]`` and ``buffer[i]`` are views of the storage, so an in-place operation on what
-   they return edits the stored rows; only ``sample()`` copies.
+:Cause: ``buffer[:]`` and ``buffer[i]`` are views of the storage, so an in-place operation on
+   them edits the stored rows. ``sample()`` copies.
 :Fix: Clone what you read by index before you change it: ``buffer[:].clone()``.
 :Decided in: :source:`torchrl.data.LazyTensorStorage.get`
 :Behind it: :doc:`/reference/collectors_replay`

@@ -3,7 +3,7 @@ Some next observations of a sample are infinite
 ===============================================
 
 The environment never returned an infinite number and the stored observations are finite. Samples
-from the buffer hold infinite next observations, and the loss follows.
+from the buffer hold infinite next observations, and then the loss is not finite either.
 
 :Subsystem: memory and storage
 :Effect: silent

@@ -7,7 +7,7 @@ from what the same policy scores in a plain environment.
 
 :Subsystem: evaluation
 :Effect: silent
-:Cause: ``RewardSum`` adds up the reward as the transforms before it have left it: scaled,
+:Cause: ``RewardSum`` adds up the reward that the transforms before it pass on: scaled,
    clipped, or reduced to its sign.
 :Fix: Put ``RewardSum`` before the transforms that change the reward.
 :Decided in: :source:`torchrl.envs.transforms.RewardSum._step`,

@@ -2,13 +2,14 @@
 Two runs with the same seed start differently
 =============================================
 
-Each run calls ``collector.set_seed(0)``, and still two runs are not the same. Their first
-observations differ. Nothing is raised.
+Each run calls ``collector.set_seed(0)``, but two runs differ from their first observation on.
+Nothing is raised.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: The collector resets its environment when it is built; ``set_seed`` afterwards restarts
-   the environment, but the first step still shows the policy the observation from before.
+:Cause: The collector resets its environment when it is built. ``set_seed`` restarts the
+   environment afterwards, but the first step still shows the policy the observation from
+   before.
 :Fix: Seed the environment before the collector is built.
 :Decided in: :source:`torchrl.collectors.Collector._make_carrier`,
    :source:`torchrl.collectors.Collector.set_seed`

@@ -2,14 +2,14 @@
 The buffer raises because it knows no batch size
 ================================================
 
-The buffer is full, and ``sample()`` raises. Or it raises when it is made, with
+The buffer is full, and ``sample()`` raises. Or the buffer raises when it is made, with
 ``prefetch`` or with a sampler that drops the last batch.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: The size of a sample has no default. What draws ahead or counts batches has to know
-   it when the buffer is made.
-:Fix: ``ReplayBuffer(..., batch_size=32)``; ``sample(32)`` does for plain sampling.
+:Cause: The size of a sample has no default. A buffer that draws ahead or counts batches has to
+   know it when it is made.
+:Fix: ``ReplayBuffer(..., batch_size=32)``. For plain sampling ``sample(32)`` is enough.
 :Decided in: :source:`torchrl.data.ReplayBuffer.sample`,
    :source:`torchrl.data.ReplayBuffer.__init__`
 :Behind it: :term:`batch size`

@@ -2,15 +2,15 @@
 A sample has fewer rows than asked for
 ======================================
 
-``sample(128)`` returns now a hundred rows, now a few more. Nothing is raised until the program
-reshapes the sample into sequences.
+The number of rows that ``sample(128)`` returns changes from call to call, a hundred or a few
+more. Nothing is raised until the program reshapes the sample into sequences.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: With ``strict_length=False`` a slice ends with its episode, and nothing fills up what is
-   missing.
-:Fix: ``pad_output=True`` beside it, and the mask that it writes; or cut the sample at
-   ``("next", "truncated")`` and do not reshape.
+:Cause: With ``strict_length=False`` a slice ends with its episode, and nothing fills up the
+   missing rows.
+:Fix: Add ``pad_output=True`` and use the mask that it writes; or cut the sample at ``("next",
+   "truncated")`` and do not reshape.
 :Decided in: :source:`torchrl.data.SliceSampler._get_index`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2947` :thread:`2011`

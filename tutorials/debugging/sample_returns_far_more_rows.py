@@ -8,9 +8,10 @@ a multiple of the memory it should. Nothing is raised.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: The batch has the dimensions environment and time, and a storage counts one dimension
-   unless it is told, so an item is a whole stretch of time.
-:Fix: ``buffer.extend(batch.reshape(-1))``; or ``ndim=2`` in the storage.
+:Cause: The batch has two dimensions, environment and time. A storage counts one dimension
+   unless it is told otherwise, so an item is a whole stretch of time.
+:Fix: ``buffer.extend(batch.reshape(-1))`` for single transitions, or ``ndim=2`` in the
+   storage.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
 :Behind it: :ref:`replay-transitions`
 :Threads: :thread:`1885`

@@ -2,12 +2,13 @@
 The slice sampler refuses the batch size
 ========================================
 
-``sample`` raises: the batch size must be divisible by the length of a slice. With other numbers
-it works, and returns far fewer sequences than ``batch_size`` says.
+``sample`` raises, because the batch size must be divisible by the length of a slice. With other
+numbers it works, and returns far fewer sequences than ``batch_size``.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: ``batch_size`` counts rows, not slices; a slice sampler divides it among them.
+:Cause: ``batch_size`` counts rows, not slices. A slice sampler divides the rows among its
+   slices.
 :Fix: ``batch_size=n_slices * slice_len``.
 :Decided in: :source:`torchrl.data.SliceSampler._adjusted_batch_size`
 :Behind it: :ref:`replay-slices`

@@ -2,13 +2,13 @@
 Samples differ from what the policy saw
 =======================================
 
-Collection works, and the loss is computed from observations that the policy never met:
-much too large, or squeezed into a corner.
+Collection works, but the loss is computed from observations that the policy never saw: much too
+large, or squeezed into a corner.
 
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: The same ``ObservationNorm`` is a transform of the environment and of the replay
-   buffer. The batch is normalized already; the buffer normalizes it again in each sample.
+   buffer. The batch is already normalized, and the buffer normalizes each sample again.
 :Fix: Keep one of the two: the one of the environment, or the one of the buffer with a
    policy that normalizes for itself.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._sample`

@@ -7,8 +7,8 @@ first ``sample()`` ends in an AttributeError that names neither a key nor the tr
 
 :Subsystem: memory and storage
 :Effect: loud
-:Cause: ``NextStateReconstructor`` rebuilds the key ``"observation"`` unless told otherwise, and
-   the observation of this environment has another name.
+:Cause: ``NextStateReconstructor`` rebuilds the key ``"observation"`` unless told otherwise.
+   The observation of this environment has another name.
 :Fix: Name the keys: ``NextStateReconstructor(["pixels"], ...)``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/memory_efficient_rl`

@@ -2,14 +2,15 @@
 Sampling raises as soon as the buffer has a transform
 =====================================================
 
-The buffer can be filled. ``sample`` raises, and the message speaks of metadata that the
-program never set.
+The buffer can be filled. ``sample`` raises, with a message about metadata that the program never
+set.
 
 :Subsystem: replay buffers
 :Effect: loud
 :Cause: A ``TensorDictReplayBuffer`` writes an index for each row drawn. A transform that
    changes the number of rows leaves no place for it.
-:Fix: Keep the number of rows in the transform, and reshape what ``sample`` returns.
+:Fix: Do not change the number of rows in the transform. Reshape what ``sample`` returns
+   instead.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
 :Behind it: :ref:`replay-transitions`
 :Threads: :thread:`2406`

@@ -3,13 +3,13 @@ Sequences of one buffer mix two runs
 ====================================
 
 Two collectors fill one buffer: an old and a new policy, a demonstrator and a learner, a run and
-its restart. Sampled sequences have one trajectory id each, and yet jump from one episode into
-another. Nothing is raised.
+its restart. Each sampled sequence has one trajectory id, but jumps from one episode into another.
+Nothing is raised.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: Each collector counts its trajectories from zero, so two of them use the same ids, and
-   the sampler takes equal ids side by side for one trajectory.
+:Cause: Each collector counts its trajectories from zero, so two of them use the same ids. The
+   sampler takes equal ids side by side for one trajectory.
 :Fix: Add an offset to the ids of each further collector before you extend.
 :Decided in: :source:`torchrl.collectors.Collector._traj_pool`
 :Behind it: :ref:`replay-writers`

@@ -3,12 +3,12 @@ Sequences mix the episodes of two workers
 =========================================
 
 Several workers fill one buffer. Sampled sequences jump from one episode into another, in a row
-that is not done. Nothing is raised; a warning at the start is easily missed.
+that is not done. Nothing is raised, and a warning at the start is easily missed.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: The workers write their batches in turns, so the unfinished episode of one is followed
-   by rows of another, and a sampler that cuts only at ``done`` sees no end there.
+:Cause: The workers write their batches in turns, so rows of another worker follow the
+   unfinished episode of one. A sampler that cuts only at ``done`` sees no end there.
 :Fix: Give ``trajs_per_batch`` to the collector, so that workers write whole episodes; or drop
    ``end_key``, so that the sampler cuts at trajectory ids.
 :Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`

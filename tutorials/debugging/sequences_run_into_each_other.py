@@ -10,8 +10,8 @@ raised.
 :Effect: silent
 :Cause: The slice sampler says where its slices end, but a plain ``ReplayBuffer`` keeps that
    out of the batch that it returns.
-:Fix: Use ``TensorDictReplayBuffer``; or call ``sample(return_info=True)`` and write what it
-   says into the batch.
+:Fix: Use ``TensorDictReplayBuffer``; or call ``sample(return_info=True)`` and write the ends
+   that it returns into the batch.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
 :Behind it: :ref:`recurrent-slices`
 :Threads: none found

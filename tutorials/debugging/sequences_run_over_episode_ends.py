@@ -2,14 +2,14 @@
 Sequences run over the ends of episodes
 =======================================
 
-The sampler was told to cut at ``done``, and still its sequences start in one episode and end in
-the next. Nothing is raised.
+The sampler was told to cut at ``done``, but its sequences start in one episode and end in the
+next. Nothing is raised.
 
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: ``"done"`` at the root of a row belongs to the state before the step, and is never True
    in what a collector yields; the end of an episode is ``("next", "done")``.
-:Fix: ``end_key=("next", "done")``; or leave ``end_key`` out.
+:Fix: ``end_key=("next", "done")``, or leave ``end_key`` out.
 :Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`
 :Behind it: :ref:`layout-flags`
 :Threads: none found

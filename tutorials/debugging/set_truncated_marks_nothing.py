@@ -7,8 +7,8 @@ it fills no frame is marked, and slices run across the ends of batches. Nothing 
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: With ``extend_buffer=False`` each frame goes into the buffer as soon as it is made; marks
-   are set on whole batches, and there are none.
+:Cause: With ``extend_buffer=False`` each frame goes into the buffer as soon as it is made.
+   Marks are set on whole batches, and here there are none.
 :Fix: Leave out ``extend_buffer=False``.
 :Decided in: :source:`torchrl.collectors.Collector._maybe_set_truncated`,
    :source:`torchrl.collectors.Collector.rollout`

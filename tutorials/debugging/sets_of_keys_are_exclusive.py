@@ -2,13 +2,13 @@
 GAE: the sets of keys to stack are exclusive
 ============================================
 
-GAE works on a rollout with random actions. On the batches of the policy it fails, with words about
-stacking that do not name a key.
+GAE works on a rollout with random actions. On the batches of the policy it fails, with a message
+about stacking that names no key.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The policy is an actor and a critic in one and writes ``state_value`` at the root while it
-   acts; nothing writes it under ``next``, and GAE stacks the two.
+:Cause: The policy is an actor and a critic in one, and writes ``state_value`` at the root
+   while it acts. Nothing writes it under ``next``, and GAE stacks the two.
 :Fix: Collect with ``actor_critic.get_policy_operator()``, which leaves the value to GAE.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`layout-keys`

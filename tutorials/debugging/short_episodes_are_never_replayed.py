@@ -2,15 +2,15 @@
 Short episodes are never replayed
 =================================
 
-The agent does not learn from its quick failures. They are in the buffer, but no sample ever
-holds one. Nothing is raised.
+The agent does not learn from its quick failures. They are in the buffer, but no sample holds one.
+Nothing is raised.
 
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: With ``strict_length=True``, the default, a slice sampler leaves out every trajectory
    that is shorter than a slice.
-:Fix: ``SliceSampler(..., strict_length=False, pad_output=True)`` and the mask it writes; or
-   shorter slices.
+:Fix: ``SliceSampler(..., strict_length=False, pad_output=True)`` and the mask that it writes,
+   or shorter slices.
 :Decided in: :source:`torchrl.data.SliceSampler._sample_slices`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2011`

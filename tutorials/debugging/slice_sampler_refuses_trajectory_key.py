@@ -2,14 +2,14 @@
 SliceSampler refuses trajectory_key
 ===================================
 
-An example from an older text, pasted, raises a ``TypeError``.
+An example that you pasted from an older text raises a ``TypeError``.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: The argument is called ``traj_key``; earlier texts give it the name that it has in
-   ``split_trajectories``.
-:Fix: ``SliceSampler(..., traj_key=("collector", "traj_ids"))``; or leave it out, the sampler
-   finds these ids itself.
+:Cause: The argument is called ``traj_key``. Older texts call it ``trajectory_key``, its name
+   in ``split_trajectories``.
+:Fix: ``SliceSampler(..., traj_key=("collector", "traj_ids"))``. You can also leave it out,
+   because the sampler finds these ids itself.
 :Decided in: :source:`torchrl.data.SliceSampler`
 :Behind it: :doc:`/reference/api_changes`
 :Threads: none found

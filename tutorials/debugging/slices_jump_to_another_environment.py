@@ -9,7 +9,7 @@ sequences. Some sequences start in one environment and go on in another. Nothing
 :Effect: silent
 :Cause: A flat batch puts the last step of one environment before the first step of the next,
    and a sampler that cuts only at ``done`` sees no end there.
-:Fix: Store the batch as it is, in a storage with ``ndim=2``; or drop ``end_key``, so that the
+:Fix: Store the batch as it is, in a storage with ``ndim=2``. Or drop ``end_key``, so that the
    sampler cuts at trajectory ids.
 :Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`
 :Behind it: :ref:`replay-flat`

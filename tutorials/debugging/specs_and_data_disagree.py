@@ -7,9 +7,9 @@ A custom environment resets and steps, and ``check_env_specs`` refuses it with a
 
 :Subsystem: environments
 :Effect: loud
-:Cause: What ``_reset`` and ``_step`` return is not what the specs say; *fake* is made from the
+:Cause: What ``_reset`` and ``_step`` return does not fit the specs. *Fake* is made from the
    specs, *real* comes from a short rollout.
-:Fix: Change the one that is wrong: the spec, or the returned tensor.
+:Fix: Change the one that is wrong, the spec or the returned tensor.
 :Decided in: :source:`torchrl.envs.utils.check_env_specs`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: :thread:`2052`, :thread:`1585`, :thread:`3260`, :thread:`1567`, :thread:`1713`

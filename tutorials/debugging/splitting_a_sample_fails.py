@@ -7,10 +7,11 @@ sizes that do not sum up, or it returns sequences that are longer than a slice.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: It cuts where the trajectory id changes, but two slices of a sample can come from the
-   same trajectory: side by side they are merged, further apart they are counted twice.
-:Fix: ``sample.reshape(-1, slice_len)``; or, for slices of different length, leave the ids out
-   and pass ``done_key="truncated"``.
+:Cause: ``split_trajectories`` cuts where the trajectory id changes, but two slices of a sample
+   can come from the same trajectory. Side by side they are merged, further apart they are
+   counted twice.
+:Fix: ``sample.reshape(-1, slice_len)``. For slices of different length, leave the ids out and
+   pass ``done_key="truncated"``.
 :Decided in: :source:`torchrl.collectors.utils.split_trajectories`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2588`

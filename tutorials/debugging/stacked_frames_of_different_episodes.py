@@ -2,8 +2,8 @@
 Stacked frames come from different episodes
 ===========================================
 
-Frames are stacked when they are sampled, to save memory. The stacks have the right shape,
-and what they show never happened in this order.
+Frames are stacked when they are sampled, to save memory. The stacks have the right shape, but
+their frames never followed each other in this order.
 
 :Subsystem: replay buffers
 :Effect: silent

@@ -3,12 +3,12 @@ KeyError: state_value, on some batches only
 ===========================================
 
 PPO with value clipping trains for a while. Then the loss says that the batch holds no
-``state_value``, although GAE has been called on it as on all the others.
+``state_value``, although GAE was called on it as on all others.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The batch has NaN in its next observations; GAE replaces them in a copy, and writes the
-   values to the copy, which is lost.
+:Cause: The batch has NaN in its next observations. GAE replaces them in a copy and writes the
+   values to that copy, which is lost.
 :Fix: Call the critic on the batch after GAE, where ``state_value`` is missing.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`,
    :source:`torchrl.objectives.PPOLoss.loss_critic`

@@ -8,7 +8,7 @@ the most likely one. Nothing is raised.
 :Subsystem: exploration
 :Effect: silent
 :Cause: Without an exploration type around it, a ``ProbabilisticActor`` uses its own default,
-   which is deterministic; only a collector sets ``RANDOM`` by itself.
+   which is deterministic. A collector sets ``RANDOM`` by itself, ``env.rollout`` does not.
 :Fix: Roll out under ``with set_exploration_type(ExplorationType.RANDOM):``, or use a collector.
 :Decided in: :source:`torchrl.modules.SafeProbabilisticModule.__init__`
 :Behind it: :term:`exploration type`

@@ -3,12 +3,12 @@ Stopping a rollout early raises an AttributeError
 =================================================
 
 An ``interruptor`` cuts the rollouts of a collector that fills a replay buffer. At the first cut
-the collector fails with the name of an attribute that nobody has heard of.
+the collector fails over an attribute that your program does not mention.
 
 :Subsystem: collectors
 :Effect: loud
-:Cause: The loop of an interrupted rollout reaches for the output buffer, and with a replay buffer
-   the collector has none.
+:Cause: The loop of an interrupted rollout uses the output buffer, and a collector with a
+   replay buffer has none.
 :Fix: Leave the argument ``replay_buffer`` out, and extend the buffer with the rows before the cut.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :doc:`/reference/collectors_internals`

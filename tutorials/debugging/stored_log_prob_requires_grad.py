@@ -7,8 +7,8 @@ grows with the length of a rollout.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The policy acted with gradients on, so each stored log-probability drags the graph of
-   the old policy along; a collector turns gradients off, ``env.rollout`` does not.
+:Cause: The policy acted with gradients on, so each stored log-probability keeps the graph of
+   the old policy. A collector turns gradients off, ``env.rollout`` does not.
 :Fix: Call ``env.rollout`` and your own loops under ``torch.no_grad()``.
 :Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`,
    :source:`torchrl.envs.EnvBase.rollout`

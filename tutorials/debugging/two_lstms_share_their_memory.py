@@ -2,8 +2,8 @@
 With a second LSTM the policy acts on the wrong memory
 ======================================================
 
-Actor and critic have an LSTM each and act together. Collection runs, and what the actor returns is
-not what its LSTM makes of the episode.
+Actor and critic have an LSTM each and act together. Collection runs, but the actor returns
+something else than its LSTM does on the same episode alone.
 
 :Subsystem: recurrent state
 :Effect: silent

@@ -7,9 +7,9 @@ raises ``AttributeError`` about an attribute ``data`` of one of the modules in t
 
 :Subsystem: multi-process and weight sync
 :Effect: loud
-:Cause: Without a weight-sync scheme the collector takes what it is given for a TensorDict of
-   weights, and reads its ``data``; a module has none.
-:Fix: Pass ``TensorDict.from_module(policy)``, or nothing where the collector was given the
+:Cause: Without a weight-sync scheme the collector takes its argument for a TensorDict of
+   weights, and reads its ``data``. A module has none.
+:Fix: Pass ``TensorDict.from_module(policy)``. Pass nothing if the collector was given the
    policy itself.
 :Decided in: :source:`torchrl.collectors.Collector._maybe_fallback_update`
 :Behind it: :doc:`/reference/collectors_basics`

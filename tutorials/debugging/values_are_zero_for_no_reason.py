@@ -2,15 +2,15 @@
 Part of the sampled values is zero for no reason
 ================================================
 
-A key of the samples is right in some rows and zero in others, where no zero was ever
-written. Nothing is raised.
+A key of the samples is right in some rows and zero in others, although no zero was written there.
+Nothing is raised.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: Not all stored batches had that key. A ``LazyTensorStorage`` takes a key that it
-   learns of later, and gives the rows before zeros; a row that comes without it keeps
-   whatever memory held.
-:Fix: Write the same keys to every batch, ``nan`` where a value is not known.
+:Cause: Not all stored batches had that key. A ``LazyTensorStorage`` adds a key that comes
+   later, with zeros in the earlier rows. A later row without the key keeps whatever memory
+   held.
+:Fix: Write the same keys to every batch, with ``nan`` where a value is not known.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`,
    :source:`tensordict._td._SubTensorDict._set_str`
 :Behind it: :term:`storage`

@@ -2,13 +2,13 @@
 Values are too low in a task with a time limit
 ==============================================
 
-Episodes are cut after some steps, and the critic learns that the world ends there: value targets
+Episodes are cut after some steps, and the critic learns that the world ends there. Value targets
 are far below the return that the policy would still get. Nothing is raised.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The batch has lost ``("next", "terminated")``; the value estimator then reads ``done``
-   in its place, so that each time limit counts as a death with nothing after it.
+:Cause: The batch has lost ``("next", "terminated")``. The value estimator then reads ``done``
+   in its place, so each time limit counts as a death with nothing after it.
 :Fix: Keep ``("next", "terminated")`` wherever keys are selected, excluded or copied.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`

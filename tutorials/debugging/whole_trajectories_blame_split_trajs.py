@@ -2,8 +2,8 @@
 trajs_per_batch fails and blames split_trajs
 ============================================
 
-A collector is to yield whole trajectories. Its first batch raises a ``KeyError`` that asks for
-``split_trajs=False``, which is what it has.
+A collector should yield whole trajectories. Its first batch raises a ``KeyError`` that asks for
+``split_trajs=False``, although that is already so.
 
 :Subsystem: collectors
 :Effect: loud

@@ -2,13 +2,13 @@
 All workers take the same random actions
 ========================================
 
-A collector with several workers explores no more than one with a single worker: in each step
-all of them draw the same action. Their observations differ, so it goes unnoticed.
+A collector with several workers explores no more than one with a single worker, because in each
+step all of them draw the same action. Their observations differ, so it goes unnoticed.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
 :Cause: A worker that is started by ``fork``, or by a "forkserver" that has preloaded PyTorch,
-   inherits its random generator, and all of them go on from the same state.
+   inherits the state of the random generator. So all workers go on from the same state.
 :Fix: Call ``collector.set_seed(seed)`` before the first batch, or keep TorchRL's start method.
 :Decided in: :source:`torchrl.collectors._runner._main_async_collector_impl`,
    :source:`torchrl.collectors.MultiCollector.set_seed`

@@ -2,15 +2,15 @@
 The workers act with their first weights forever
 ================================================
 
-Training changes the policy, and the batches of a multi-process collector look the same from the
-first to the last. Nothing is raised.
+Training changes the policy, but the workers of a multi-process collector act as they did in the
+first batch. Nothing is raised.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
 :Cause: With ``policy_factory`` each worker makes a policy of its own, and without
-   ``weight_sync_schemes`` nothing sends it weights.
-:Fix: Pass ``policy`` and ``weight_sync_schemes`` beside ``policy_factory``, and call
-   ``update_policy_weights_()`` after the optimizer steps.
+   ``weight_sync_schemes`` nothing sends weights to it.
+:Fix: Pass ``policy=policy`` and ``weight_sync_schemes={"policy": MultiProcessWeightSyncScheme()}``
+   beside ``policy_factory``. Call ``collector.update_policy_weights_()`` after the optimizer steps.
 :Decided in: :source:`torchrl.collectors.MultiCollector._setup_multi_weight_sync`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: :thread:`3032`, :thread:`3729`, :thread:`3587`
@@ -21,8 +21,10 @@ first to the last. Nothing is raised.
 # Break it
 # --------
 #
-# One worker, which makes its policy itself. The processes are forked, because that is quick; under
+# One worker, which makes its policy itself. The process is forked, because that is quick; under
 # "spawn" the same happens.
+#
+# .. fold:: Imports, environment, policy, and how a collector starts and ends
 
 import contextlib
 import multiprocessing
@@ -34,6 +36,8 @@ from torchrl.collectors import MultiSyncCollector
 from torchrl.envs import GymEnv
 from torchrl.modules import MLP, QValueActor
 from torchrl.weight_update import MultiProcessWeightSyncScheme
+
+FRAMES = {"frames_per_batch": 20, "total_frames": -1}
 
 
 def make_env():
@@ -47,19 +51,21 @@ def make_policy():
     return QValueActor(network, in_keys=["observation"], spec=spec)
 
 
+def optimizer_step(policy):
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.1)
+
+
 @contextlib.contextmanager
-def collector_of(**options):
+def running(**options):
+    """A MultiSyncCollector with these options."""
     before = multiprocessing.get_start_method()
     multiprocessing.set_start_method("fork", force=True)
-    with warnings.catch_warnings():  # Python 3.12 and later warn of "fork" by itself
+    options |= FRAMES | {"auto_register_policy_transforms": False}
+    with warnings.catch_warnings():  # Python 3.12 and later warn of "fork"
         warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
-        collector = MultiSyncCollector(
-            [make_env],
-            policy_factory=make_policy,
-            frames_per_batch=20,
-            total_frames=-1,
-            **options,
-        )
+        collector = MultiSyncCollector([make_env], **options)
     try:
         yield collector
     finally:
@@ -70,24 +76,16 @@ def collector_of(**options):
         multiprocessing.set_start_method(before, force=True)
 
 
-def train(sends):
-    policy, options = make_policy(), {}
-    if sends:
-        schemes = {"policy": MultiProcessWeightSyncScheme()}
-        options = {"policy": policy, "weight_sync_schemes": schemes}
-    with collector_of(auto_register_policy_transforms=False, **options) as collector:
-        batches = iter(collector)
-        next(batches)
-        with torch.no_grad():  # stands for the steps of an optimizer
-            for parameter in policy.parameters():
-                parameter.add_(0.1)
-        if sends:
-            collector.update_policy_weights_()
-        batch = next(batches).clone()
-    return {"collector": collector, "policy": policy, "batch": batch}
+# %%
 
+policy = make_policy()
+with running(policy_factory=make_policy) as collector:
+    batches = iter(collector)
+    next(batches)
+    optimizer_step(policy)
+    batch = next(batches).clone()
 
-broken = train(sends=False)
+broken = {"collector": collector, "policy": policy, "batch": batch}
 
 # %%
 # Check it
@@ -119,15 +117,27 @@ else:
     raise AssertionError("no longer reproduces: the call finds a way to the workers")
 
 # %%
-# Given ``policy=`` alone, the collector puts the weights in shared memory, and a worker on the CPU
-# sees each optimizer step without a call.
-#
 # Fix it
 # ------
 #
 # The collector reads the weights from the policy that you train, and the scheme sends them.
 
-fixed = train(sends=True)
+policy = make_policy()
+schemes = {"policy": MultiProcessWeightSyncScheme()}
+with running(
+    policy=policy, policy_factory=make_policy, weight_sync_schemes=schemes
+) as collector:
+    batches = iter(collector)
+    next(batches)
+    optimizer_step(policy)
+    collector.update_policy_weights_()
+    batch = next(batches).clone()
+
+fixed = {"collector": collector, "policy": policy, "batch": batch}
 healthy = check(fixed["batch"], fixed["policy"])
 print(healthy)
 assert healthy["acted with these weights"] == healthy["steps"], "the fix does not work"
+
+# %%
+# Without ``policy_factory`` you need none of this on the CPU. Given ``policy=`` alone, the collector
+# puts the weights in shared memory, and a worker sees each optimizer step without a call.

@@ -2,13 +2,13 @@
 A shorter time limit makes the policy worse
 ===========================================
 
-The task could go on for ever and has a limit of steps, to be trained faster. The shorter the
-limit, the lower the values of all states, and the policy turns short-sighted.
+The task has no end of its own, and a limit of steps makes training faster. The shorter the limit,
+the lower the values of all states, and the policy turns short-sighted.
 
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The environment reports its limit as ``terminated``, or as ``done`` alone, which
-   TorchRL completes to ``terminated``; so the return after the limit counts as zero.
+   TorchRL completes to ``terminated``. So the return after the limit counts as zero.
 :Fix: Leave the limit out of ``_step`` and append ``StepCounter(max_steps=...)``, which reports
    it as ``truncated``.
 :Decided in: :source:`torchrl.envs.EnvBase._complete_done`
