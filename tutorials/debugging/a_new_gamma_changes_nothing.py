@@ -86,7 +86,7 @@ assert unhealthy["lmbda of the loop"] != unhealthy["lmbda of the loss"], (
 # Fix it
 # ------
 #
-# All settings in each call, and the estimator taken anew.
+# Pass all settings in each call, and read ``loss.value_estimator`` anew.
 
 fixed = change_gamma(then_take_it=True)
 healthy = check(fixed["value_estimator"], fixed["loss_module"])

@@ -23,7 +23,7 @@ the right size, and those of one environment change when another one gets other 
 # Break it
 # --------
 #
-# Three environments. Between the batch and GAE stands one function: here it flattens.
+# Three environments. One function comes between the batch and GAE; here it flattens.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -77,9 +77,9 @@ assert unhealthy["changed"] > 0, (
 )
 
 # %%
-# Only where ``done`` stands between two rows does GAE stop. The last step of one environment and
-# the first step of the next one have no ``done`` between them. A batch with time in front is
-# worse: there nearly each row is followed by a stranger.
+# GAE stops only where a row is done. The last step of one environment is followed by the first step
+# of the next one, and need not be done. A batch with time in front is worse, because nearly each
+# row is followed by a row of another environment.
 
 
 def time_first(batch):
@@ -97,7 +97,8 @@ assert worse["changed"] > unhealthy["changed"], (
 # Fix it
 # ------
 #
-# Leave the batch as it is until the advantages are in it. Its last dimension is time, and says so.
+# Leave the batch as it is until the advantages are in it. Its last dimension is time, and has that
+# name.
 
 fixed = collect_and(lambda batch: batch)
 print(tuple(fixed["batch"].shape), fixed["batch"].names)

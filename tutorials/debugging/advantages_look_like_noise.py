@@ -21,7 +21,7 @@ relation to which actions were good.
 # Break it
 # --------
 #
-# A buffer stands between collector and loss. GAE comes before it or after it.
+# There is a buffer between collector and loss. GAE comes before it or after it.
 
 import matplotlib.pyplot as plt
 import torch
@@ -60,8 +60,8 @@ minibatch = draw(**broken)
 # Check it
 # --------
 #
-# The rows of a buffer still stand in the order of time. What GAE says of all of them is the measure
-# for what the minibatch got.
+# The rows of a buffer are still in the order of time. Compare the advantages of the minibatch with
+# those that GAE computes from all rows.
 
 
 def check(minibatch, buffer, estimator):
@@ -93,7 +93,7 @@ print(healthy)
 assert healthy["correlation"] == 1, "the fix does not work"
 
 # %%
-# Each point is a row of a minibatch. Right advantages lie on the diagonal.
+# Each point is a row of a minibatch. Correct advantages are on the diagonal.
 
 figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 whole = fixed["replay_buffer"][:]["advantage"].flatten()

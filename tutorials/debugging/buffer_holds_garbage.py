@@ -89,9 +89,9 @@ assert not unhealthy["every reward is 1"], "no longer reproduces: the memory is 
 # Fix it
 # ------
 #
-# Let the main process write what the workers send. Where the workers should write for
-# themselves under "fork", make the storage with ``shared_init=True``: it is laid out in files that
-# every process maps. :doc:`/reference/collectors_replay` has the table.
+# Let the main process write what the workers send. If the workers should write under "fork", make
+# the storage with ``shared_init=True``, which lays it out in files that every process maps.
+# :doc:`/reference/collectors_replay` has the table.
 
 fixed = collect(workers_write=False)
 healthy = check(fixed["replay_buffer"])

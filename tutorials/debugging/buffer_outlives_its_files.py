@@ -70,7 +70,7 @@ assert unhealthy == {"rows": 16, "files": 0}, (
 )
 
 # %%
-# As long as the process lives nothing is lost: ``dumps`` writes what the mapping holds.
+# As long as the process runs, nothing is lost: ``dumps`` writes what the mapping holds.
 
 with tempfile.TemporaryDirectory() as folder:
     broken["replay_buffer"].dumps(folder)
@@ -91,8 +91,8 @@ print(healthy)
 assert healthy["files"] == len(while_open) > 0, "the fix does not work: no files"
 
 # %%
-# Do not copy such a buffer. Every copy believes that the folder is its own, and takes the files of
-# the original along when it goes.
+# Do not copy such a buffer. Every copy treats the folder as its own, and removes the files of the
+# original when it is deleted.
 
 original = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)["replay_buffer"]
 dropped = copy.deepcopy(original)

@@ -82,8 +82,8 @@ assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
 
 # %%
 # Without a ``policy_device``, or where the policy is there already, the collector uses the object
-# that you gave it, and training reaches it by itself. That is why the call is often missing
-# from code that once ran on the CPU.
+# that you gave it, so training changes its weights. That is why the call is often missing from code
+# that once ran on the CPU.
 #
 # Fix it
 # ------

@@ -68,8 +68,8 @@ print(unhealthy)
 assert unhealthy["steps with another value"] > 20, "no longer reproduces: values agree"
 
 # %%
-# Only the first step of each episode agrees: there, nothing is all there is to remember. With
-# stored states the values may agree as well, until the first update.
+# Only the first step of each episode agrees, because there is nothing to remember yet. With stored
+# states the values may agree as well, until the first update.
 
 starts = int(broken["batch"]["is_init"].sum())
 agree = unhealthy["steps"] - unhealthy["steps with another value"]

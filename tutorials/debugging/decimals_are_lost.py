@@ -80,8 +80,8 @@ assert not broken["batch"]["observation"].any(), (
 )
 
 # %%
-# ``check_env_specs`` compares specs and data, and by then the data have been cast. It has to be
-# asked about one environment.
+# ``check_env_specs`` compares specs and data, and here the data have already been cast. Run it on
+# one environment.
 
 check_env_specs(broken["env"])  # no complaint
 try:

@@ -53,7 +53,7 @@ def collect(mode):
 broken = collect(mode=True)
 
 # %%
-# A single environment has no such dimension, and the policy says so:
+# A single environment has no such dimension, and the policy raises:
 
 step = broken["batch"][0, 0].clone()
 message = "nothing"
@@ -105,8 +105,8 @@ assert torch.allclose(outputs[1], second["features"], atol=1e-5), (
 # Fix it
 # ------
 #
-# Losses set the mode by themselves. A value estimator and a loss of your own want the block, and it
-# should hold nothing else.
+# Loss modules set the mode themselves. Put only a value estimator and a loss of your own into the
+# block.
 
 fixed = collect(mode=None)
 healthy = check(fixed["batch"])

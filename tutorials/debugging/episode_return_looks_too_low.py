@@ -75,9 +75,9 @@ assert unhealthy["logged"] < 0.9 * unhealthy["of episodes"], (
 # Why
 # ---
 #
-# The sum climbs from step to step and starts again with the next episode. Its mean is a
-# mean height of this saw, not of its teeth. Long episodes have more rows, so the error is
-# not a constant factor: do not correct it, read other rows.
+# The sum climbs from step to step and starts again with the next episode. The mean over all rows
+# includes every unfinished sum. Long episodes have more rows, so the error is not a constant
+# factor. Do not correct it, read other rows.
 
 import matplotlib.pyplot as plt
 
@@ -101,8 +101,7 @@ plt.show()
 # Fix it
 # ------
 #
-# Where no episode ends within a batch there is nothing to log yet. A mean of no rows is
-# ``nan``, which is honest.
+# Where no episode ends within a batch there is nothing to log yet. A mean of no rows is ``nan``.
 
 fixed = collect(log_finished)
 healthy = check(fixed["batch"], logged[-1])

@@ -70,8 +70,8 @@ assert unhealthy["after a sample"] > unhealthy["ends stored"], gone
 # Why
 # ---
 #
-# A row that two slices of a sample share is one object as well, so a mark that the one sets,
-# the other removes. The sample itself is wrong too:
+# A row that two slices of a sample share is one object as well, so one slice removes a mark that
+# the other sets. The sample itself is wrong too:
 
 sample = broken["replay_buffer"].sample()
 ends = sample["next", "truncated"].reshape(-1, 8)[:, -1]

@@ -83,8 +83,8 @@ assert unhealthy["explored"] > 10, (
 # Fix it
 # ------
 #
-# Say what you want. A :class:`~torchrl.collectors.Collector` does not listen to this context: it
-# has an argument ``exploration_type``.
+# Set the type yourself. A :class:`~torchrl.collectors.Collector` ignores this context. It has an
+# argument ``exploration_type``.
 
 fixed = evaluate(set_exploration_type(ExplorationType.DETERMINISTIC))
 healthy = check(fixed["batch"], fixed["policy"])

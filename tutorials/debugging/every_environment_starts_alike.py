@@ -55,9 +55,9 @@ broken = collect(make_seeded)
 # Check it
 # --------
 #
-# The first observation of each environment. The actions are random and differ, so only the
-# start of an episode gives it away. A batch of :class:`~torchrl.collectors.MultiSyncCollector`
-# has the workers in the place of the environments.
+# The first observation of each environment. The actions are random and differ, so only the start of
+# an episode shows it. A batch of :class:`~torchrl.collectors.MultiSyncCollector` has the workers in
+# the place of the environments.
 
 
 def check(batch):

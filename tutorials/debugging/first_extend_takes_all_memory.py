@@ -55,7 +55,7 @@ assert "can't allocate memory" in str(broken.get("error")), (
 # Check it
 # --------
 #
-# Before any row is stored, one batch tells what the buffer will take.
+# Before any row is stored, compute from one batch what the buffer will take.
 
 
 def check(replay_buffer, batch):

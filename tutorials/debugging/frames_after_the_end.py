@@ -55,7 +55,7 @@ for warning in caught:
     print(f"{warning.category.__name__}: {text}")
 
 # %%
-# This warning, where one is printed, comes from Gymnasium. Other environments say nothing.
+# The warning, if you see one, comes from Gymnasium. Other environments need not warn.
 #
 # Check it
 # --------

@@ -23,7 +23,7 @@ names a key that you did not choose.
 # Break it
 # --------
 #
-# A critic with a name of its own for what it computes.
+# A critic that writes its value under a name of its own.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -72,7 +72,7 @@ except KeyError as error:
 # Check it
 # --------
 #
-# Is what the reader looks for among what the critic writes?
+# Compare the key that is read with the keys that the critic writes.
 
 
 def check(estimator, loss):
@@ -94,7 +94,7 @@ assert "NoneType" in str(broken.get("error")), (
 # Fix it
 # ------
 #
-# Both have to know. ``set_keys`` of the estimator compares the key with the critic's, so a
+# Set the key on both. ``set_keys`` of the estimator compares the key with the critic's, so a
 # misspelled one raises in this line and not later.
 
 fixed = wire(value="worth")

@@ -55,8 +55,8 @@ broken = train_and_evaluate(own_statistics=True)
 # Check it
 # --------
 #
-# Show one and the same raw observation to both. ``to_observation_norm()`` is the
-# normalization as it stands now; it learns nothing from what it is shown.
+# Show one and the same raw observation to both. ``to_observation_norm()`` is the normalization as
+# it is now; it does not learn from what you show it.
 
 raw = TensorDict({"observation": torch.tensor([0.1, 0.5, 0.05, -0.5])})
 

@@ -85,8 +85,8 @@ assert "find the log-prob" in str(broken.get("error")), "no longer reproduces"
 # Fix it
 # ------
 #
-# A buffer filled before has to be filled again: what the old policy thought of an action cannot be
-# made up afterwards.
+# Fill an existing buffer again, because the probability under the old policy cannot be computed
+# afterwards.
 
 fixed = one_epoch(return_log_prob=True)
 healthy = check(fixed["batch"], fixed["loss_module"])

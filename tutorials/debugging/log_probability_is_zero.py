@@ -58,8 +58,8 @@ broken = collect(random_frames=20)
 # Check it
 # --------
 #
-# A log-probability of exactly zero belongs to an action that nothing else could have happened
-# instead of. A network with finite weights gives none.
+# A log-probability of exactly zero means that no other action was possible. An untrained network
+# does not give that.
 
 
 def check(batch):

@@ -83,12 +83,11 @@ started, expected = "steps that start from a stored state", "starts of sequences
 assert unhealthy[started] > 30, "no longer reproduces: the loss runs whole sequences"
 
 # %%
-# Nothing looks wrong because nothing is: with fresh data each stored state is the right one, so
-# the loss has the same value in both modes. A ``LossModule`` sets :term:`recurrent mode` around
-# ``forward`` and around methods whose names end in ``loss``, by
-# :source:`a wrapper <torchrl.objectives.common._LossMeta>`. A method such as
-# ``ClipPPOLoss.loss_critic``, a plain function and a call of the policy in a training loop are not
-# wrapped.
+# The value of the loss does not show it. With fresh data each stored state is the right one, so the
+# loss has the same value in both modes. A ``LossModule`` sets :term:`recurrent mode` around
+# ``forward`` and around methods whose names end in ``loss``, by :source:`a wrapper
+# <torchrl.objectives.common._LossMeta>`. A method such as ``ClipPPOLoss.loss_critic``, a plain
+# function and a call of the policy in a training loop are not wrapped.
 
 # %%
 # Fix it

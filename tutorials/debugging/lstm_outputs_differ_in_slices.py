@@ -83,7 +83,7 @@ assert unhealthy["slices that differ"] == unhealthy["in mid-episode"], (
 # Fix it
 # ------
 #
-# Where memory forbids it, replay longer slices and leave the first steps out of the loss.
+# If memory does not allow that, replay longer slices and leave their first steps out of the loss.
 
 fixed = fill(left_out=[])
 healthy = check(fixed["replay_buffer"].sample(), fixed["policy"][0], SLICE_LEN)

@@ -22,8 +22,8 @@ step, with the name of a hidden state and a "dest tensordict".
 # Break it
 # --------
 #
-# The workers mark the starts of episodes; that is all they know of memory. They are forked from a
-# server that has imported TorchRL, so that they need not do it themselves.
+# The workers mark the starts of episodes, and have no primer. They are forked from a server that
+# has imported TorchRL, so that they need not import it again.
 
 import multiprocessing
 

@@ -77,9 +77,9 @@ assert unhealthy["no steps"] > 0, gone
 # Fix it
 # ------
 #
-# Without ``split_trajs`` there is nothing to mask, and a
-# :class:`~torchrl.data.SliceSampler` draws sequences without padding. If you keep padded
-# sequences for a network that wants them, mask every mean: rewards, losses, statistics.
+# Without ``split_trajs`` there is nothing to mask, and a :class:`~torchrl.data.SliceSampler` draws
+# sequences without padding. If your network needs padded sequences, mask every mean: rewards,
+# losses, statistics.
 
 fixed = fill(True, heard)
 healthy = check(fixed["replay_buffer"].sample())

@@ -70,7 +70,7 @@ print(unhealthy)
 assert unhealthy["files"] == 0, "no longer reproduces: the storage made itself a folder"
 
 # %%
-# What the operating system says: the shared memory of the process grew by all that was written.
+# The operating system agrees: the shared memory of the process grew by all that was written.
 
 if before:
     grown = after["RssShmem"] - before["RssShmem"]
@@ -85,8 +85,9 @@ if before:
 # Fix it
 # ------
 #
-# Of files in a folder the operating system can drop what it has written, and read it again when it
-# is sampled. Where ``/tmp`` is itself in memory, as on some systems, choose another folder.
+# With files in a folder, the operating system can drop from memory what is on disk, and read it
+# again when it is sampled. Where ``/tmp`` is itself in memory, as on some systems, choose another
+# folder.
 
 fixed = fill(scratch_dir=tempfile.mkdtemp(), auto_cleanup=True)
 healthy = check(fixed["replay_buffer"].storage)

@@ -22,7 +22,7 @@ Batches hold more than ``frames_per_batch`` frames, and in the end there are mor
 # Break it
 # --------
 #
-# Environments in a worker process round as well, and there nobody sees the warning.
+# Collectors in worker processes round as well, and there the warning is easily missed.
 
 import warnings
 

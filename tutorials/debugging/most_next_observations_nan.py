@@ -83,7 +83,7 @@ assert unhealthy["no next observation"] > unhealthy["rows"] / 2, (
 # ---------------------
 #
 # The estimator looks for NaN before it calls its network, and puts the observation of the same row
-# in its place. So each of these rows bootstraps from where it already is.
+# in its place. So each of these rows bootstraps from its own observation.
 
 network = TensorDictModule(torch.nn.Linear(4, 1), ["observation"], ["state_value"])
 with torch.no_grad():

@@ -22,8 +22,8 @@ steps as they should be. Nothing is raised.
 # Break it
 # --------
 #
-# One environment, three ways to store it. Its observation is the number of the step, so it says by
-# itself how far a next observation looks ahead.
+# One environment, three ways to store it. Its observation is the number of the step, so each next
+# observation shows how far it looks ahead.
 
 import gymnasium as gym
 import numpy as np
@@ -104,7 +104,7 @@ assert unhealthy == {"rewards": 1, "steps ahead": 1}, (
 )
 
 # %%
-# The delta is no way out. What it adds to an observation is the step taken three steps later.
+# A delta does not help. It adds to an observation the difference of a step three steps later.
 
 delta = check(buffer_of_three_steps("delta")["replay_buffer"].sample())
 print(delta)

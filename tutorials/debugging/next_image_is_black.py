@@ -21,7 +21,7 @@ there. The stored pictures are fine, and a check for NaN finds nothing.
 # Break it
 # --------
 #
-# Without a ``fill_value`` bytes are refused, so somebody passed zero.
+# Without a ``fill_value`` bytes are refused, so this code passes zero.
 
 import gymnasium as gym
 import numpy as np

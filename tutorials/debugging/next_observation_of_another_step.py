@@ -83,7 +83,7 @@ assert unhealthy["filled all the same"] > 0, (
 #
 # The trajectory id is the same on both sides, and ``done`` is False in the stored row. The sampler
 # does mark the end of a slice as done, but :source:`torchrl.data.TensorDictReplayBuffer.sample`
-# adds the mark after the transforms have run: it stands in the sample that you receive, and the
+# adds the mark after the transforms have run: it is in the sample that you receive, and the
 # reconstructor has not seen it.
 
 jumps = sample["index"].flatten().diff() != 1

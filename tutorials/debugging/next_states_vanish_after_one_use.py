@@ -20,7 +20,7 @@ estimator gives other values than before, although nothing was trained in betwee
 # Break it
 # --------
 #
-# Outputs of the policy are wanted once more, say for a log or a KL divergence.
+# The program computes outputs of the policy once more, for a log or a KL divergence.
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -65,9 +65,9 @@ print(unhealthy)
 assert unhealthy["next states lost"] > 30, "no longer reproduces: the states are kept"
 
 # %%
-# The layer returns one state for each sequence. What stands elsewhere is a placeholder that keeps
-# the shape. The states at the root stay; the policy is replayed from these. What reads ``"next"``
-# takes the placeholders, as a critic does for V(s').
+# The layer returns one state for each sequence. Elsewhere there is a placeholder that keeps the
+# shape. The states at the root stay, and the policy is replayed from these. A critic that reads
+# ``"next"`` for V(s') takes the placeholders.
 
 # %%
 # Fix it

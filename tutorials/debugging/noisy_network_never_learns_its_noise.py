@@ -71,8 +71,8 @@ assert not unhealthy["of the noise"], "no longer reproduces: the noise has a gra
 # Fix it
 # ------
 #
-# The training stands inside ``set_exploration_type(ExplorationType.RANDOM)`` on both sides of this
-# page: the loss overrides that, and listens only to its own attribute.
+# The training runs inside ``set_exploration_type(ExplorationType.RANDOM)`` on both sides of this
+# page: the loss overrides that, and follows only its own attribute.
 
 fixed = train(noise_in_loss=True)
 healthy = check(fixed["policy"].module[0].module)

@@ -21,7 +21,7 @@ goes wrong in the same way each time, as if it did not explore. Nothing is raise
 # Break it
 # --------
 #
-# All is well with this loss, except that nobody draws new noise.
+# The loss is fine, but nothing draws new noise.
 
 import torch
 from torchrl.envs import ExplorationType, GymEnv, set_exploration_type

@@ -90,7 +90,7 @@ assert advantage.isfinite().all(), "no longer reproduces: forward gives NaN as w
 # Fix it
 # ------
 #
-# A row that does not say where it led to teaches a Q-value nothing.
+# A row without a next observation teaches a Q-value nothing.
 
 complete = ~sample["next", "observation"].isnan().any(-1)
 fixed = {"loss_module": loss_module, "batch": sample[complete]}

@@ -22,8 +22,8 @@ reports a ``clip_fraction`` above zero all the same, and training is slow and un
 # Break it
 # --------
 #
-# Reward, value, advantage and ``done`` have a trailing dimension. The log-probability has none,
-# and somebody makes it alike.
+# Reward, value, advantage and ``done`` have a trailing dimension. The log-probability has none, and
+# this code adds one.
 
 import torch
 from tensordict.nn import TensorDictModule

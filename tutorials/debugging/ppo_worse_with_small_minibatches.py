@@ -87,8 +87,8 @@ assert unhealthy["loss"] != unhealthy["rows in reverse order"], (
 )
 
 # %%
-# The loss finds no ``"advantage"`` in the minibatch and calls a value estimator of its own. It
-# says so nowhere. On a whole batch in the order of time that would be right.
+# The loss finds no ``"advantage"`` in the minibatch and calls a value estimator of its own, without
+# a warning. On a whole batch in the order of time that would be right.
 #
 # The same happens where the advantage has another name: after
 # ``advantage_module.set_keys(advantage="adv")`` the loss needs ``loss.set_keys(advantage="adv")``.
@@ -96,7 +96,7 @@ assert unhealthy["loss"] != unhealthy["rows in reverse order"], (
 # Fix it
 # ------
 #
-# One call in the order of time, before the rows are shuffled.
+# Call the estimator once, in the order of time, before the rows are shuffled.
 
 fixed = prepare(with_advantage=True)
 healthy = check(fixed["batch"], fixed["loss_module"])

@@ -85,7 +85,7 @@ assert state[:, 1].any(), "the fix does not work: no state is carried"
 
 # %%
 # The error does not always come. If the environment is reset before anything reads the specs, the
-# primer expands them without a word, even specs that already have the shape of all environments:
+# primer expands them silently, even specs that already have the shape of all environments:
 
 full = build(TensorDictPrimer({"recurrent_state": Unbounded((2, 1, 8))}))["env"]
 full.reset()

@@ -106,7 +106,7 @@ assert unhealthy["different weights"] == 1, (
 # Fix it
 # ------
 #
-# One name on both sides. The loss tells its own: ``loss_module.tensor_keys.priority``.
+# Use one name on both sides. That of the loss is ``loss_module.tensor_keys.priority``.
 
 fixed = train(priority_key=broken["loss_module"].tensor_keys.priority)
 healthy = check(fixed["replay_buffer"])

@@ -81,7 +81,7 @@ assert unhealthy["next"] > 0, "no longer reproduces: restored observations are f
 # Fix it
 # ------
 #
-# Half as many digits of the difference, and all of the range.
+# ``bfloat16`` keeps fewer digits of the difference, and the whole range.
 
 fixed = buffer_of_deltas(delta_dtype=torch.bfloat16)
 healthy = check(fixed["replay_buffer"].sample())

@@ -22,8 +22,7 @@ from what the same policy scores in a plain environment.
 # Break it
 # --------
 #
-# Pendulum, with rewards scaled for the sake of the loss. The two transforms can stand in
-# two orders.
+# Pendulum, with rewards scaled for the loss. The two transforms can come in either order.
 
 import torch
 from torchrl.envs import Compose, GymEnv, RewardScaling, RewardSum, TransformedEnv
@@ -68,8 +67,8 @@ assert unhealthy["logged"] > 0.1 * unhealthy["game"], (
 )
 
 # %%
-# The factor could be multiplied out here. What a clipped reward has lost cannot: two
-# policies with different scores may log the same return.
+# You could multiply by the factor here. A clipped reward cannot be restored: two policies with
+# different scores may log the same return.
 #
 # Fix it
 # ------

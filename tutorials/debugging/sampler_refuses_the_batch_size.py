@@ -71,8 +71,8 @@ assert unhealthy["rows left over"] > 0, gone
 # Fix it
 # ------
 #
-# With ``num_slices`` instead of ``slice_len`` it is the same the other way round: the length of
-# a slice is what remains of ``batch_size`` for each.
+# With ``num_slices`` instead of ``slice_len``, the length of a slice is ``batch_size`` divided by
+# their number.
 
 fixed = fill(batch_size=WANTED * SLICE_LEN)
 healthy = check(fixed["replay_buffer"])

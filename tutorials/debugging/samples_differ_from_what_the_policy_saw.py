@@ -73,8 +73,8 @@ assert unhealthy["changed"] == unhealthy["rows"], (
 )
 
 # %%
-# A transform does not know what has been done to a key. Nothing in the storage is wrong,
-# only what is sampled, so the buffer can be kept and the transform removed.
+# A transform does not know what was done to a key before. The storage is correct, only the samples
+# are not, so keep the buffer and remove the transform.
 #
 # Fix it
 # ------

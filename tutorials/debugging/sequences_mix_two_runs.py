@@ -74,8 +74,8 @@ assert unhealthy["with a jump"] > 0, gone
 # Fix it
 # ------
 #
-# Ids that no other collector uses. The workers of one multi-process collector need no offset,
-# they draw their ids from one counter.
+# Use ids that no other collector uses. The workers of one multi-process collector need no offset,
+# because they draw their ids from one counter.
 
 fixed = fill(offset=1_000_000)
 healthy = check(fixed["replay_buffer"].sample(), SLICE_LEN)

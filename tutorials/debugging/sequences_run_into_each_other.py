@@ -88,7 +88,7 @@ assert unhealthy["wrong advantages"] > 0, gone
 #
 # The sampler puts ``("next", "truncated")``, ``("next", "done")`` and ``is_init`` into the
 # information that it returns with the indices. ``TensorDictReplayBuffer`` writes this into the
-# batch. The plain buffer hands it over only on request:
+# batch. The plain buffer returns it only on request:
 
 _, info = broken["replay_buffer"].sample(return_info=True)
 print(sorted(map(str, info)))
@@ -97,7 +97,7 @@ print(sorted(map(str, info)))
 # Fix it
 # ------
 #
-# A plain buffer does for slices of one length that are reshaped to ``(slices, length)`` before
+# A plain buffer is enough for slices of one length that are reshaped to ``(slices, length)`` before
 # anything reads them.
 
 fixed = fill(TensorDictReplayBuffer)

@@ -68,8 +68,8 @@ except RuntimeError as error:
 # Check it
 # --------
 #
-# What GAE stacks are the inputs of the critic and its value, once from the root and once from
-# ``next``. Each has to stand in both or in none.
+# GAE stacks the inputs of the critic and its value, once from the root and once from ``next``. Each
+# key has to be in both or in neither.
 
 
 def check(batch, estimator):

@@ -86,9 +86,9 @@ assert unhealthy["too long"] == 1, gone
 # Fix it
 # ------
 #
-# Slices of one length need no function: ``sample.reshape(-1, SLICE_LEN)``. Slices of different
-# length are cut where the sampler has marked their ends, which it does in the samples of a
-# ``TensorDictReplayBuffer``.
+# For slices of one length a reshape is enough: ``sample.reshape(-1, SLICE_LEN)``. Slices of
+# different length are cut where the sampler has marked their ends, which it does in the samples of
+# a ``TensorDictReplayBuffer``.
 
 fixed = split_sample(frames=100, by_ids=False)
 healthy = check(fixed["batch"], SLICE_LEN)

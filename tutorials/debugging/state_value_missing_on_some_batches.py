@@ -73,8 +73,8 @@ except KeyError as error:
 # Check it
 # --------
 #
-# Two questions to the batch that the loss refuses. A batch without NaN keeps its ``state_value``,
-# so the error comes with the first batch in which a trajectory ends.
+# Look at the batch that the loss refuses. A batch without NaN keeps its ``state_value``, so the
+# error comes with the first batch in which a trajectory ends.
 
 
 def check(batch):
@@ -93,8 +93,8 @@ assert "clip_value is set to" in str(broken.get("error")), "no longer reproduces
 # ------
 #
 # The advantages are in the batch, the values that belong to them are not. Write them yourself,
-# before the first step of the optimizer changes the critic. In front of GAE they would be in its
-# way: it refuses a batch with ``state_value`` at the root and none under ``next``.
+# before the first step of the optimizer changes the critic. Do not write them before GAE, which
+# refuses a batch with ``state_value`` at the root and none under ``next``.
 
 fixed = collect(with_values=True)
 healthy = check(fixed["batch"])

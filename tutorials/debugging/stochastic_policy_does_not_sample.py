@@ -76,8 +76,8 @@ assert unhealthy["not the most likely"] == 0, (
 # Fix it
 # ------
 #
-# ``ProbabilisticActor(..., default_interaction_type=ExplorationType.RANDOM)`` does it as well. It
-# also samples where you evaluate and forget the context.
+# ``ProbabilisticActor(..., default_interaction_type=ExplorationType.RANDOM)`` also works. It then
+# samples in an evaluation without a context, too.
 
 fixed = collect(set_exploration_type(ExplorationType.RANDOM))
 healthy = check(fixed["batch"])

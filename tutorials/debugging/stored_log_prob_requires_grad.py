@@ -62,7 +62,7 @@ except RuntimeError as error:
 # Check it
 # --------
 #
-# Data holds numbers. None of them should know where it came from.
+# Count the entries of the data that carry a graph. There should be none.
 
 
 def check(batch):

@@ -78,9 +78,9 @@ assert unhealthy["steps with another memory"] == unhealthy["steps"] - 1, (
 )
 
 # %%
-# Wrong are all steps but the first, where both states are zero. The critic comes last, reads its
-# own state and is right. A loss runs each LSTM over the whole sequence, which is right too, so it
-# disagrees with what was collected.
+# All steps but the first are wrong. At the first step both states are zero. The critic comes last,
+# reads its own state and is right. A loss runs each LSTM over the whole sequence, which is right
+# too, so its outputs differ from the collected ones.
 
 critic = check(broken["batch"], broken["policy"][2])
 print(critic)

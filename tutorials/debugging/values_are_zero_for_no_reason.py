@@ -61,7 +61,7 @@ broken = store(write_always=False)
 # Check it
 # --------
 #
-# Zero is no probability that the program writes.
+# The program never writes a probability of zero.
 
 
 def check(replay_buffer, key="probability"):
@@ -76,8 +76,8 @@ assert unhealthy["zero"] == 50, (
 )
 
 # %%
-# Other storages do other things. A ``LazyMemmapStorage`` has no place for the new key and
-# drops it; a ``LazyStackStorage`` shows a key only where all rows of a sample have it.
+# Other storages differ. A ``LazyMemmapStorage`` has no place for the new key and drops it; a
+# ``LazyStackStorage`` shows a key only where all rows of a sample have it.
 
 for storage in LazyMemmapStorage, LazyStackStorage:
     replay_buffer = TensorDictReplayBuffer(storage=storage(200))
@@ -94,8 +94,7 @@ for storage in LazyMemmapStorage, LazyStackStorage:
 # Fix it
 # ------
 #
-# With ``nan`` the storage has the key from the start, and a loss that reads such a row says
-# so.
+# With ``nan`` the storage has the key from the start, and a loss that reads such a row is ``nan``.
 
 fixed = store(write_always=True)
 healthy = check(fixed["replay_buffer"])

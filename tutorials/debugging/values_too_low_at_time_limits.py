@@ -23,7 +23,7 @@ are far below the return that the policy would still get. Nothing is raised.
 # --------
 #
 # Trajectories are cut after a few steps. A ``select`` keeps what the loss seems to need: reward and
-# ``done``. A critic that says the same number for each state makes the targets easy to judge.
+# ``done``. A critic that returns the same number for each state makes the targets easy to judge.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -90,9 +90,9 @@ assert unhealthy["of these nothing follows"] == unhealthy["cut by the limit"], (
 # Fix it
 # ------
 #
-# ``terminated`` says that the task itself ended and decides whether a value follows;
-# ``done`` decides where a trajectory stops. Where the first is missing, the estimators take the
-# second for it, without a word.
+# ``terminated`` says that the task itself ended and decides whether a value follows; ``done``
+# decides where a trajectory stops. Where ``terminated`` is missing, the estimators read ``done``
+# instead, without a warning.
 
 fixed = select_keys("done", "terminated", "truncated")
 healthy = check(fixed["batch"], fixed["value_estimator"])

@@ -22,8 +22,8 @@ step all of them draw the same action. Their observations differ, so it goes unn
 # Break it
 # --------
 #
-# ``import torchrl`` makes "spawn" the start method. A script, or a library, that sets "fork"
-# again gets quick starts and one stream of random numbers.
+# ``import torchrl`` makes "spawn" the start method. If a script or a library sets "fork" again,
+# workers start quickly and share one stream of random numbers.
 
 import multiprocessing
 import warnings

@@ -139,5 +139,5 @@ print(healthy)
 assert healthy["acted with these weights"] == healthy["steps"], "the fix does not work"
 
 # %%
-# Without ``policy_factory`` you need none of this on the CPU. Given ``policy=`` alone, the collector
-# puts the weights in shared memory, and a worker sees each optimizer step without a call.
+# On the CPU you need none of this without ``policy_factory``. Given ``policy=`` alone, the
+# collector puts the weights in shared memory, and a worker sees each optimizer step without a call.

@@ -22,8 +22,8 @@ the lower the values of all states, and the policy turns short-sighted.
 # Break it
 # --------
 #
-# A point that walks left or right, one reward for each step. It never falls; after some steps
-# somebody stops the clock.
+# A point that walks left or right, one reward for each step. It never falls, and after some steps
+# the environment stops.
 
 import torch
 from tensordict import TensorDict
@@ -105,7 +105,7 @@ assert unhealthy["target at the end"] == 1, "no longer reproduces: a value follo
 # Fix it
 # ------
 #
-# The environment knows no limit; the transform cuts, and says that it was a cut.
+# Now the environment has no limit. The transform cuts, and marks the cut as ``truncated``.
 
 fixed = collect(TransformedEnv(Walk(), StepCounter(max_steps=LIMIT)))
 healthy = check(fixed["batch"], fixed["value_estimator"])
