@@ -108,7 +108,10 @@ tutorial_cpu_budget = 15  # seconds of processor time, checked by make test
 tutorial_cpu_budgets = {
     "collectors/batch_shapes.py": (30, "its workers come from a server that imports TorchRL again"),
     "recurrent/sequence_training.py": (30, "it trains five seeds with and without memory"),
-    "recurrent/backends.py": (30, "Triton's interpreter needs a process that imports all again"),
+    "recurrent/triton_kernels.py": (
+        30,
+        "Triton's interpreter needs a process that imports all again",
+    ),
 }
 # A warning is an error in a tutorial. "regular expression": "why readers may ignore it"
 tutorial_warnings_allowed = {

@@ -5,14 +5,8 @@ Batch shapes
 Compute advantages on the batch as the collector delivers it, and flatten it afterwards. In the
 other order :class:`~torchrl.objectives.value.GAE` mixes trajectories, and nothing raises.
 
-After this lesson you can
-
-* predict the shape of a batch before you run its collector;
-* tell on which shapes GAE mixes trajectories, and which rows it gets wrong;
-* repair such a batch in one of four ways.
-
-You should know what an advantage is. :doc:`/reference/collectors_basics` has the options of the
-collectors, and :doc:`/reference/data_layout` says what a row holds.
+After this lesson you can predict the shape of a batch before you run its collector, tell which rows
+GAE gets wrong on it, and repair it in one of four ways. You should know what an advantage is.
 """
 
 # %%
@@ -293,15 +287,9 @@ if __name__ == "__main__":
             by_hand = rows_before_seams(batch, batch.shape[-1] // N_WORKERS)
         assert torch.equal(is_wrong, by_hand), case
         assert is_wrong.any() == (case in LEAKY), case
-        lines.append(
-            [
-                case[0].__name__,
-                case[1],
-                case[2],
-                tuple(batch.shape),
-                int(is_wrong.sum()),
-            ]
-        )
+        kind, cat, n = case
+        n_wrong = int(is_wrong.sum())
+        lines.append([kind.__name__, cat, n, tuple(batch.shape), n_wrong])
     print_table(["collector", "cat_results", "envs", "shape", "wrong rows"], lines)
 
 # %%
@@ -325,9 +313,9 @@ if __name__ == "__main__":
     axes.axvline(seam - 0.5, color="black", ls="--")
     top = float(advantage.max())
     axes.text(seam + 1, top, "seam between two workers", va="center")
-    axes.text(bad[0], top, "GAE, wrong rows", va="center", color="C1")
+    axes.text(bad[0] - 2, top, "GAE, wrong rows", va="center", ha="right", color="C1")
     axes.text(ends[0] + 2, truth.min(), "done", va="center", color="C2")
-    axes.text(1, top / 2, "per trajectory", color="C0")
+    axes.text(len(truth) - 1, top - 2, "per trajectory", ha="right", color="C0")
     axes.set_title("cat_results=0: advantages leak backward over the seam")
     axes.set_xlabel("row of the batch")
     axes.set_ylabel("advantage [reward]")

@@ -9,14 +9,9 @@ whether the same object came back or another.
 
 To trace a collector of your own, copy the first cell and call ``order_table(trace(collector))``.
 
-After this lesson you can
-
-* predict the calls of one step from the devices that you give to the collector;
-* find each cast, the :term:`sync point` after it, and the object that it yields;
-* say what such a trace cannot show.
-
-You need this page to debug, not to collect data. :doc:`/reference/collectors_internals` explains
-the loop.
+After this lesson you can predict the calls of one step from the devices that you give to the
+collector, find each cast and the :term:`sync point` after it, and say what a trace cannot show. You
+need it to debug, not to collect data. :doc:`/reference/collectors_internals` explains the loop.
 """
 
 # %%

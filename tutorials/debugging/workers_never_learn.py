@@ -21,8 +21,8 @@ first batch. Nothing is raised.
 # Break it
 # --------
 #
-# One worker, which makes its policy itself. The process is forked, because that is quick; under
-# "spawn" the same happens.
+# One worker, which makes its policy itself. ``running(...)`` is a ``MultiSyncCollector`` that is
+# shut down at the end. The process is forked, because that is quick; under "spawn" the same happens.
 #
 # .. fold:: Imports, environment, policy, and how a collector starts and ends
 

@@ -2,8 +2,8 @@
 Recurrent backends
 ==================
 
-Four words choose the code that runs a slice through an LSTM or a GRU. They return the same outputs,
-next states and gradients, so choose by speed, memory and what each refuses:
+Four words choose the code that runs a slice through an LSTM or a GRU. All four return the same
+outputs, next states and gradients, so choose by speed, memory and what each refuses.
 
 .. list-table::
    :header-rows: 1
@@ -23,15 +23,14 @@ next states and gradients, so choose by speed, memory and what each refuses:
      - on CUDA, if the record for your sizes says so
    * - ``"auto"``
      - ``"pad"`` in eager mode, ``"scan"`` when compiled
-     - never when you compile: write the name
+     - in eager mode; write the name when you compile
 
 :doc:`/reference/recurrent_backends` has the time and memory of each, and every refusal with its
 error. After this lesson you can
 
 * say which stored states a backend reads, and where it writes the next ones;
 * say what ``"auto"`` runs;
-* check the Triton kernels without a GPU;
-* say what the three options of the backends change, and where they change nothing.
+* say what the options of the backends change, and where they change nothing.
 
 :doc:`/reference/recurrent_state_lifecycle` says where the states come from.
 """
@@ -39,12 +38,7 @@ error. After this lesson you can
 # %%
 # .. fold:: Imports, sizes and slices
 
-import inspect
 import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from unittest import mock
 
 os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
@@ -56,8 +50,6 @@ from torchrl.modules import (
     LSTM,
     GRUModule,
     LSTMModule,
-    get_recurrent_matmul_precision,
-    set_recurrent_matmul_precision,
     set_recurrent_mode,
 )
 
@@ -71,7 +63,6 @@ RESETS = [(0, 3), (0, 8), (1, 5), (1, 6), (3, 11)]  # row, step; row 2 has none
 
 # Of a difference to the largest value of the tensor, in units of that value.
 TOLERANCE = 1e-5
-TOLERANCE_TF32 = 1e-2
 
 torch.set_num_threads(1)
 
@@ -416,149 +407,9 @@ print(f"NotImplementedError: {refusal}")
 # Triton
 # ------
 #
-# ``"triton"`` goes through the rows like ``"scan"``, in kernels for CUDA. If you choose it,
+# ``"triton"`` goes through the rows like ``"scan"``, in kernels for CUDA. They compute the same:
+# :doc:`/tutorials/recurrent/triton_kernels` runs them in an interpreter, without a GPU.
 #
-# * and the package ``triton`` is not installed, as on macOS, the constructor raises;
-# * and the data is on the CPU, the forward pass raises, but only in recurrent mode. Collection,
-#   which is one step at a time, works;
-# * and the data is on CUDA, the kernels run.
-
-try:
-    make_module("LSTM", "triton")
-    has_triton = True
-except RuntimeError as error:
-    assert "requires the triton package" in str(error)
-    has_triton = False
-    print(f"{type(error).__name__}: {error}")
-
-if has_triton:
-    one_step = slices[:, 0].clone()
-    make_module("LSTM", "triton")(one_step)
-    assert one_step["next", "h"].all()
-
-    refusal = ""
-    try:
-        with set_recurrent_mode(True):
-            make_module("LSTM", "triton")(slices.clone())
-    except ValueError as error:
-        refusal = str(error)
-    assert refusal == "Expected a cuda device, but got: cpu"
-    print(f"ValueError: {refusal}")
-
-# %%
-# **In the interpreter.** Triton can run a kernel line by line in Python, with NumPy in place of the
-# GPU. That is slow, and it checks the numbers: indices, masks, resets, the backward pass. Switch it
-# on before Triton is imported, so use a second process. Three changes let these kernels run there:
-#
-# * the launch asks for the CUDA device of its tensors. A context that does nothing replaces it;
-# * a kernel has several configurations, and measuring the fastest needs a GPU. One is kept;
-# * the kernels take ``tanh`` from a library for GPUs. A formula replaces it.
-#
-# .. fold:: Run the slices in a second process
-
-# The functions go there as source text, the modules and the slices in a file. The precision of
-# products is not simulated: the interpreter multiplies in float32, and TF32 changes no bit.
-IN_THE_INTERPRETER = """
-import contextlib
-import sys
-
-import torch
-import triton.language as tl
-from torchrl.modules import set_recurrent_mode
-from torchrl.modules.tensordict_module import _rnn_triton
-
-torch.set_num_threads(1)
-torch.cuda.device = lambda device: contextlib.nullcontext()
-for cell in ("gru", "lstm"):
-    for direction in ("fwd", "bwd"):
-        kernel = getattr(_rnn_triton, f"_{cell}_{direction}_kernel")
-        one = {"BLOCK_B": 16, "BLOCK_K": 16}
-        kernel.configs = [c for c in kernel.configs if c.kwargs == one][:1]
-tl.extra.cuda.libdevice.tanh = lambda x: 2 * tl.sigmoid(2 * x) - 1
-
-modules, slices = torch.load(sys.argv[1], weights_only=False)
-found = {name: run_slices(module, slices, "cpu") for name, module in modules.items()}
-torch.save(found, sys.argv[2])
-"""
-
-
-def interpret(modules):
-    """Results of the modules, whose Triton kernels run in the interpreter."""
-    functions = [inspect.getsource(function) for function in (gradients, run_slices)]
-    source = IN_THE_INTERPRETER.replace(
-        "\nmodules,", "\n".join(["", *functions, "modules,"])
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        given, returned = Path(folder) / "given.pt", Path(folder) / "returned.pt"
-        torch.save((modules, slices), given)
-        child = subprocess.run(
-            [sys.executable, "-c", source, str(given), str(returned)],
-            env={**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""},
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        if child.returncode:
-            raise RuntimeError(child.stderr)
-        return torch.load(returned)
-
-
-TRITON = {"triton": {}, "triton, recompute": {"recurrent_recompute": "full"}}
-cases = [(kind, name) for kind in KINDS for name in TRITON]
-
-if has_triton:
-    modules = {
-        case: make_module(case[0], "triton", **TRITON[case[1]]) for case in cases
-    }
-    modules["tf32"] = make_module("GRU", "triton", recurrent_matmul_precision="tf32")
-    interpreted = interpret(modules)
-    exact, rounded = interpreted["GRU", "triton"], interpreted["tf32"]
-    assert torch.equal(exact["outputs"][0], rounded["outputs"][0])
-    lines = [[*case, *compare(interpreted[case], case[0])] for case in cases]
-    print("kernels in the interpreter, as above")
-    print_table(["layer", "backend", *expected["LSTM"]], lines)
-else:
-    print("no Triton on this platform: nothing to interpret")
-
-# %%
-# The kernels compute the same, resets and gradients included. They work on a hidden size that is a
-# power of two, and the wrapper pads to it. :claim:`triton-hidden-size-padded`
-#
-# **On CUDA** the compiled kernels are held to the same tolerance with ``"ieee"`` products. With
-# ``"tf32"`` they are further off, and ``"tf32x3"`` is between.
-#
-# .. fold:: The same comparison on CUDA
-
-if has_triton and DEVICE == "cuda":
-    lines = []
-    for kind, name in cases:
-        module = make_module(
-            kind, "triton", recurrent_matmul_precision="ieee", **TRITON[name]
-        )
-        found = run_slices(module, slices, DEVICE)
-        lines.append([kind, name, "ieee", *compare(found, kind)])
-    offs = {}
-    for precision in ("ieee", "tf32x3", "tf32"):
-        module = make_module("LSTM", "triton", recurrent_matmul_precision=precision)
-        features, _ = features_of(module.to(DEVICE), slices.clone())
-        compare_to = expected["LSTM"]["outputs"][0]
-        offs[precision] = float((features.cpu() - compare_to).abs().max())
-    print_table(["layer", "backend", "precision", *expected["LSTM"]], lines)
-    print({precision: f"{off:.0e}" for precision, off in offs.items()})
-    assert offs["ieee"] < TOLERANCE
-    assert offs["tf32"] < TOLERANCE_TF32
-    if torch.cuda.get_device_capability() >= (8, 0):
-        assert offs["tf32x3"] < offs["tf32"]
-
-    module = make_module("LSTM", "triton", recurrent_compute_dtype=torch.bfloat16)
-    features, _ = features_of(module.to(DEVICE), slices.clone())
-    off = float((features.cpu() - expected["LSTM"]["outputs"][0]).abs().max())
-    assert offs["ieee"] < off < 10 * TOLERANCE_TF32
-    print(f"bfloat16: off by {off:.0e}")
-else:
-    print("no CUDA device here: the compiled kernels did not run")
-
-# %%
 # The three options
 # -----------------
 #
@@ -597,62 +448,9 @@ for backend in ("pad", "auto"):
     print(f"{backend}: ValueError: {refusal[:60]} ...")
 
 # %%
-# ``recurrent_matmul_precision``
-#   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
-#   TF32. ``"tf32x3"`` makes three such products, to lose less. The other words depend on the GPU
-#   at each call: from Ampere on, ``"fast"`` means ``"tf32"`` and ``"high-prec"`` means
-#   ``"tf32x3"``; on older GPUs both mean ``"ieee"``. ``"auto"``, the default, follows
-#   ``torch.get_float32_matmul_precision``, unless
-#   :func:`~torchrl.modules.set_recurrent_matmul_precision` or the variable
-#   ``TORCHRL_RNN_PRECISION`` says otherwise. :claim:`auto-precision-default`
-#
-# .. fold:: Resolve each word, with and without TF32
-
-predicted = {  # without TF32, with TF32
-    "ieee": ("ieee", "ieee"),
-    "tf32": ("tf32", "tf32"),
-    "tf32x3": ("tf32x3", "tf32x3"),
-    "fast": ("ieee", "tf32"),
-    "high-prec": ("ieee", "tf32x3"),
-    "auto, torch at highest": ("ieee", "ieee"),
-    "auto, torch at high": ("ieee", "tf32x3"),
-    "auto, torch at medium": ("ieee", "tf32"),
-}
-
-
-def resolved(mode):
-    """What the kernels would run with, for a word or for a setting of PyTorch."""
-    before = torch.get_float32_matmul_precision()
-    mode, _, setting = mode.partition(", torch at ")
-    try:
-        torch.set_float32_matmul_precision(setting or before)
-        set_recurrent_matmul_precision(mode)
-        return get_recurrent_matmul_precision()
-    finally:
-        set_recurrent_matmul_precision("auto")
-        torch.set_float32_matmul_precision(before)
-
-
-CAPABLE = "torchrl.modules.tensordict_module._rnn_precision._is_tensor_core_capable"
-lines = []
-for mode, outcome in predicted.items():
-    simulated = []
-    for capable in (False, True):
-        with mock.patch(CAPABLE, return_value=capable):
-            simulated.append(resolved(mode))
-    assert tuple(simulated) == outcome, mode
-    assert resolved(mode) in outcome
-    lines.append([mode, resolved(mode), *simulated])
-print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
-
-# %%
-# PyTorch starts at ``"highest"``. :claim:`pytorch-starts-highest` So the kernels multiply in plain
-# float32 unless you ask for less, also on a GPU with TF32. cuDNN, and with it ``"pad"``, starts
-# with TF32 allowed. :claim:`kernels-precise-unless-asked`
-#
-# ``recurrent_compute_dtype``
-#   The type of the operands in the Triton kernels. ``torch.bfloat16`` halves what they need of the
-#   fast memory of a GPU, and ignores the precision above. The cell for CUDA above runs it.
+# ``recurrent_matmul_precision`` and ``recurrent_compute_dtype``
+#   How the Triton kernels multiply, and the type of their operands:
+#   :doc:`/tutorials/recurrent/triton_kernels`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -695,5 +493,4 @@ for switch, before in zip(tf32, switches_before, strict=True):
 # * :doc:`/reference/recurrent_backends`, time, memory, and what each backend refuses
 # * :doc:`/reference/recurrent_state_lifecycle`, who writes the stored states
 # * :doc:`/tutorials/recurrent/sequence_training`, an agent that needs them
-# * `Debugging with the interpreter, in the Triton documentation
-#   <https://triton-lang.org/main/programming-guide/chapter-3/debugging.html>`__
+# * :doc:`/tutorials/recurrent/triton_kernels`, the kernels without a GPU, and their precision

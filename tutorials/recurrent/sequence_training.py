@@ -3,7 +3,9 @@ Sequence training
 =================
 
 A policy that cannot see velocities has to remember. This lesson trains one with PPO until it
-clearly beats the same policy without memory. Four parts have to fit together:
+clearly beats the same policy without memory.
+
+Four parts have to fit together:
 
 * the recurrent module reads its :term:`hidden state` from one key, and writes the next one under
   ``"next"``;
@@ -11,8 +13,8 @@ clearly beats the same policy without memory. Four parts have to fit together:
 * the buffer cuts what it stores into slices with :class:`~torchrl.data.SliceSampler`;
 * the loss module runs the policy over whole slices.
 
-Leave one out and nothing raises. So the lesson also shows two numbers that find such a mistake in
-one batch, before you train.
+Most mistakes in them raise nothing. So the lesson also shows two numbers that find three of these
+mistakes in one batch, before you train.
 
 You should know PPO, and nothing yet about recurrent policies in TorchRL.
 :doc:`/reference/recurrent_state_lifecycle` follows the hidden state step by step.

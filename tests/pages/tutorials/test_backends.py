@@ -1,4 +1,4 @@
-"""The tutorial on recurrent backends, and the run behind the section on what they refuse."""
+"""The lessons on recurrent backends and Triton kernels, and the run behind what they refuse."""
 
 import ast
 import os
@@ -18,6 +18,7 @@ from tests.support import ROOT
 from tests.support.claims import guards
 
 PAGE = ROOT / "tutorials" / "recurrent" / "backends.py"
+KERNELS = PAGE.with_name("triton_kernels.py")
 RUN = ROOT / "docs" / "evidence" / "recurrent_backends" / "refusals.py"
 
 
@@ -94,21 +95,28 @@ def fast_is_everywhere():
 
 
 defaults = [torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32]
+kernels = path.replace("backends.py", "triton_kernels.py")
+source = open(kernels).read()
 formula = "2 * tl.sigmoid(2 * x) - 1"
 assert source.count(formula) == 1
 other = source.replace(formula, "tl.sigmoid(x)")
 results = {}
 if MUTATE:
-    results["another_tanh"] = failing_assertion(path, other)
+    results["another_tanh"] = failing_assertion(kernels, other)
 with mock.patch.object(rnn, "_has_triton", False):
     if not MUTATE:
-        printed = io.StringIO()
-        said = failing_assertion(path, printed=printed)
-        results = {"defaults": defaults, "no_triton": [said, printed.getvalue()]}
+        results = {"defaults": defaults, "no_triton": []}
+        for page in (path, kernels):
+            printed = io.StringIO()
+            said = failing_assertion(page, printed=printed)
+            results["no_triton"].append([said, printed.getvalue()])
     for mutation in (scan_zeroes_at_resets, pad_fills_placeholders, auto_is_scan,
-                     recompute_is_none, recompute_is_ignored, fast_is_everywhere) * MUTATE:
+                     recompute_is_none, recompute_is_ignored) * MUTATE:
         with mutation():
             results[mutation.__name__] = failing_assertion(path)
+    if MUTATE:
+        with fast_is_everywhere():
+            results["fast_is_everywhere"] = failing_assertion(kernels)
 print(json.dumps(results))
 '''
 )
@@ -137,13 +145,13 @@ def caught():
 
 
 @pytest.mark.slow
-def test_page_passes_without_triton(unchanged):
-    said, printed = unchanged["no_triton"]
-    assert said == "the page passed"
-    assert "requires the triton package" in printed
-    assert "no Triton on this platform" in printed
-    assert "no CUDA device here" in printed
+def test_pages_pass_without_triton(unchanged):
+    (said, printed), (of_kernels, by_kernels) = unchanged["no_triton"]
+    assert said == of_kernels == "the page passed"
     assert "pad, scan, auto: no effect" in printed  # the last line it prints
+    assert "requires the triton package" in by_kernels
+    assert "no Triton on this platform" in by_kernels
+    assert "no CUDA device here" in by_kernels
 
 
 @pytest.mark.mutation
@@ -185,7 +193,7 @@ def test_hidden_size_is_padded():
 
     hidden = {
         target.id: value.value
-        for node in ast.parse(PAGE.read_text()).body
+        for node in ast.parse(KERNELS.read_text()).body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
         for target, value in zip(
             node.targets[0].elts, getattr(node.value, "elts", []), strict=False

@@ -11,4 +11,3 @@ assert (slices["h"].flatten(2).ne(0).any(-1)).all()
 assert not slices["is_init"][:, 0].any()
 
 assert not after_whole["h"][:, CUT - 1].any()
-assert HIDDEN & (HIDDEN - 1)  # no power of two
