@@ -22,7 +22,7 @@ first batch. Nothing is raised.
 # --------
 #
 # One worker, which makes its policy itself. ``running(...)`` is a ``MultiSyncCollector`` that is
-# shut down at the end. The process is forked, because that is quick; under "spawn" the same happens.
+# shut down at the end. The process is forked, because that is quick. Under "spawn" the same holds.
 #
 # .. fold:: Imports, environment, policy, and how a collector starts and ends
 
