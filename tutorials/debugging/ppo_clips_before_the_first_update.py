@@ -92,7 +92,7 @@ assert healthy["clip_fraction"] == 0, "the fix does not work"
 assert healthy["max_ratio"] == 1, "the fix does not work"
 
 # %%
-# An advantage that lacks the dimension, for comparison:
+# Leave the trailing dimension of the advantage alone, too. Without it the loss raises:
 
 flat = fixed["batch"].clone()
 flat["advantage"] = flat["advantage"].squeeze(-1)
