@@ -95,8 +95,8 @@ for rows in (range(12), range(12, 24)):
     axes.plot(rows, apart[rows.start : rows.stop], "C0o-")
 axes.plot(glued, "C1x--")
 axes.text(12, float(apart.min()), "seam")
-axes.text(2, float(apart[2]) - 1.5, "each worker alone", color="C0", va="top")
-axes.text(2, float(glued[2]) + 0.5, "glued together", color="C1")
+axes.text(0, float(apart[8]), "each worker alone", color="C0", va="top")
+axes.text(5, float(glued[4]) + 0.2, "glued together", color="C1")
 axes.set(title="Advantages of one batch", xlabel="row of the batch", ylabel="advantage")
 figure.set_label(
     f"Advantages of {len(glued)} rows, those of the second worker behind the seam. Glued together, "
