@@ -19,7 +19,7 @@ from tests.support.claims import guards
 
 PAGE = ROOT / "tutorials" / "recurrent" / "backends.py"
 KERNELS = PAGE.with_name("triton_kernels.py")
-RUN = ROOT / "docs" / "evidence" / "recurrent_backends" / "refusals.py"
+RUN = ROOT / "docs" / "evidence" / "recurrent_refusals" / "errors.py"
 
 
 # What both drivers begin with.

@@ -1,4 +1,4 @@
-"""Which recurrent mode a module sees, by where it is called; for the page on recurrent state.
+"""Which recurrent mode a module sees, by where it is called; for its page.
 
 The mode is asked where a recurrent module would ask for it. Each row of a table asserts what it
 says, so a release that changes one stops the build.

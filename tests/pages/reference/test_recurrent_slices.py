@@ -18,7 +18,7 @@ from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
 from torchrl.envs.transforms import BurnInTransform
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 
-slices = load_evidence("recurrent_state_lifecycle/slices")
+slices = load_evidence("recurrent_slices/replay")
 
 
 @pytest.fixture(scope="module", params=["LSTM, pad", "GRU, pad"])
@@ -159,7 +159,7 @@ def test_which_pieces_are_stale_after_an_update(name):
 
 @guards("burn-in-fails-prefetch", "above-runs-in-thread")
 def test_burn_in_and_prefetch():
-    burn_in = load_evidence("recurrent_state_lifecycle/burn_in")
+    burn_in = load_evidence("recurrent_slices/burn_in")
     core = burn_in.make_core()
     flat = burn_in.collect(core)
     with torch.no_grad():
@@ -195,7 +195,7 @@ def test_burn_in_and_prefetch():
 
 @guards("ends-not-rebuilt", "sanitizer-approximates")
 def test_what_stands_in_for_the_observation_at_the_ends():
-    compact = load_evidence("recurrent_state_lifecycle/compact")
+    compact = load_evidence("recurrent_critics/compact")
     _, critic, batch = compact.collect(compact_obs=True)
     rebuilt = Compose(*compact.PREPARED["... and the hidden state"]())(batch.clone())
     lost = rebuilt["next", "observation"].isnan().any(-1)
@@ -212,7 +212,7 @@ def test_what_stands_in_for_the_observation_at_the_ends():
 
 
 def test_the_burn_in_run_notices_a_burn_in_that_does_nothing():
-    module = load_evidence("recurrent_state_lifecycle/burn_in")
+    module = load_evidence("recurrent_slices/burn_in")
     core = module.make_core()
     flat = module.collect(core)
     batch = flat.reshape(module.EPISODES, module.STEPS)

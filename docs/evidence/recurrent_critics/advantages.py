@@ -1,4 +1,4 @@
-"""GAE with a recurrent critic, for docs/reference/recurrent_state_lifecycle.rst.
+"""GAE with a recurrent critic, for docs/reference/recurrent_critics.rst.
 
 Every cell of the tables is a call on one batch that a recurrent actor and critic collected. The
 values are compared with those of a plain ``torch.nn.LSTM`` or ``torch.nn.GRU`` that runs over each

@@ -1,4 +1,4 @@
-"""Compact observations and a recurrent agent, for docs/reference/recurrent_state_lifecycle.rst.
+"""Compact observations and a recurrent agent, for docs/reference/recurrent_critics.rst.
 
 The same agent collects the same batch three times: with everything, compact, and compact without
 the preallocated buffer. Actor and critic are a GRU each.

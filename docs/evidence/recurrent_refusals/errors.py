@@ -1,4 +1,4 @@
-"""What each recurrent backend refuses and ignores, for docs/reference/recurrent_backends.rst.
+"""What each recurrent backend refuses and ignores, for docs/reference/recurrent_refusals.rst.
 
 Every combination is built and called. CUDA is hidden, so that the refusals of ``"triton"`` on the
 CPU come out on every machine. Three things are simulated, and nothing else: a package that is not

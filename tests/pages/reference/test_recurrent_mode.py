@@ -15,7 +15,7 @@ from torchrl.modules.tensordict_module.rnn import recurrent_mode_state_manager
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
-RUN = load_evidence("recurrent_state_lifecycle/mode")
+RUN = load_evidence("recurrent_mode/situations")
 
 
 @pytest.fixture(autouse=True)

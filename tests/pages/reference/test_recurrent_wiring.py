@@ -17,7 +17,7 @@ from torchrl.modules.utils import get_primers_from_module
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
-RUN = load_evidence("recurrent_state_lifecycle/wiring")
+RUN = load_evidence("recurrent_wiring/omissions")
 NO_PRIMER = {"transforms": (InitTracker,)}
 RIGHT = {
     "one environment": {},

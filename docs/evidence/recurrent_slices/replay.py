@@ -1,4 +1,4 @@
-"""What a recurrent policy makes of a sample, for docs/reference/recurrent_state_lifecycle.rst.
+"""What a recurrent policy makes of a sample, for docs/reference/recurrent_slices.rst.
 
 One policy collects, nothing is trained, and the loss side recomputes the log-probability of each
 sampled action. As long as the weights are the same, a true replay gives the same log-probability,

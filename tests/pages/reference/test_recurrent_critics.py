@@ -17,7 +17,7 @@ from torchrl.envs.transforms import BurnInTransform
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 from torchrl.modules.tensordict_module import rnn
 
-run = load_evidence("recurrent_state_lifecycle/advantages")
+run = load_evidence("recurrent_critics/advantages")
 
 DEACTIVATED = {"deactivate_vmap": True}
 

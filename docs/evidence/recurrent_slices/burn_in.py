@@ -1,4 +1,4 @@
-"""Stale states and burn-in, for docs/reference/recurrent_state_lifecycle.rst.
+"""Stale states and burn-in, for docs/reference/recurrent_slices.rst.
 
 An LSTM collects whole episodes of Pendulum and is then trained, so that the states that it stored
 are no longer the ones it would compute. The true state of a row comes from a ``torch.nn.LSTM`` that

@@ -1,4 +1,4 @@
-"""What each omission in the wiring of a recurrent policy does; for the page on recurrent state.
+"""What each omission in the wiring of a recurrent policy does; for the page on wiring.
 
 Every batch is also held against an LSTM that steps through each episode by itself, so "right" in a
 table means that the policy remembered what it should have, not only that nothing was raised.
