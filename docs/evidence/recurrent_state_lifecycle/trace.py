@@ -403,7 +403,8 @@ def run():
     assert replay["next", "h"].equal(sample["next", "h"]), "the loss writes into its input"
     assert sample["next", "h"].equal(rows["next", "h"][FOLLOWED + 1 :])
     parts["loss"] = calls
-    return rows, buffer[:], sample, parts
+    starts = [call.before for step in steps for call in step if call.ends == STEP[3]]
+    return rows, buffer[:], sample, parts, torch.stack(starts)
 
 
 def row_of(row, rows):
@@ -548,6 +549,38 @@ def replay_table(rows, sample, lstm):
         'computed ``("next", "h")``',
     ]
     return {"columns": columns, "rows": table}
+
+
+def two_modes(rows, sample, lstm, starts):
+    """By mode the state that each step of the second batch starts from, and what stands under next.
+
+    A state is None where the module takes none from the data.
+    """
+    batch = rows[FRAMES:]
+    start, root = starts[FRAMES:], batch["h"].squeeze(-2)
+    assert torch.equal(start, root), "a step starts from another state than that of its row"
+    primed = sample.clone()
+    primed["h"][primed["is_init"].squeeze(-1)] = 1.0
+    with torch.no_grad(), set_recurrent_mode(False):
+        zeroed = lstm(primed.clone().unsqueeze(-1))["features"].squeeze(-2)[SLICE]
+    assert torch.allclose(zeroed, batch["features"][SLICE], atol=1e-6), "no zeros from the module"
+    given, replay = [], sample.clone()
+    inside = ~sample["is_init"].squeeze(-1)
+    replay["h"][inside] = replay["c"][inside] = float("nan")  # what is read would show
+    handle = lstm.lstm.register_forward_pre_hook(lambda _, given_: given.append(given_[1][0][0]))
+    with torch.no_grad(), set_recurrent_mode(True):
+        lstm(replay)
+    handle.remove()
+    assert torch.allclose(replay["features"], sample["features"], atol=1e-6)
+    assert torch.equal(given[0], root[::SLICE]), "the replay starts from another state"
+    left, missing = replay["next", "h"].squeeze(-2), [None] * (SLICE - 1)
+    starts = [state for first in given[0] for state in (first, *missing)]
+    ends = [n % SLICE == SLICE - 1 for n in range(len(left))]
+    assert [bool(state.any()) for state in left] == ends, "placeholders stand elsewhere"
+    return {
+        "sequential": (list(start), list(batch["next", "h"].squeeze(-2))),
+        "recurrent": (starts, list(left)),
+    }
 
 
 # -- The arrows --------------------------------------------------------------
@@ -733,6 +766,68 @@ def draw_values(rows):
         return rendered(figure)
 
 
+PANELS = {
+    "sequential": (
+        "Sequential mode, the collector: a call for each step",
+        "A step starts from what the one before wrote. At the reset two\n"
+        "parties zero: the primer in the data, the module in its call.",
+    ),
+    "recurrent": (
+        f"Recurrent mode, the loss: one call for all {FRAMES} steps",
+        "It reads h at the first step and where is_init is True.\n"
+        "It zeroes nothing: the primer stored the 0.00 at the reset.",
+    ),
+}
+
+
+def draw_modes(states, marks):
+    """The first feature of the state, step by step, in both modes; *marks* has is_init by mode."""
+    with canvas((5.4, 5.1)) as figure:
+        figure.set_layout_engine("none")
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(-2.1, FRAMES - 0.4), ylim=(14.75, -0.6))
+        axes.axis("off")
+        for top, (mode, (title, note)) in zip((0, 7.5), PANELS.items(), strict=True):
+            axes.text(-2, top, title, fontweight="bold", va="center")
+            for y, name in ((1, "step"), (2, "is_init"), (3.1, "reads h"), (4.8, "writes")):
+                axes.text(-2, top + y, name, va="center")
+            axes.text(-2, top + 5.5, note, va="top", linespacing=1.4)
+            read, written = states[mode]
+            for n in range(FRAMES):
+                axes.text(n, top + 1, str(FRAMES + n), ha="center", va="center")
+                if marks[mode][n]:
+                    axes.text(n, top + 2, "True", ha="center", va="center")
+                placeholder = not written[n].any()
+                cell(axes, n, top + 3.1, read[n], ORANGE if n == SLICE else BLUE)
+                cell(axes, n, top + 4.8, None if placeholder else written[n], BLUE, "0")
+            for n in range(FRAMES - 1):
+                if mode == "sequential" and read[n + 1].any():
+                    link(axes, (n + 0.2, top + 4.45), (n + 0.8, top + 3.45))
+            for n in range(0, FRAMES, SLICE) if mode == "recurrent" else ():
+                last = n + SLICE - 1
+                axes.plot(
+                    [n, n, last], [top + 3.45, top + 3.95, top + 3.95], color=BLUE, linewidth=1.5
+                )
+                link(axes, (last, top + 3.95), (last, top + 4.45))
+            line = {"color": INK, "linestyle": "--", "linewidth": 1}
+            axes.plot(2 * [SLICE - 0.5], [top + 0.6, top + 5.2], **line)
+        return rendered(figure)
+
+
+def cell(axes, x, y, state, color, instead=""):
+    """A box with the first feature of *state*, or a dashed one where no state stands."""
+    empty = state is None
+    style = {"edgecolor": INK if empty else color, "linestyle": ":" if empty else "-"}
+    box = mpl.patches.Rectangle((x - 0.43, y - 0.35), 0.86, 0.7, fill=False, linewidth=1.3, **style)
+    axes.add_patch(box)
+    axes.text(x, y, instead if empty else number(state[0]), ha="center", va="center")
+
+
+def link(axes, begin, end):
+    style = {"arrowstyle": "->", "color": BLUE, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", xy=end, xytext=begin, arrowprops=style)
+
+
 PHASES = {
     "start": "Construction of the collector",
     "step": "A step",
@@ -783,9 +878,10 @@ def arrow(axes, y, start, lane):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    rows, stored, sample, parts = run()
+    rows, stored, sample, parts, starts = run()
     check_effects(rows, sample, parts)
     lstm, _ = make_policy()
+    marks = {"sequential": rows[FRAMES:]["is_init"], "recurrent": sample["is_init"]}
     print(
         json.dumps(
             {
@@ -794,6 +890,7 @@ if __name__ == "__main__":
                 "replay": replay_table(rows, sample, lstm),
                 "arrows": arrow_table(parts),
                 "values": draw_values(rows),
+                "modes": draw_modes(two_modes(rows, sample, lstm, starts), marks),
                 "calls": draw_arrows(parts),
                 "followed": FOLLOWED,
                 "count": len(arrows(parts)),
