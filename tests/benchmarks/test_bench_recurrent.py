@@ -556,6 +556,13 @@ def test_rules_of_the_table():
         assert against_pad("scan-recompute", "lstm", **sizes) < 1
         assert against_pad("scan-recompute", "lstm", **sizes) < against_pad("scan", "lstm", **sizes)
         assert against_pad("scan", "gru", **sizes) < 1
+    pad, recompute = (
+        COMMITTED.find("recurrent_backends", "cpu")["benchmarks"][f"lstm-{name}-b16-t512-h128-r4"]
+        for name in ("pad", "scan-recompute")
+    )
+    pad, recompute = (entry["metrics"]["step_time"] for entry in (pad, recompute))
+    assert recompute["median"] < pad["median"]
+    assert recompute["q3"] > pad["q1"]
     for sizes in ({"batch": 4}, {"steps": 32}):
         assert against_pad("scan", "gru", **sizes) > 1
     assert backends.BASE == {"batch": 16, "steps": 128, "hidden": 128, "resets": 4}
@@ -584,6 +591,9 @@ def test_one_call_is_faster_than_a_call_per_step():
         )
         assert one[1] < one[0] < none[0]
         assert one[1] < 0.5 * none[1]
+    ratio = COMMITTED.find("recurrent_modes", "cpu")["benchmarks"]["lstm-sequential-t512-r1"]
+    ratio = ratio["metrics"]["step_vs_recurrent"]
+    assert ratio["q1"] < 1 < ratio["q3"]
 
 
 @guards("recurrent-collects-slower", "primed-pays-too")

@@ -30,7 +30,6 @@ SYNC_BEFORE_CAST = """\
 """
 PRELOAD = ["torchrl.collectors", "torchrl.data", "torchrl.modules", "torchrl.objectives"]
 RNN = "modules/tensordict_module/rnn.py"
-LIFECYCLE = {"recurrent_state_lifecycle"}
 # name: (file, what stands there, what stands there instead, runs that fail, pages that fail,
 #        a run that has nothing to do with it)
 CHANGES = {
@@ -67,7 +66,7 @@ CHANGES = {
             "recurrent_slices/replay",
             "recurrent_state_lifecycle/shapes",
         },
-        LIFECYCLE,
+        {"recurrent_state_lifecycle", "recurrent_slices"},
         "recurrent_mode/situations",
     ),
     "recurrent mode is on unless something says otherwise": (
@@ -75,7 +74,7 @@ CHANGES = {
         '"torchrl_recurrent_mode", default=None\n',
         '"torchrl_recurrent_mode", default=True\n',
         {"recurrent_mode/situations", "recurrent_state_lifecycle/trace"},
-        LIFECYCLE,
+        {"recurrent_mode", "recurrent_state_lifecycle"},
         "collectors_replay/slice_configurations",
     ),
     "a loss does not set the recurrent mode": (
@@ -83,7 +82,7 @@ CHANGES = {
         "        rm = set_recurrent_mode(True)\n",
         "        rm = set_recurrent_mode(None)\n",
         {"recurrent_mode/situations", "recurrent_state_lifecycle/trace"},
-        LIFECYCLE,
+        {"recurrent_mode", "recurrent_state_lifecycle"},
         "recurrent_state_lifecycle/shapes",
     ),
     "a slice begins without is_init": (
@@ -91,7 +90,7 @@ CHANGES = {
         "        init_marker[slice_starts] = True\n",
         "",
         {"recurrent_slices/replay"},
-        LIFECYCLE,
+        {"recurrent_slices"},
         "recurrent_state_lifecycle/shapes",
     ),
     "the next values see no reset of their own": (
@@ -99,7 +98,7 @@ CHANGES = {
         'data_next["is_init"] = data_next["is_init"] | data_root["is_init"]',
         'data_next["is_init"] = data_next["is_init"].clone()',
         {"recurrent_critics/advantages"},
-        LIFECYCLE,
+        {"recurrent_critics"},
         "recurrent_slices/replay",
     ),
     "burn-in hands on its first state in place of its last": (
@@ -107,7 +106,7 @@ CHANGES = {
         'td_burn_in["next"][..., -1][out_key]',
         'td_burn_in["next"][..., 0][out_key]',
         {"recurrent_slices/burn_in"},
-        LIFECYCLE,
+        {"recurrent_slices"},
         "recurrent_slices/replay",
     ),
 }
