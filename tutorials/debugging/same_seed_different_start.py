@@ -13,7 +13,7 @@ Nothing is raised.
 :Fix: Seed the environment before the collector is built.
 :Decided in: :source:`torchrl.collectors.Collector._make_carrier`,
    :source:`torchrl.collectors.Collector.set_seed`
-:Behind it: :doc:`/reference/collectors_internals`
+:Behind it: :doc:`/reference/collectors_hooks`
 :Threads: none found
 :Also called: not reproducible, seed has no effect, different results each run, first transition
    is impossible, set_seed

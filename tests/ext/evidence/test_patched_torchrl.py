@@ -38,7 +38,7 @@ CHANGES = {
         "_sync_env",
         "_sync_environment",
         {"collectors_internals/rollout_flow", "collectors_internals/devices"},
-        {"collectors_internals"},
+        {"collectors_internals", "collectors_devices", "collectors_hooks"},
         "data_layout/batch",
     ),
     "the cast for the environment comes after its sync": (
@@ -46,7 +46,7 @@ CHANGES = {
         CAST_FOR_THE_ENVIRONMENT,
         SYNC_BEFORE_CAST,
         {"collectors_internals/rollout_flow"},
-        {"collectors_internals"},
+        {"collectors_internals", "collectors_hooks"},
         "collectors_basics/parameters",
     ),
     "cat_results: stacking and concatenating are exchanged": (
