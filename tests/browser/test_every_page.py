@@ -91,6 +91,7 @@ def test_the_caption_of_a_wide_table_is_in_sight(open_page, site_url, sample):
 def test_a_class_name_in_the_list_of_errata_keeps_to_one_line(open_page, site_url, width):
     page = open_page(width=width)
     page.goto(site_url + "reference/upstream_errata.html")
+    page.locator("details", has=page.locator("table.upstream-claims")).locator("summary").click()
     name = page.locator("table.upstream-claims a", has_text="NextStateReconstructor").first
     assert name.evaluate("(e) => e.getClientRects().length") == 1
 

@@ -12,6 +12,8 @@ Switch on
     ``symbols.toml``
         The list: subject, symbol, members to show. A line added is a page, a line removed is a
         page gone. A symbol that does not exist stops the build and names the nearest one.
+        ``[usual]`` has the parameters that a page with many starts with; without an entry, they
+        are the first ``FIRST``.
     ``relations.toml``
         Groups of symbols and pages that belong together, with a sentence that says why. Every
         member shows its group, so each link exists in both directions.
@@ -47,7 +49,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.errors import ExtensionError
-from sphinx.util import logging
+from sphinx.util import inspect, logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
@@ -59,6 +61,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "reference/api"
 GENERATED = ".. Written by docs/_ext/source/api_pages.py from symbols.toml.\n"
+FIRST = 8  # parameters at the top of a page, and a link to those behind them
 GALLERY_FOOTER = re.compile(r"^\.\. _sphx_glr_download_", re.MULTILINE)
 
 
@@ -71,6 +74,7 @@ class Catalog:
 
     folder: Path
     subjects: list[dict] = field(default_factory=list)
+    usual: dict[str, list[str]] = field(default_factory=dict)
     relations: list[dict] = field(default_factory=list)
     patches: list[dict] = field(default_factory=list)
 
@@ -99,7 +103,8 @@ class Catalog:
 
 def load_catalog(folder: Path) -> Catalog:
     catalog = Catalog(folder)
-    catalog.subjects = _toml(folder / "symbols.toml").get("subject", [])
+    listed = _toml(folder / "symbols.toml")
+    catalog.subjects, catalog.usual = listed.get("subject", []), listed.get("usual", {})
     catalog.relations = _toml(folder / "relations.toml").get("relation", [])
     catalog.patches = _toml(folder / "docstring_patches.toml").get("patch", [])
     _check(catalog)
@@ -209,6 +214,9 @@ def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
         f"{source_lookup.version(location.package)}, "
         f"imported as ``{symbol}``, defined in :source:`{location.path} <{symbol}>`.\n",
     ]
+    if usual := catalog.usual.get(symbol):
+        # so that the page is read again when they change
+        parts.append(f".. It starts with {', '.join(usual)}.\n")
     if (catalog.folder / "notes" / f"{symbol}.rst").exists():
         parts.append(f".. include:: notes/{symbol}.rst\n")
     if related := related_text(catalog, f"{FOLDER}/{symbol}"):
@@ -275,7 +283,7 @@ def add_relations(app, docname, source) -> None:
     text = _foreign_relations(app.api_catalog).get(docname)
     if not text:
         return
-    block = ".. seealso::\n\n" + "".join(
+    block = ".. dropdown:: What belongs together with this page\n\n" + "".join(
         f"   {line}\n" if line else "\n" for line in text.split("\n")
     )
     footer = GALLERY_FOOTER.search(source[0])
@@ -367,7 +375,7 @@ def finish_signatures(app, doctree) -> None:
     """
     if not app.env.docname.startswith(f"{FOLDER}/"):
         return
-    head_of(doctree)
+    head_of(doctree, app.api_catalog)
     for description in doctree.findall(addnodes.desc):
         for signature in description.findall(addnodes.desc_signature):
             if "module" in signature and not signature.get("api_source"):
@@ -385,12 +393,12 @@ def finish_signatures(app, doctree) -> None:
                     reference.attributes.pop("refspecific", None)
 
 
-def head_of(doctree) -> None:
+def head_of(doctree, catalog) -> None:
     """Put the first signature, in short, above the first paragraph, which becomes its text."""
     description = next(iter(doctree.findall(addnodes.desc)), None)
     if description is None:
         return
-    signature = short_signature(description[0])
+    signature = short_signature(description[0], catalog)
     section = next(iter(doctree.findall(nodes.section)))
     intro = section[1]
     content = addnodes.desc_content("", intro.deepcopy())
@@ -398,9 +406,13 @@ def head_of(doctree) -> None:
     intro.replace_self(addnodes.desc("", signature, content, no_index=True, **attributes))
 
 
-def short_signature(signature):
-    """A copy without address and types: the names of the parameters, with their defaults."""
+def short_signature(signature, catalog):
+    """A copy without address and types: the names of the parameters, with their defaults.
+
+    Of many parameters it has the usual ones, and a link to the whole signature.
+    """
     short = signature.deepcopy()
+    symbol = next(iter(signature["ids"]), "")
     short["ids"], short["api_source"] = [], True
     for parameters in short.findall(addnodes.desc_parameterlist):
         parameters["multi_line_parameter_list"] = False
@@ -410,7 +422,38 @@ def short_signature(signature):
             default = texts.index("=") if "=" in texts else len(texts)
             del parameter[texts.index(":") : default]
         parameter.children = [one for one in parameter if one.astext() != " "]
+    for parameters in short.findall(addnodes.desc_parameterlist):
+        shorten(parameters, symbol, catalog.usual.get(symbol))
     return short
+
+
+def shorten(parameters, symbol, usual) -> None:
+    """Leave the *usual* parameters, or the first ones where that saves a line."""
+    named = [next(one.findall(addnodes.desc_sig_name), None) for one in parameters]
+    names = ["" if name is None else name.astext() for name in named]  # "" is a lone star or slash
+    if unknown := sorted(set(usual or ()) - set(names)):
+        raise ExtensionError(f"symbols.toml: {symbol} has no parameter {', '.join(unknown)}")
+    own = [name for name in names if name]
+    kept = usual or own[: FIRST if len(own) > FIRST + 3 else None]
+    last = max((place for place, name in enumerate(names) if name and name in kept), default=-1)
+    left = [
+        one
+        for place, one in enumerate(parameters)
+        if names[place] in kept or (not names[place] and place < last)
+    ]
+    hidden = sum(name not in kept for name in own)
+    parameters.children = left if hidden else parameters.children
+    if hidden:
+        link = nodes.reference("", f"{hidden} more", refid=symbol, internal=True)
+        parameters += addnodes.desc_parameter("", "", link)
+
+
+def signature_of_init(app, what, name, obj, options, signature, returns):
+    """``autodoc-process-signature``: where ``__new__`` takes anything, what ``__init__`` takes."""
+    if what != "class" or signature != "(*args, **kwargs)":
+        return None
+    found = inspect.signature(obj.__init__, bound_method=True)
+    return inspect.stringify_signature(found, unqualified_typehints=True), returns
 
 
 def _add_source_link(app, signature) -> None:
@@ -459,6 +502,7 @@ def setup(app):
     app.connect("source-read", add_relations)
     app.connect("env-get-outdated", outdated_pages)
     app.connect("autodoc-process-docstring", patch_docstring, priority=400)
+    app.connect("autodoc-process-signature", signature_of_init)
     app.connect("doctree-read", finish_signatures)
     app.connect("missing-reference", resolve_upstream, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

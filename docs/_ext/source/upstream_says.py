@@ -12,29 +12,36 @@ Markup
 
         .. upstream-says:: Defaults to ``True``.
            :of: torchrl.data.LazyMemmapStorage
+           :do: Pass ``existsok=True`` to open what is there.
            :instead: Defaults to ``False``.
 
-           It is False, and False raises when a file is already there: ...
+           It is False, and False raises when a file is already there.
+
+           >>> ...
 
         .. upstream-claims::
 
     ``:of:`` names the symbol whose source holds the words; on an API page it is the page's own.
     ``:kind:`` is ``docstring`` (the default), ``comment`` or ``message``. Instead of these two,
     ``:page:`` gives the address of a page of upstream's; nothing looks there, the build reads no
-    network. ``:instead:`` is what the words could be. The body's first sentence is the verdict.
+    network. ``:do:`` is what a reader does about it, ``:instead:`` what the words could be. The
+    body's first sentence is the verdict. Its examples, and what stands between them, are folded.
 
     ``upstream-claims`` is the table of all corrections of the site, one row per claim.
 
 What it writes
-    An admonition per correction, and the table. Words that the source no longer holds are the
-    warning ``api_pages.claim``.
+    An admonition per correction, and the table. On an API page the words are marked where the
+    docstring has them, with a link to the correction; ``upstream-erratum`` is the class of both.
+    Words that the source no longer holds are the warning ``api_pages.claim``.
 """
 
+import itertools
 import re
 from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
+from sphinx import addnodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
@@ -70,6 +77,7 @@ class UpstreamSays(SphinxDirective):
         "of": directives.unchanged_required,
         "page": directives.uri,
         "kind": lambda text: directives.choice(text, ("docstring", "comment", "message")),
+        "do": directives.unchanged_required,
         "instead": directives.unchanged_required,
     }
 
@@ -89,10 +97,11 @@ class UpstreamSays(SphinxDirective):
         note["ids"].append(f"upstream-says-{len(own) + 1}")
         titles, messages = self.state.inline_text(f"The {kind} says “{words}”", self.lineno)
         note += nodes.title("", "", *titles)
-        note += self.parse_content_to_nodes()
-        if instead := self.options.get("instead"):
-            text = self.parse_inline(f"It could say: “{' '.join(instead.split())}”")[0]
-            note += nodes.paragraph("", "", *text, classes=["instead"])
+        lead, proof, tail = parts(self.parse_content_to_nodes())
+        note += [*lead, *self.labeled("do", "**What to do:** {}"), *tail]
+        proof += self.labeled("instead", "It could say: “{}”")
+        if proof:
+            note += erratum_proof("", *proof)
         own.append(
             {
                 "id": note["ids"][0],
@@ -104,6 +113,13 @@ class UpstreamSays(SphinxDirective):
             }
         )
         return [note, *messages]
+
+    def labeled(self, option, template):
+        """The paragraph of an option, if it is given."""
+        if option not in self.options:
+            return []
+        text = template.format(" ".join(self.options[option].split()))
+        return [nodes.paragraph("", "", *self.parse_inline(text)[0], classes=[option])]
 
     def check(self, words, kind, symbol):
         source = source_lookup.locate(symbol).text
@@ -120,6 +136,32 @@ class UpstreamSays(SphinxDirective):
                 type="api_pages",
                 subtype="claim",
             )
+
+
+class erratum_proof(nodes.General, nodes.Element):
+    """The examples of a correction, in a fold."""
+
+
+def visit_proof(translator, node):
+    translator.body.append(translator.starttag(node, "details", CLASS="code-fold"))
+    translator.body.append("<summary>Proof, and what the words could be</summary>\n")
+
+
+def depart_proof(translator, node):
+    translator.body.append("</details>\n")
+
+
+def parts(body):
+    """The paragraphs before the first example, all up to the last one, and those behind it."""
+    blocks = [
+        place
+        for place, node in enumerate(body)
+        if not isinstance(node, (nodes.paragraph, nodes.bullet_list))
+        or "evidence-origin" in node["classes"]
+    ]
+    if not blocks:
+        return body, [], []
+    return body[: blocks[0]], body[blocks[0] : blocks[-1] + 1], body[blocks[-1] + 1 :]
 
 
 def verdict(note):
@@ -151,9 +193,84 @@ class UpstreamClaims(SiteTable):
         return [link, [kind, where], claim["verdict"]]
 
 
+# -- Marks in docstrings ------------------------------------------------------------------------
+
+MARKED = "upstream_marks"  # API page -> the corrections that it marked
+STRAIGHT = str.maketrans("‘’“”", "''\"\"")
+
+
+def marks_of(app, docname):
+    """The corrections of docstrings on an API page, its own and those made elsewhere."""
+    symbol = docname.removeprefix(API)
+    claims = page_state(app.env, CLAIMS)
+    marks = {}
+    for page in [docname, *sorted(claims)]:
+        for claim in claims.get(page, ()):
+            here = page == docname or app.api_catalog.owner(claim["of"]) == symbol
+            if here and claim["kind"] == "docstring":
+                marks.setdefault(claim["words"], (page, claim["id"], claim["words"]))
+    return list(marks.values())
+
+
+def pages_to_mark(app, env):
+    """env-updated: an API page changes when a correction on another page does."""
+    marked = page_state(env, MARKED)
+    pages = [page for page in sorted(env.found_docs) if page.startswith(API)]
+    changed = [page for page in pages if marked.get(page, []) != marks_of(app, page)]
+    marked.update({page: marks_of(app, page) for page in changed})
+    return changed
+
+
+def mark(app, doctree, docname):
+    """doctree-resolved: mark the words in the docstrings of an API page, once each."""
+    if not docname.startswith(API):
+        return
+    texts = [
+        node
+        for content in doctree.findall(addnodes.desc_content)
+        for node in content.findall(nodes.TextElement)
+        if any(isinstance(child, nodes.Text) for child in node)
+        and not any(child is not node for child in node.findall(nodes.paragraph))
+    ]
+    for page, fragment, words in marks_of(app, docname):
+        plain = re.sub(r"``|\*\*|:[\w:]+:(?=`)|`", "", words).translate(STRAIGHT)
+        pattern = re.compile(r"\s+".join(map(re.escape, plain.split())))
+        for text in texts:
+            if found := pattern.search(text.astext().translate(STRAIGHT)):
+                link = make_refnode(app.builder, docname, page, fragment, nodes.Text("see erratum"))
+                wrap(text, *found.span(), link)
+                break
+
+
+def wrap(text, start, end, link):
+    """Put the characters from *start* to *end* of *text* into an element, and *link* behind it."""
+    marked = nodes.inline("", classes=["upstream-erratum"])
+    before, after, place = [], [], 0
+    for child in list(text.children):
+        size = len(child.astext())
+        pieces = [(child, place, place + size)]
+        if isinstance(child, nodes.Text):
+            cuts = sorted(
+                {place, place + size, *(c for c in (start, end) if place < c < place + size)}
+            )
+            pieces = [
+                (nodes.Text(child[a - place : b - place]), a, b)
+                for a, b in itertools.pairwise(cuts)
+            ]
+        for piece, begin, stop in pieces:
+            (before if stop <= start else after if begin >= end else marked).append(piece)
+        place += size
+    link["classes"] += ["upstream-erratum"]
+    text.children = []
+    text += [*before, marked, nodes.Text(" "), link, *after]
+
+
 def setup(app):
     app.setup_extension("docs._ext.source.role")
     app.setup_extension("docs._ext.support.page_state")
+    app.add_node(erratum_proof, html=(visit_proof, depart_proof))
+    app.connect("env-updated", pages_to_mark)
+    app.connect("doctree-resolved", mark)
     app.add_directive("upstream-says", UpstreamSays)
     add_site_table(app, "upstream-claims", UpstreamClaims)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -107,6 +107,7 @@ PACKAGE = {
 PAGES = {
     "conf.py": """
         extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "docs._ext.source.api_pages"]
+        extensions += ["sphinx_design"]
         source_repositories = {"tiny": ("me/tiny", "v{version}")}
         exclude_patterns = ["reference/api/notes"]
         """,
@@ -249,6 +250,104 @@ def test_a_page_starts_with_the_signature_in_short(site):
     assert "(load:int=3,*rest,empty:bool)" in whole
     assert html.index("<h1>") < html.index(signatures[0]) < html.index("The docstring says")
     assert html.count('id="tiny.Wagon"') == 1
+
+
+IS_PULLED = '    """Is pulled by :class:`tiny.parts.Engine`."""\n'
+LONG = """
+    def __init__(self, load, *, a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9, j=10, empty=False): ...
+"""
+TAKES_ANYTHING = """
+    def __new__(cls, *args, **kwargs):
+        return super().__new__(cls)
+
+    def __init__(self, load=3): ...
+"""
+
+
+def short_and_whole(html):
+    signatures = re.findall(r"(?s)<dt class=\"sig .*?</dt>", html)
+    return [re.sub(r"<[^>]+>|\s", "", text) for text in signatures]
+
+
+@pytest.mark.slow
+def test_a_long_signature_is_cut_and_leads_to_the_whole(site):
+    site.edit("tiny/parts.py", IS_PULLED, IS_PULLED + LONG)
+    assert site.build().returncode == 0
+    html = site.page(f"{FOLDER}/tiny.Wagon")
+    short, whole = short_and_whole(html)
+    assert "(load,*,a=1,b=2,c=3,d=4,e=5,f=6,g=7,4more)" in short
+    assert "j=10,empty=False)" in whole
+    assert re.search(r'href="#tiny.Wagon"><span class="pre">4</span>', html)
+    # the usual ones, in their order, and the star that says how they are passed
+    symbols = "reference/api/symbols.toml"
+    site.edit(symbols, '"tiny.Wagon" = []\n', '"tiny.Wagon" = []\n[usual]\n"tiny.Wagon" = ["j"]\n')
+    assert site.build().returncode == 0
+    assert "(*,j=10,11more)" in short_and_whole(site.page(f"{FOLDER}/tiny.Wagon"))[0]
+    site.edit(symbols, '["j"]', '["k"]')
+    result = site.build()
+    assert result.returncode != 0
+    assert "symbols.toml: tiny.Wagon has no parameter k" in result.stderr
+
+
+@pytest.mark.slow
+def test_where_new_takes_anything_the_signature_is_that_of_init(site):
+    site.edit("tiny/parts.py", IS_PULLED, IS_PULLED + TAKES_ANYTHING)
+    assert site.build().returncode == 0
+    for signature in short_and_whole(site.page(f"{FOLDER}/tiny.Wagon")):
+        assert "Wagon(load=3)" in signature
+
+
+CORRECTED = """
+    Guide
+    =====
+
+    .. upstream-says:: ``fast``: as it likes
+       :of: tiny.Engine.run
+       :do: Wait.
+       :instead: slow
+
+       It is slow.
+
+       >>> 1
+       1
+
+       Very slow.
+    """
+ARGUMENTS = """
+
+        Args:
+            x: One of
+
+                - ``fast``: as it likes
+                - ``slow``: not
+        """
+
+
+@pytest.mark.slow
+def test_words_that_are_corrected_are_marked_in_the_docstring(site):
+    """On the page of the symbol, wherever the correction is; in a list inside a field too."""
+    write(site.docs / "guide.rst", CORRECTED)
+    site.edit("tiny/parts.py", 'unlike :meth:`walk`."', f'unlike :meth:`walk`.{ARGUMENTS}"')
+    result = site.build()
+    assert result.returncode == 0, result.stderr
+    wagon, engine = site.page(f"{FOLDER}/tiny.Wagon"), site.page(f"{FOLDER}/tiny.Engine")
+    assert '<span class="upstream-erratum">Is pulled by</span>' in wagon
+    assert 'href="#upstream-says-1">see erratum</a>' in wagon
+    marked = re.findall(r'<span class="upstream-erratum">(.*?) <a [^>]*href="([^"]*)"', engine)
+    assert [(re.sub("<[^>]+>", "", words), link) for words, link in marked] == [
+        ("fast: as it likes", "../../guide.html#upstream-says-1")
+    ]
+    # what happens and what to do in sight, the example and the better words folded
+    note = re.search(r'(?s)<div class="[^"]*upstream-says.*?</details>', site.page("guide"))[0]
+    shown, proof = note.split("<details")
+    for text in ("It is slow.", "What to do:</strong> Wait.", "Very slow."):
+        assert text in shown
+    assert "It could say: “slow”" in proof
+    # a correction of other words reaches the page of the symbol
+    site.edit("guide.rst", "``fast``: as it likes", "``slow``: not")
+    assert site.build().returncode == 0
+    engine = site.page(f"{FOLDER}/tiny.Engine")
+    assert "slow: not" in re.sub("<[^>]+>", "", engine.partition("upstream-erratum")[2][:200])
 
 
 @pytest.mark.slow

@@ -53,9 +53,10 @@ def test_the_page_has_entries():
 
 @pytest.mark.parametrize("entry", OWN, ids=lambda entry: entry.splitlines()[0][19:60])
 def test_an_entry_is_whole(entry):
-    """Words, a run, what we say of it, and what the sentence could say."""
+    """Words, a run, what we say of it, what to do, and what the sentence could say."""
     assert re.search(r">>> |\.\. evidence-table:: |\.\. literalinclude:: \.\./evidence/", entry)
     assert re.search(r"\n\n   (?!>>> |\.\. |:[\w-]+: )\S", entry)
+    assert ":do: " in entry
     assert ":instead: " in entry
     assert (":page: " in entry) != (":of: " in entry)
 
