@@ -10,6 +10,7 @@ is safe where ``fork`` is not and keeps this script short.
 """
 
 import contextlib
+import io
 import json
 import logging
 import math
@@ -39,6 +40,10 @@ ENVS = 3
 MAX_STEPS = 8
 GAMMA, LMBDA = 0.99, 0.95
 IDS = ("collector", "traj_ids")
+GRID_LIMITS = ((4, 7, 9), (6, 8, 3))  # steps of a trajectory, by worker and environment
+GRID_STEPS = 10
+INK = "#010203"  # becomes the color of the page's text
+COLORS = ("#1f80c4", "#d1661f")
 
 
 def make_env(worker, env=0):
@@ -428,6 +433,88 @@ def uneven_workers():
     return str(tuple(batch.shape))
 
 
+# -- The figure --------------------------------------------------------------
+
+
+def limited(steps):
+    return TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps=steps))
+
+
+def limited_envs(limits):
+    return SerialEnv(len(limits), [partial(limited, steps) for steps in limits])
+
+
+def grid_batch():
+    """Two workers with three environments each, whose trajectories differ in length."""
+    collector = MultiSyncCollector(
+        [partial(limited_envs, limits) for limits in GRID_LIMITS],
+        policy_factory=make_policy,
+        frames_per_batch=WORKERS * ENVS * GRID_STEPS,
+        total_frames=-1,
+        auto_register_policy_transforms=False,
+    )
+    try:
+        return next(iter(collector)).clone()
+    finally:
+        collector.shutdown()
+
+
+def grid():
+    """A batch of two workers with three environments each, a cell for a step; SVG."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    batch, steps = grid_batch(), GRID_STEPS
+    assert batch.shape == (WORKERS, ENVS, steps)
+    # Which worker draws which number is chance: letters, in the order of the grid.
+    order = dict.fromkeys(batch[IDS].flatten().tolist())
+    names = {number: chr(ord("A") + place) for place, number in enumerate(order)}
+    cells = [[[names[one] for one in row] for row in worker] for worker in batch[IDS].tolist()]
+    ends = batch["next", "done"].squeeze(-1).tolist()
+    rows = [(w, e) for w in range(WORKERS) for e in range(ENVS)]
+    for w, e in rows:
+        row, limit = cells[w][e], GRID_LIMITS[w][e]
+        assert ends[w][e] == [t % limit == limit - 1 for t in range(steps)], "ended before"
+        changes = [row[t] != row[t + 1] for t in range(steps - 1)]
+        assert changes == ends[w][e][:-1], "the id does not change where a trajectory ends"
+    in_row = [set(cells[w][e]) for w, e in rows]
+    assert sum(map(len, in_row)) == len(names), "a trajectory is in two rows"
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "batch_grid", "text.color": INK}
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update({**settings, "font.size": 10.5})
+        figure = Figure(figsize=(5.45, 4.1))
+        FigureCanvasSVG(figure)
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(-3.4, steps + 0.15), ylim=(2 * ENVS + 3.05, -0.75))
+        axes.axis("off")
+        for w, e in rows:
+            y = e + w * (ENVS + 0.9)
+            axes.text(-0.15, y + 0.5, f"environment {e}", ha="right", va="center")
+            for t, letter in enumerate(cells[w][e]):
+                color = COLORS[sum(ends[w][e][:t]) % 2]
+                place = (t + 0.04, y + 0.06), 0.92, 0.88
+                axes.add_patch(mpl.patches.Rectangle(*place, fc=color, alpha=0.18))
+                axes.add_patch(mpl.patches.Rectangle(*place, fill=False, ec=color))
+                axes.text(t + 0.5, y + 0.5, letter, ha="center", va="center")
+                if ends[w][e][t]:
+                    axes.plot([t + 1] * 2, [y + 0.02, y + 0.98], color=INK, lw=3)
+        for w in range(WORKERS):
+            y = w * (ENVS + 0.9)
+            axes.text(-3.35, y - 0.3, f"worker {w}", ha="left", va="center", weight="bold")
+        bottom = 2 * ENVS + 1.3
+        arrow = {"arrowstyle": "->", "color": INK, "lw": 1.2}
+        axes.annotate("", (steps, bottom), (0, bottom), arrowprops=arrow)
+        axes.text(steps / 2, bottom + 0.45, "time, the last dimension", ha="center", va="center")
+        shape = f"batch.shape == {tuple(batch.shape)}: worker, environment, time"
+        axes.text(steps + 0.1, bottom + 1.25, shape, ha="right", va="center")
+        output = io.StringIO()
+        metadata = {"Date": None, "Creator": None}
+        figure.savefig(output, format="svg", transparent=True, metadata=metadata)
+    return output.getvalue()
+
+
 def main():
     multiprocessing.set_start_method("forkserver", force=True)
     leaks, detail, logged = leak()
@@ -440,6 +527,7 @@ def main():
         "seam": detail,
         "logged": logged,
         "split_ids": split_ids(),
+        "grid": grid(),
         **iterated(),
     }
     print(json.dumps(result))

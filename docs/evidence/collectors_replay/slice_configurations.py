@@ -8,6 +8,7 @@ The workers start by "forkserver" with TorchRL preloaded: objects reach them pic
 "spawn", but TorchRL is imported once instead of once for each worker.
 """
 
+import io
 import json
 import math
 import multiprocessing
@@ -31,6 +32,7 @@ from torchrl.data import (
     Unbounded,
 )
 from torchrl.envs import EnvBase, SerialEnv, StepCounter, TransformedEnv
+from torchrl.objectives import DQNLoss
 
 TRAJ_KEY = ("collector", "traj_ids")
 N_BATCHES = 3
@@ -417,6 +419,100 @@ def decision_table(collected):
     return {"columns": ["You train on", "Batch", "Storage", "Sampler"], "rows": rows}
 
 
+# -- The figure --------------------------------------------------------------
+
+INK = "#010203"  # becomes the color of the page's text
+COLORS = {0: "#1f80c4", 1: "#d1661f", 4: "#2f9458"}  # of the environments with these numbers
+
+
+def stages():
+    """From one step of three environments to a loss: title, code, and who and when by cell."""
+    torch.manual_seed(0)
+    env = several(list(COLORS))
+    step = env.rand_step(env.reset())
+    (batch, *_) = collect(
+        Collector(several(list(COLORS)), None, frames_per_batch=24, total_frames=24)
+    )
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(MAX_ROWS, ndim=2),
+        sampler=SliceSampler(slice_len=SLICE_LEN, traj_key=TRAJ_KEY),
+        batch_size=BATCH_SIZE,
+    )
+    buffer.extend(batch)
+    stored = buffer._storage._storage[: batch.shape[-1]]
+    sample = buffer.sample()
+    assert set(sample["observation"][:, 0].tolist()) == set(COLORS), "an environment is missing"
+    slices = sample.reshape(-1, SLICE_LEN)
+    assert false_slices(sample) == 0
+    network = torch.nn.Sequential(Float(), torch.nn.Linear(3, 2))
+    loss = DQNLoss(network, action_space="categorical", delay_value=False)
+    loss.make_value_estimator(gamma=0.9)
+    value = loss(slices)["loss"]
+    assert value.isfinite()
+    shapes = [tuple(data.shape) for data in (step, batch, stored, sample, slices, value)]
+    assert shapes == [(3,), (3, 8), (8, 3), (16,), (4, 4), ()], shapes
+    code = ["env.step", "frames_per_batch=24", "ndim=2", "sample(16)", "reshape(-1, 4)", "DQNLoss"]
+    titles = ["environments", "collector", "buffer", "sampler", "slices", "loss"]
+    seen = [data["observation"].flatten(0, -2) for data in (step, batch, stored, sample, slices)]
+    return list(zip(titles, code, shapes, [*seen, None], strict=True))
+
+
+class Float(torch.nn.Module):
+    """The observations are integers, and a layer wants none."""
+
+    def forward(self, observation):
+        return observation.float()
+
+
+def draw():
+    """A row for each stage: shape, and a cell for each row of data; SVG."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "data_flow", "text.color": INK}
+    size, gap, right = 0.62, 0.8, 5.4
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update({**settings, "font.size": 10.5})
+        found = stages()
+        heights = [max(3.2 * size, (shape or (1,))[0] * size) for _, _, shape, _ in found]
+        heights[3] = heights[-1] = 3.2 * size  # one line
+        total = sum(heights) + gap * (len(found) - 1)
+        width = right + 16 * size + 0.1
+        figure = Figure(figsize=(5.45, 5.45 * (total + 0.6) / width))
+        FigureCanvasSVG(figure)
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, width), ylim=(total + 0.3, -0.3))
+        axes.axis("off")
+        y = 0.0
+        for place, (title, code, shape, seen) in enumerate(found):
+            middle = y + heights[place] / 2
+            axes.text(0.1, middle - 0.85, title, ha="left", va="center", weight="bold")
+            axes.text(0.1, middle, code, ha="left", va="center")
+            axes.text(0.1, middle + 0.85, f"{list(shape)}", ha="left", va="center")
+            lines, columns = {0: (1, 1), 1: (1, shape[-1] if shape else 1)}.get(len(shape), shape)
+            if title == "environments":
+                lines, columns = 3, 1
+            top = middle - lines * size / 2
+            for cell in range(lines * columns):
+                left, up = right + cell % columns * size, top + cell // columns * size
+                number = COLORS[int(seen[cell][0])] if seen is not None else INK
+                box = (left + 0.03, up + 0.03), size - 0.06, size - 0.06
+                axes.add_patch(mpl.patches.Rectangle(*box, fc=number, alpha=0.18))
+                axes.add_patch(mpl.patches.Rectangle(*box, fill=False, ec=number))
+            y += heights[place]
+            if place < len(found) - 1:
+                arrow = {"arrowstyle": "->", "color": INK, "lw": 1.2}
+                x = right + size / 2
+                axes.annotate("", (x, y + gap - 0.15), (x, y + 0.15), arrowprops=arrow)
+            y += gap
+        output = io.StringIO()
+        metadata = {"Date": None, "Creator": None}
+        figure.savefig(output, format="svg", transparent=True, metadata=metadata)
+    return output.getvalue()
+
+
 def main():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -430,6 +526,7 @@ def main():
         "flat": flat_table(collected),
         "strict": strict_table(collected),
         "decisions": decision_table(collected),
+        "flow": draw(),
     }
 
 

@@ -38,7 +38,7 @@ def test_page_and_run_have_the_same_environment():
     """The page shows it, the run needs it, and neither may import the other."""
     run = (ROOT / "docs/evidence/data_layout/batch.py").read_text(encoding="utf-8")
     shown = run[run.index("class Count(EnvBase)") :].partition("\n\n\n")[0]
-    assert textwrap.indent(shown, "   ", lambda line: line.strip()) in (ROOT / PAGE).read_text(
+    assert textwrap.indent(shown, "      ", lambda line: line.strip()) in (ROOT / PAGE).read_text(
         encoding="utf-8"
     )
 
