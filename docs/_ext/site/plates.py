@@ -3,17 +3,21 @@
 Switch on: ``"docs._ext.site"`` in ``extensions`` and the rules for ``.plate`` in a style sheet. No
 markup: it finds the figures of records, of evidence scripts and of tutorials.
 
-What it writes: "Plate 2." before the caption of the second figure of a page, whose address is
+What it writes: "Plate 2." before the caption of the second figure of a page (that of a tutorial's
+figure is its alternative text, which says the finding), whose address is
 ``#plate-2``, and around figure and stamp a ``div`` of class ``plate``, in which the stamp stands
 beside the figure where there is room. The number is that of the present page: it is no address that
 lasts (``tools/addresses.py``).
 """
+
+import re
 
 from docutils import nodes
 
 KINDS = {"record-plot", "evidence-figure"}
 STAMPS = {"record-stamp", "evidence-origin"}
 OF_TUTORIAL = '<figure class="gallery-figure"'
+LABEL = re.compile(r' aria-label="([^"]*)"')
 RAN = "Executed with this page, whose foot says when and on what."
 
 
@@ -65,7 +69,10 @@ def of_tutorial(html, number):
     """The figure of a tutorial with number and stamp."""
     head = html.replace("<figure ", f'<figure id="plate-{number}" ', 1)
     link = f'<a class="headerlink" href="#plate-{number}" title="Link to this image">#</a>'
-    said = f"<figcaption><p><strong>Plate {number}.</strong>{link}</p></figcaption>\n</figure>"
+    label = LABEL.search(html)[1]
+    said = (
+        f"<figcaption><p><strong>Plate {number}.</strong> {label}{link}</p></figcaption>\n</figure>"
+    )
     mark, _, rest = RAN.partition(" ")
     stamp = f'<p class="evidence-origin"><strong>{mark}</strong> {rest}</p>'
     text = f'<div class="plate">\n{head.replace("</figure>", said, 1)}{stamp}\n</div>\n'

@@ -5,7 +5,7 @@ from docutils.utils import new_document
 
 from docs._ext.site.plates import numbered
 
-GALLERY = '<figure class="gallery-figure" style="x">\n<svg/>\n</figure>\n'
+GALLERY = '<figure class="gallery-figure" style="x">\n<svg aria-label="A &lt; b."/>\n</figure>\n'
 
 
 def figure(kind, *parts):
@@ -62,5 +62,6 @@ def test_the_figure_of_a_tutorial_gets_both():
     section = page(plot, nodes.raw("", GALLERY, format="html"))
     text = section[1].astext()
     assert text.startswith('<div class="plate">\n<figure id="plate-2" class="gallery-figure"')
+    assert "<strong>Plate 2.</strong> A &lt; b.<a " in text
     assert text.count("Plate 2.") == text.count('href="#plate-2"') == 1
     assert "<strong>Executed</strong> with this page" in text
