@@ -10,8 +10,8 @@ the reason::
     _downloads/records/old-cpu.json  # gone: no page quotes it
 
 Registered are pages, their anchors, the files below ``_downloads``, and ``llms.txt``. Not
-registered is what has no name of its own: ids that docutils, the gallery or a drawing number, plates,
-hints of terms, search fields, the Markdown twin of a page.
+registered is what has no name of its own: ids that docutils, the gallery or a drawing number,
+plates, hints of terms, search fields, the Markdown twin of a page.
 """
 
 import argparse

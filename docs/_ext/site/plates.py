@@ -70,12 +70,11 @@ def of_tutorial(html, number):
     head = html.replace("<figure ", f'<figure id="plate-{number}" ', 1)
     link = f'<a class="headerlink" href="#plate-{number}" title="Link to this image">#</a>'
     label = LABEL.search(html)[1]
-    said = (
-        f"<figcaption><p><strong>Plate {number}.</strong> {label}{link}</p></figcaption>\n</figure>"
-    )
+    said = f"<p><strong>Plate {number}.</strong> {label}{link}</p>"
+    head = head.replace("</figure>", f"<figcaption>{said}</figcaption>\n</figure>", 1)
     mark, _, rest = RAN.partition(" ")
     stamp = f'<p class="evidence-origin"><strong>{mark}</strong> {rest}</p>'
-    text = f'<div class="plate">\n{head.replace("</figure>", said, 1)}{stamp}\n</div>\n'
+    text = f'<div class="plate">\n{head}{stamp}\n</div>\n'
     return nodes.raw("", text, format="html")
 
 

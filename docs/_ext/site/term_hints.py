@@ -36,7 +36,7 @@ LINK = re.compile(
 
 
 class Definition(NamedTuple):
-    """A term as its page spells it, its id, the first sentence of its entry, the entry's first id."""
+    """A term as its page spells it, its id, the first sentence and the first id of its entry."""
 
     name: str
     id: str
