@@ -122,9 +122,12 @@ def points_table(series, declared, x_title, x_unit):
     across, down = (places, named) if len(places) <= len(named) else (named, places)
     corner = x_title if down is places else declared["title"]
     rows = [
-        [text, *(found.get((one, other), "–") for other in across)] for one, text in down.items()
+        [text, *(found.get((one, other)) or missing() for other in across)]
+        for one, text in down.items()
     ]
-    said = "Values" if declared["exact"] else "Values; bars show the quartiles"
+    said = "Values as a table"
+    if not declared["exact"]:
+        said += "; bars show the quartiles"
     return fold("record-points", said, table([corner, *across.values()], rows))
 
 
@@ -162,13 +165,18 @@ def values_table(record, chosen, metrics, outdated, title=None, keys=False):
         for metric, one in declared.items():
             values, reasons = measured[key].get(metric), outdated.get(key, [])
             say_once = metric not in singles
-            row.append(shown_with_spread(one, values, reasons, say_once) if values else "–")
+            row.append(shown_with_spread(one, values, reasons, say_once) if values else missing())
         rows.append([*row, code(key)] if keys else row)
     return table(header, rows, title)
 
 
 def table(header, rows, title=None, ids=()):
     return table_nodes.table(header, rows, classes=["record-table"], title=title, ids=ids)
+
+
+def missing():
+    """The cell of what was not measured."""
+    return nodes.inline("", "–", classes=["not-measured"])
 
 
 def code(text):

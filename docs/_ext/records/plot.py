@@ -33,6 +33,8 @@ KEY = 14  # from the panel to the text of a label; the mark of its series stands
 GAP = 0.35 * LETTER  # from one label to the next
 NAME = 27  # letters on one line of a label
 SHORT = 12  # letters of names beside which a second column of panels fits
+# The empty cell of the logo, as in tables: field-manual.css, .not-measured.
+MISSING = {"boxstyle": "round,pad=0.25", "fill": False, "ls": (0, (3, 2)), "lw": 0.7, "ec": INK}
 QUARTILES = {"alpha": 0.35, "linewidth": 5, "solid_capstyle": "butt"}
 
 
@@ -319,7 +321,7 @@ def _rows(panels, metric, names):
         for row, x in enumerate(names):
             beside = start + across - right + 8, at + (row + 0.5) * ROW
             if x not in found:
-                sheet.text(*beside, "–")
+                sheet.text(*beside, "–", bbox=MISSING)
                 continue
             values = found[x]
             axes.plot([0, values["median"]], [row, row], color=one.color, linewidth=1.5)

@@ -48,7 +48,7 @@ def table(header, rows, *, classes, title=None, widths=None, ids=()):
 
 def is_numeric(column):
     """Whether every cell that holds something is a number, with or without a range."""
-    found = [cell for cell in column if cell not in NO_NUMBER]
+    found = [cell for cell in column if _text(cell) not in NO_NUMBER]
     return bool(found) and all(map(_is_number, found))
 
 

@@ -613,7 +613,8 @@ def test_values_of_a_plot_stand_in_a_table_that_opens(project):
     assert "<details" in project.html()
     value = "30 (20–40) ms, noisy"
     assert (
-        f"Values; bars show the quartiles|Time|1|4|A|{value}|{value}|B <&>|{value}|{value}|" in text
+        "Values as a table; bars show the quartiles|Time|1|4|"
+        f"A|{value}|{value}|B <&>|{value}|{value}|" in text
     )
 
 

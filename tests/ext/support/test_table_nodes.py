@@ -12,6 +12,7 @@ from docs._ext.support.table_nodes import is_numeric, table
         (["0", "1", "10"], True),
         (["1,583 (1,577–1,590)", "188 (182–188)"], True),
         (["275 (272–280)\u00a0µs", "–", "1.2\u00a0ms, noisy"], True),
+        (["10", nodes.inline("", "–")], True),
         (["1.05×", "18.3×"], True),
         (["\N{MINUS SIGN}4", "1e-5"], True),
         (["–", ""], False),

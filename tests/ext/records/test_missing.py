@@ -1,0 +1,47 @@
+"""What was not measured is the dashed cell of the logo, in tables and in drawings."""
+
+from docutils import nodes
+
+from docs._ext.records import plot
+from docs._ext.records.content import points_table, values_table
+
+TIME = {"title": "Time", "unit": "s", "exact": True}
+VALUES = {"median": 2.0, "q1": 2.0, "q3": 2.0, "iqr": 0.0}
+
+
+def empty(table):
+    return [one.astext() for one in table.findall(nodes.inline) if "not-measured" in one["classes"]]
+
+
+def series(name, *places):
+    points = [(place, VALUES) for place in places]
+    return plot.Series(name, name, "#1f80c4", "o", "", points)
+
+
+def test_a_table_of_benchmarks():
+    record = {
+        "metrics": {"time": TIME},
+        "benchmarks": {"a": {"title": "A", "metrics": {}}},
+    }
+    assert empty(values_table(record, ["a"], ["time"], {})) == ["–"]
+
+
+def test_the_table_and_the_rows_of_a_drawing():
+    both = [series("A", "one", "two"), series("B", "one")]
+    _, table, _ = points_table(both, TIME, "Size", "1")
+    assert empty(table) == ["–"]
+    drawn = [
+        plot.draw(
+            shown,
+            plot.Metric("Time", "s"),
+            x_title="Size",
+            x_unit="1",
+            places=["one", "two"],
+            log="",
+            name="plot",
+            label="",
+        )
+        for shown in (both, both[:1])
+    ]
+    dashed = [svg.count("stroke-dasharray") for svg in drawn]
+    assert dashed[0] == dashed[1] + 1
