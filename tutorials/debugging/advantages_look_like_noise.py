@@ -97,13 +97,13 @@ assert healthy["correlation"] == 1, "the fix does not work"
 
 figure, axes = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
 whole = fixed["replay_buffer"][:]["advantage"].flatten()
-axes.plot(
-    whole[minibatch["index"]], minibatch["advantage"], "o", label="after sampling"
-)
-axes.plot(whole[stored["index"]], stored["advantage"], "x", label="before the buffer")
+axes.plot(whole[minibatch["index"]], minibatch["advantage"], "o")
+axes.plot(whole[stored["index"]], stored["advantage"], "x")
+axes.set_ylim(top=20)
+axes.text(3, 18, "after sampling", color="C0")
+axes.text(12, 4, "before the buffer", color="C1")
 axes.set_xlabel("advantage in the order of time")
 axes.set_ylabel("advantage in the minibatch")
-figure.legend(loc="outside lower center", ncols=2)
 figure.set_label(
     "Advantages computed before the buffer lie on the diagonal. Those computed after sampling "
     f"scatter around it without order: their correlation is {unhealthy['correlation']}."

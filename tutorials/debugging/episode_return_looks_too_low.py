@@ -84,12 +84,17 @@ import matplotlib.pyplot as plt
 rows = broken["batch"]["next"]
 sums, ends = rows["episode_reward"].squeeze(-1), rows["done"].squeeze(-1)
 fig, ax = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
-ax.plot(sums, color="tab:gray", label="running sum")
-ax.plot(ends.nonzero(), sums[ends], "o", color="C0", label="return of an episode")
-ax.axhline(unhealthy["of episodes"], color="C0", label="mean of the returns")
-ax.axhline(unhealthy["logged"], color="C1", linestyle="--", label="logged")
+ax.plot(sums, color="tab:gray")
+ax.plot(ends.nonzero(), sums[ends], "o", color="C0")
+ax.axhline(unhealthy["of episodes"], color="C0")
+ax.axhline(unhealthy["logged"], color="C1", linestyle="--")
+best = int(sums.argmax())
+ax.text(best + 12, sums[best], "return of an episode", color="C0", va="center")
+ax.text(best + 8, 0.7 * sums[best], "running sum")
+beside = {"transform": ax.get_yaxis_transform()}
+ax.text(1.02, unhealthy["of episodes"], "mean return", color="C0", **beside)
+ax.text(1.02, unhealthy["logged"], "logged", color="C1", va="top", **beside)
 ax.set(xlabel="step of the batch", ylabel="episode_reward")
-fig.legend(loc="outside lower center", ncols=2)
 fig.set_label(
     "The running sum climbs and falls like a saw, with a tooth for each episode. The returns of "
     f"the episodes are its tips, {unhealthy['of episodes']} in the mean; what is logged is its "

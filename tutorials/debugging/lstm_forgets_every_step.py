@@ -82,11 +82,12 @@ assert healthy["forgot"] == 0, "the fix does not work"
 
 zeros = torch.zeros(40, 1, 8)
 figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")
-for name, side, line in (("no primer", broken, "x--"), ("primer", fixed, "o-")):
+for side, line in ((broken, "C0x--"), (fixed, "C1o-")):
     state = side["batch"].get("recurrent_state_h", zeros)
-    axes.plot(state.flatten(1).norm(dim=1), line, label=name)
+    axes.plot(state.flatten(1).norm(dim=1), line)
+axes.text(2.5, 0.04, "no primer", color="C0")
+axes.text(0, 0.7, "primer", color="C1")
 axes.set(title="Hidden state at each step", xlabel="step of the batch", ylabel="norm")
-figure.legend(loc="outside lower center", ncols=2)
 figure.set_label(
     "Without the primer the norm of the hidden state is zero at every step. With the primer it "
     "grows from step to step and begins at zero with each episode."

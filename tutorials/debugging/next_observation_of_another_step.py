@@ -113,11 +113,12 @@ for row in rows:
     if not jumps[row]:
         axes.plot([row, row + 1], index[row : row + 2], color="C0", marker=".")
 crosses = [row for row in rows if wrong[row]]
-axes.plot(crosses, index[crosses], "X", color="C1", ms=10, label="wrong next")
+axes.plot(crosses, index[crosses], "X", color="C1", ms=10)
+beside = crosses[0] + 1.5, index[crosses[0]] + 8
+axes.text(*beside, "wrong next observation", color="C1", va="center")
 axes.set_xlabel("row of the sample")
 axes.set_ylabel("row of the buffer")
 axes.set_title("Slices of a sample, stitched")
-figure.legend(loc="outside lower center")
 figure.set_label(
     f"{len(rows)} rows of a sample against the rows of the buffer that they come from: slices are "
     f"rising lines with jumps between them. At {len(crosses)} of the jumps the last row of a slice "
