@@ -848,19 +848,22 @@ def recurrent_rows(steps=6):
 @guards("slice-marks-init")
 @pytest.mark.parametrize("kind", [TensorDictReplayBuffer, ReplayBuffer])
 def test_a_slice_sampler_sets_is_init(kind):
-    env = make_env(6).append_transform(InitTracker())
-    buffer = kind(
-        storage=LazyTensorStorage(6),
-        sampler=SliceSampler(slice_len=2, traj_key=("collector", "traj_ids")),
-        batch_size=40,
-    )
-    buffer.extend(collect(6, env=env)[0])
-    sample = buffer.sample().view(20, 2)
+    def sampled(env):
+        buffer = kind(
+            storage=LazyTensorStorage(6),
+            sampler=SliceSampler(slice_len=2, traj_key=("collector", "traj_ids")),
+            batch_size=40,
+        )
+        buffer.extend(collect(6, env=env)[0])
+        return buffer.sample().view(20, 2)
+
+    sample = sampled(make_env(6).append_transform(InitTracker()))
     starts = sample["step_count"] == 0
     if kind is TensorDictReplayBuffer:
         starts[:, 0] = True
     assert torch.equal(sample["is_init"], starts)
     assert (sample["step_count"][:, 0] > 0).any()
+    assert sampled(make_env(6)).get("is_init", None) is None
 
 
 @guards("primer-default-nonzero")
