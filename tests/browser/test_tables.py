@@ -73,3 +73,15 @@ def test_the_link_of_a_row_marks_it(at):
     link = page.locator("article tbody a.headerlink").first
     link.evaluate("(e) => e.click()")
     assert page.locator("article tr:target").count() == 1
+
+
+@pytest.mark.parametrize("name", ["collectors", "environments", "replay_buffers"])
+def test_the_leaves_of_a_decision_tree_open_their_rows(at, name):
+    """Also in a fold that was closed."""
+    page = at(f"performance/{name}.html", 1280)
+    leaves = page.locator(".decision-tree a:has(.choice)")
+    assert leaves.count() > 2
+    for index in range(leaves.count()):
+        leaves.nth(index).click()
+        assert page.locator("article tr:target").is_visible()
+        page.evaluate("history.replaceState(null, '', location.pathname)")
