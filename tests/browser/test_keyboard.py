@@ -59,7 +59,7 @@ def test_phone_menu_by_keys(open_page, site_url, sample):
 def test_code_that_scrolls_takes_keys(open_page, site_url, sample):
     page = open_page(width=390)
     page.goto(site_url + sample["tutorial"])
-    block = page.locator("main pre[tabindex='0']").first
+    block = page.locator("main pre[tabindex='0']:visible").first
     block.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("(e) => e.scrollLeft > 0", arg=block.element_handle())
@@ -75,7 +75,7 @@ def test_every_scrolling_box_is_reachable(open_page, site_url, sample, kind):
 def test_copy_button_copies_the_code(open_page, site_url, sample):
     page = open_page(permissions=CLIPBOARD)
     page.goto(site_url + sample["tutorial"])
-    block = page.locator("main .highlight-Python").first
+    block = page.locator("main .highlight-Python:visible").first
     block.locator("button.copybtn").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("button.copybtn.success", state="attached")

@@ -12,7 +12,7 @@ buffer says that it is empty, and the first ``extend`` raises.
 :Fix: Save with ``dumps``, start in a new folder and ``loads``. If you do not need the old
    rows, remove the folder.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: :thread:`2437`, :thread:`3053`
 :Also called: existsok, scratch_dir, resume, restart, checkpoint, memmap, interrupted run
 """

@@ -13,7 +13,7 @@ the buffer does not exist. Sampling and extending never complained.
    ``auto_cleanup=True``, or a folder that no job cleans. Save with ``dumps``.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`,
    :source:`torchrl.data.LazyMemmapStorage.cleanup`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: none found
 :Also called: scratch_dir deleted, TemporaryDirectory, lost buffer, tmp cleaner, checkpoint empty
 """

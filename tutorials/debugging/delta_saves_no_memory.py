@@ -13,7 +13,7 @@ exactly as much as before.
    buffer.
 :Decided in: :source:`torchrl.envs.transforms.NextObservationDelta.__init__`,
    :source:`torchrl.envs.transforms.NextObservationDelta.in_keys`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/saving_by_observation_size`
 :Threads: :thread:`3777`
 :Also called: uint8, pixels, excluded_dtypes, out of memory, delta_dtype, Atari
 """

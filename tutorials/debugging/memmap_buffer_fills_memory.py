@@ -11,7 +11,7 @@ before, the disk stays empty, and in a container the process dies with a bus err
    (``/dev/shm`` on Linux), which is memory.
 :Fix: Give the storage a folder on a disk: ``LazyMemmapStorage(size, scratch_dir=folder)``.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: none found
 :Also called: /dev/shm full, out of memory, killed, bus error, docker shm size, scratch_dir
 """

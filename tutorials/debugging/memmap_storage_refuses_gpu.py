@@ -12,7 +12,7 @@ the buffer is made.
 :Fix: Leave the storage on the CPU and move what is sampled, in the training loop or with
    ``replay_buffer.append_transform(lambda batch: batch.to(device))``.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: :thread:`2515`
 :Also called: Memory map device other than CPU isn't supported, cuda, LazyMemmapStorage, device
 """

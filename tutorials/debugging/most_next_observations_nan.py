@@ -14,7 +14,7 @@ is finite, but nothing is learned, because hardly any row of a sample has its ne
    single transitions keep both observations.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3743`, :thread:`3744`
 :Also called: NaN next state, RandomSampler, compact_obs, NextStateReconstructor
 """

@@ -13,7 +13,7 @@ steps as they should be. Nothing is raised.
    ``NextObservationDelta``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
    :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/n_step_and_truncations`
 :Threads: :thread:`3743`, :thread:`3742`
 :Also called: MultiStepTransform, n-step return, compact_obs, NextObservationDelta, Rainbow
 """

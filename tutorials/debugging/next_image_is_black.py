@@ -12,7 +12,7 @@ there. The stored pictures are fine, and a check for NaN finds nothing.
 :Fix: Turn the bytes into floats before they are rebuilt, with ``ToTensorImage`` in the buffer, and
    pass no ``fill_value``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3743`
 :Also called: fill_value, uint8, pixels, black frame, white frame, compact_obs
 """

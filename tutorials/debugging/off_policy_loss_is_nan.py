@@ -12,7 +12,7 @@ the first loss of an off-policy algorithm is NaN. One optimizer step later the w
 :Fix: Drop the rows without a next observation before the loss.
 :Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3744`, :thread:`3743`
 :Also called: nan loss, nan weights, compact_obs, NextStateReconstructor, DQNLoss, DiscreteSACLoss
 """

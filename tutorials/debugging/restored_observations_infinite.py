@@ -12,7 +12,7 @@ from the buffer hold infinite next observations, and then the loss is not finite
 :Fix: Pass ``delta_dtype=torch.bfloat16``, which has the range of ``float32`` in the same bytes,
    or scale the observations.
 :Decided in: :source:`torchrl.envs.transforms.NextObservationDelta._step`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/saving_by_observation_size`
 :Threads: :thread:`3777`
 :Also called: inf, overflow, float16, unnormalized observations, NextObservationDelta, nan loss
 """

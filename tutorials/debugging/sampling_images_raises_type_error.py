@@ -12,7 +12,7 @@ for a number to write where a picture is missing. Such a number would only hide 
 :Fix: Turn the bytes into floats first: ``Compose(ToTensorImage(in_keys=["pixels"]),
    NextStateReconstructor(["pixels"], ...))``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3743`
 :Also called: fill_value, uint8, pixels, compact_obs, Atari
 """

@@ -12,7 +12,7 @@ PPO with value clipping trains for a while. Then the loss says that the batch ho
 :Fix: Call the critic on the batch after GAE, where ``state_value`` is missing.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`,
    :source:`torchrl.objectives.PPOLoss.loss_critic`
-:Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
+:Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3744`
 :Also called: clip_value is set to, key state_value was not found, compact_obs, NaN next
    observation, NextStateReconstructor, native_autoreset
