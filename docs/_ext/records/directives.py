@@ -260,7 +260,7 @@ class RecordIndex(SphinxDirective):
                 paragraph += nodes.Text(", " if position else "")
                 paragraph += code(address)
             paragraph += nodes.Text(".")
-            result.insert(0, paragraph)
+            result.insert(1 if taken else 0, paragraph)
         return result
 
 
