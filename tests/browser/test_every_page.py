@@ -3,6 +3,7 @@
 import pytest
 
 from tests.browser.probes import Traffic, overlaps, sideways
+from tests.support.page_length import misfits, yardstick
 
 STICK_OUT = """(selector) => {
     const edge = (e) => e.closest(".bd-sidebar-secondary").getBoundingClientRect().right;
@@ -173,3 +174,18 @@ def test_unknown_address_gets_the_404_page_with_its_assets(open_page, site_url):
     page.locator("article li:last-child a").first.click()
     page.wait_for_selector(".entry-cards")
     assert page.url == site_url + "index.html"
+
+
+def test_no_page_has_more_screens_than_its_yardstick_without_a_reason(
+    open_page, site_url, all_pages
+):
+    names = [path.removesuffix(".html") for path in all_pages]
+    limits = {name: most for name in names if (most := yardstick(name)[1])}
+    page, screens = open_page(width=1280, height=800), {}
+    for name in limits:
+        page.goto(f"{site_url}{name}.html")
+        height = page.locator("article").bounding_box()["height"]
+        screens[name] = round(height / 800, 1)
+    for name in sorted(screens, key=screens.get, reverse=True):
+        print(f"{screens[name]:6}  {name}")
+    assert misfits(screens, limits, "screens") == ({}, set())

@@ -213,8 +213,8 @@ if __name__ == "__main__":
 # Concatenation along time breaks that rule at the *seam* between two workers. The trajectory
 # before the seam reads the one after it, so its rows *up to the seam* are wrong, and no others.
 #
-# To count the wrong rows, the next cell computes each advantage from the definition, one trajectory
-# at a time. The error of a step is ``reward + gamma * V(next) - V(now)``, without ``V(next)`` after
+# To count the incorrect rows, the next cell computes each advantage from the definition, one
+# trajectory at a time. The error of a step is ``reward + gamma * V(next) - V(now)``, without ``V(next)`` after
 # ``terminated``. The advantage is this error plus ``gamma * lambda`` times the advantage of the
 # next row of the same trajectory, if the batch has one.
 #

@@ -316,8 +316,8 @@ order_table(across)
 
 # %%
 # The carrier has no device of its own, so that it can hold an observation of one device and an
-# action of another. So ``.to`` makes another object, and the row of the batch is E, not A. Whether
-# the cast also copies a tensor depends on where the tensor is. :claim:`cast-of-no-device-is-new`
+# action of another. So ``.to`` makes another object, and the row of the batch is E, not A. The
+# cast copies only the tensors that are on another device. :claim:`cast-of-no-device-is-new`
 # Both casts to the CPU start from A, so what the policy wrote on its device is moved twice.
 #
 # In the figure each mark is one call, and its letter is the object that the call acts on.

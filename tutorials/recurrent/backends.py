@@ -128,7 +128,7 @@ print("features", tuple(whole.shape), "next h", tuple(after_whole["h"].shape))
 # -------
 #
 # ``is_init`` marks where the next trajectory starts in a row. A *piece* is a stretch of a row that
-# no such reset interrupts. What every backend has to return is simple:
+# no such reset interrupts. For each piece, every backend has to do the same:
 #
 # * the :term:`stored state` of the first step of a piece goes in;
 # * one output for each step comes out;

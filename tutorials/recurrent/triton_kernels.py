@@ -12,7 +12,7 @@ After this lesson you can
 * run the kernels in the interpreter, and compare them with another backend;
 * say what ``recurrent_matmul_precision`` and ``recurrent_compute_dtype`` change.
 
-You should know :doc:`/tutorials/recurrent/backends`. What the kernels cost is in
+You should know :doc:`/tutorials/recurrent/backends`. For what the kernels cost, see
 :doc:`/reference/recurrent_backends`.
 """
 
