@@ -21,7 +21,11 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this version. Without ``step_count_key`` some rebuilt observations are wrong, silently.
+# Copy this version for losses on single transitions, such as DQN. It stores each observation once
+# and returns complete transitions. Without ``step_count_key`` some of them are silently wrong.
+#
+# For GAE keep the NaN rows, :ref:`as below <memory-pipeline>`: they are the ends of the slices, and
+# without them GAE sums across unrelated slices.
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -44,7 +48,7 @@ for batch in collector:
 collector.shutdown()
 
 # %%
-# .. list-table:: Which one do you take?
+# .. list-table:: Which way to store observations
 #    :header-rows: 1
 #
 #    * - You have
@@ -53,33 +57,34 @@ collector.shutdown()
 #    * - large observations, sampled in slices
 #      - ``compact_obs``, rebuilt as above
 #      - the next observation where a trajectory or a slice ends
-#    * - floats, and trajectory ends that matter
+#    * - floats, and a loss that needs the last observation of a trajectory
 #      - :ref:`NextObservationDelta <memory-delta>`
 #      - half of the saving, a rounding error
-#    * - n-step returns, or random transitions
+#    * - n-step returns, or rows sampled one by one
 #      - :doc:`both observations <n_step_and_truncations>`
 #      - memory
-#    * - a buffer above memory
+#    * - a buffer larger than memory
 #      - :doc:`LazyMemmapStorage(capacity, scratch_dir=...) <buffers_on_disk>`, with any of these
 #      - the speed of the disk
 #    * - pixels as ``uint8``
 #      - ``compact_obs`` with a :ref:`fill_value <memory-integers>`
-#      - finding the missing rows by step count
+#      - a check of step counts to find the missing rows
 #
-# The lesson counts the bytes, drops the copies, rebuilds them, tries the delta, and ends with an
-# optimizer step, on a short rollout of CartPole. The numbers are printed by the run. A box titled
-# *Wrong on purpose* announces code that is wrong and, as a rule, raises nothing.
+# Below you count the bytes of a short CartPole rollout, drop the copies, rebuild them, try the
+# delta, and take one PPO step. A box titled *Wrong on purpose* marks code to avoid; most of it runs
+# without an error.
 
 # %%
 # Where the observation memory goes
 # ---------------------------------
 #
-# A transition is a pair (:term:`TED`): the agent saw ``"observation"``, and one step later
-# ``("next", "observation")``. Inside a trajectory, the following row stores the second one again.
+# One row of a rollout is one transition, in the TorchRL episode data format (:term:`TED`): what the
+# agent saw is in ``"observation"``, and what it saw one step later in ``("next", "observation")``.
+# Inside a trajectory, the ``"observation"`` of the following row stores the same values again.
 #
-# Count one frame of CartPole by hand. The observation has four floats. The action is one-hot over
-# two choices, stored as integers. The collector adds a :term:`trajectory id`. The three end flags
-# are stored twice, at the root and under ``"next"``.
+# Count one row, or frame, of CartPole by hand. The observation has four floats. The action is
+# one-hot over two choices, stored as integers. The collector adds a :term:`trajectory id`. Done,
+# terminated and truncated are stored twice, at the root and under ``"next"``.
 
 FLOAT32, INT64, BOOL = 4, 8, 1  # bytes
 predicted = {
@@ -117,7 +122,7 @@ def collect(*transforms, policy=None, **options):
 
 
 # %%
-# Then measure. ``nbytes`` of an entry is its part of ``td.bytes()``.
+# Then measure. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
 
 plain = collect()
 entries = plain.items(include_nested=True, leaves_only=True)
@@ -135,10 +140,10 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 # Why the next observation is kept
 # --------------------------------
 #
-# Behind the end of a trajectory, the next row is the *reset* of another one. There the stored next
-# observation is no copy, and some losses need it: after :term:`terminated` the value is zero by
+# The row after the end of a trajectory is the *reset* of another one. So at an end the stored next
+# observation is not a copy, and some losses need it: after :term:`terminated` the value is zero by
 # definition, but after :term:`truncated` a loss bootstraps from the final observation. From here on
-# a time limit ends trajectories, too.
+# a time limit truncates trajectories, too.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -176,8 +181,8 @@ for o in (predicted["observation"], 4 * 84 * 84):
 
 # %%
 # :doc:`saving_by_observation_size` measures this curve, and what step counts and trajectory ids
-# cost. The formula is about the batch that you get. While it stacks, the collector holds the single
-# rows as well, so the peak of its process falls by less.
+# cost. The formula holds for the batch that you get. The peak memory of the process falls by less,
+# because the collector holds the single rows while it stacks them.
 #
 # Rebuilding the next observation
 # -------------------------------
@@ -187,13 +192,14 @@ for o in (predicted["observation"], 4 * 84 * 84):
 # same trajectory. Otherwise it writes NaN. Three markers decide:
 #
 # ``traj_key``
-#     Both rows carry the same trajectory id. Collectors write it unless told not to.
+#     Both rows carry the same trajectory id. Collectors write it, unless you set
+#     ``track_traj_ids=False``.
 # ``done_key``
 #     Row ``i`` does not end its trajectory.
 # ``step_count_key``
 #     The step count of row ``i + 1`` is one more than that of row ``i``. **Off by default.**
 #
-# On a whole rollout, in order, one row of each trajectory is NaN: its end.
+# On a whole rollout, in order, only the last row of each trajectory is NaN:
 
 compact = collect(StepCounter(max_steps=TIME_LIMIT_STEPS), compact_obs=True)
 rebuilt = NextStateReconstructor(step_count_key="step_count")(compact.clone())
@@ -239,7 +245,7 @@ def sample_batches(transform):
 
 
 # %%
-# One argument cures it. Two rows are neighbors in time only if their step counts are:
+# Set ``step_count_key``. Then the transform takes the next row only if its step count is one more:
 
 touching, nan_by_default, wrong = sample_batches(NextStateReconstructor())
 cure = NextStateReconstructor(step_count_key="step_count")
@@ -301,8 +307,9 @@ figure.set_label(
 # :claim:`touching-rows-are-done-in-the-sample`
 #
 # With ``step_count_key`` the last row of a slice is NaN, unless the following slice starts at the
-# very next step. :doc:`missing_next_observations` says which losses stay finite on such rows (GAE
-# and TD, called directly), which do not (:class:`~torchrl.objectives.DQNLoss`), and what to do.
+# very next step. GAE and the TD estimators stay finite on such rows when you call them yourself.
+# The loss of :class:`~torchrl.objectives.DQNLoss` turns NaN: drop the rows, as at the top.
+# :doc:`missing_next_observations` has the other losses, and a way to keep terminated rows.
 #
 # .. _memory-delta:
 #
@@ -310,8 +317,9 @@ figure.set_label(
 # -----------------------------
 #
 # :class:`~torchrl.envs.transforms.NextObservationDelta` on the environment stores the difference
-# ``next - obs`` in half the width. The same transform on the buffer adds it back. Half of the
-# saving is left, and *every* row has its next observation, ends included, up to a rounding.
+# ``next - obs`` in ``float16``, half the width of the observation. The same transform on the buffer
+# adds it back. Half of the saving is left, and *every* row has its next observation, ends included,
+# with a rounding error.
 
 from torchrl.envs.transforms import NextObservationDelta
 
@@ -325,15 +333,19 @@ saving = 1 - collect(NextObservationDelta()).bytes() / plain.bytes()
 print(f"{saving:.1%} saved, largest error {error:.0e}")
 
 # %%
-# The delta saves nothing on ``uint8`` pixels, and floats beyond the range of ``float16`` come back
-# infinite: :ref:`memory-delta-limits`. It does not help with n-step returns either.
+# The delta saves nothing on ``uint8`` pixels, and a difference beyond the range of ``float16``
+# comes back infinite (:ref:`memory-delta-limits`). With ``MultiStepTransform`` both the delta and
+# ``compact_obs`` give wrong next observations without an error (:doc:`n_step_and_truncations`).
+#
+# .. _memory-pipeline:
 #
 # All of it together
 # ------------------
 #
-# A policy collects compact rows, a buffer on disk keeps them, the reconstructor rebuilds the next
-# observations of the sampled slices, and PPO takes one step. The twin with the delta differs in its
-# two transforms and one argument.
+# A policy collects compact rows, a buffer on disk keeps them (``scratch_dir`` puts it there:
+# without it the buffer is in shared memory), the reconstructor rebuilds the next observations of
+# the sampled slices, and PPO takes one step. The NaN rows stay in the batch, because each of them
+# carries the ``done`` at which GAE stops. For comparison, the same step runs with the delta.
 #
 # .. fold:: A policy and a critic
 
@@ -394,9 +406,9 @@ delta_batch, _ = ppo_step(restore, NextObservationDelta())
 # %%
 # Both pipelines sample the same rows. GAE takes each slice end for a truncation. There the delta
 # pipeline bootstraps from the real next observation, and the compact one from the current
-# observation, so their advantages differ a little. The critic is new and nearly flat here. With one
-# that changes fast they differ more (:doc:`n_step_and_truncations`). With longer slices fewer rows
-# differ.
+# observation, so their advantages differ a little. The critic is untrained here, and its value
+# changes little in one step. A critic whose value changes fast makes them differ more
+# (:doc:`n_step_and_truncations`). Longer slices have fewer ends, so fewer rows differ.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
 assert difference.max() > DELTA_TOLERANCE
@@ -407,9 +419,9 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # Conclusion
 # ----------
 #
-# Count first. If the observation is a small part of the frame, look at the other entries. If it is
-# most of the frame, ``compact_obs`` nearly halves the memory, and you lose the next observation at
-# each trajectory end and slice end. From here, one lesson each:
+# Count the bytes of your frame first. If the observation is a small part of it, look at the other
+# entries. If it is most of the frame, ``compact_obs`` nearly halves the memory, and you lose the
+# next observation at each trajectory end and slice end. From here, one lesson each:
 #
 # * :doc:`saving_by_observation_size`: what ``compact_obs`` and the delta save for your shapes
 # * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs
@@ -422,8 +434,8 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # ---------------
 #
 # * `Memory-efficient RL training in the TorchRL documentation
-#   <https://docs.pytorch.org/rl/0.14/tutorials/memory_efficient_rl.html>`__, the authors' tour of
-#   the same switches. It says that the delta keeps ``MultiStepTransform`` available;
-#   :doc:`n_step_and_truncations` finds otherwise.
+#   <https://docs.pytorch.org/rl/0.14/tutorials/memory_efficient_rl.html>`__, by the authors of
+#   these options. It says that ``MultiStepTransform`` works with the delta. In this release the
+#   next observations are then wrong (:doc:`n_step_and_truncations`).
 # * `Collectors <https://docs.pytorch.org/rl/0.14/reference/collectors.html>`__ and `replay buffers
 #   <https://docs.pytorch.org/rl/0.14/reference/data.html>`__ in the TorchRL documentation
