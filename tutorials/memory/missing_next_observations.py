@@ -44,9 +44,10 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this function for an off-policy loss. It keeps the rows whose next observation is known, and
-# those that need none: behind a :term:`terminated` row there is no value, so any finite number will
-# do.
+# Copy this function for an off-policy loss on single transitions. It keeps the rows whose next
+# observation is known, and the :term:`terminated` rows. Their target does not use the value of the
+# next observation, so the function fills in zeros. Do not use it before GAE, which needs the row
+# that ends a slice.
 
 NEXT_OBS = ("next", "observation")
 
@@ -71,8 +72,9 @@ def usable(sample):
 #      - measure :ref:`the bias <memory-bias>`
 #    * - ``value_estimate()`` of TD(0), TD(lambda)
 #      - NaN
-#      - ``usable(sample)``
-#    * - :class:`~torchrl.objectives.DQNLoss`, :class:`~torchrl.objectives.DiscreteSACLoss`
+#      - TD(0): ``usable(sample)``. TD(lambda) sums over rows: keep both observations
+#    * - a loss that calls it with TD(0): :class:`~torchrl.objectives.DQNLoss`,
+#        :class:`~torchrl.objectives.DiscreteSACLoss`
 #      - a NaN loss
 #      - ``usable(sample)``
 #    * - :class:`~torchrl.objectives.ClipPPOLoss` with ``clip_value``, after GAE
@@ -89,8 +91,8 @@ def usable(sample):
 # ----------------------
 #
 # The lesson :doc:`memory_efficient_rl` introduces ``compact_obs`` and the reconstructor. Here you
-# compare a full rollout of CartPole with the compact one. A time limit makes trajectories end in
-# both ways.
+# compare a full rollout of CartPole with the compact one. With a time limit, some trajectories are
+# terminated and others :term:`truncated`.
 #
 # .. fold:: Collect both rollouts
 
@@ -132,8 +134,9 @@ for rows, kind in (
     print(f"{int(rows.sum()):4} rows  {kind}")
 
 # %%
-# On the whole rollout the reconstructor leaves NaN at these ends only. A sampled batch has more
-# ends: each slice has one, and for a random sampler nearly every row is one. Count sixteen batches:
+# On the whole rollout the reconstructor leaves NaN at these ends only. A sampled batch has more of
+# them: each slice has an end, and with a random sampler the next step is hardly ever in the next
+# row. Count the rows of several batches:
 #
 # .. fold:: Sample with both samplers, with and without step_count_key
 
@@ -181,21 +184,21 @@ for sampler in (slices, RandomSampler):
 
 # %%
 # With ``step_count_key`` they are NaN. A slice loses its last row, unless the next slice happens to
-# continue it. A random sampler leaves next to nothing to rebuild. Where it puts two rows of one
-# trajectory side by side, and the first does not end it, the default is finite and nearly always
-# wrong.
+# continue it. A random sampler leaves next to nothing to rebuild. If it puts two rows of one
+# trajectory side by side, and the first is not the last of the trajectory, the default fills in a
+# number that is nearly always wrong.
 #
 # NaN safety
 # ----------
 #
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#nan-safety
 #
-# Zero times NaN is NaN, so a mask does not help: one NaN row would spoil every row before it,
-# because GAE sums backward over time. TorchRL prevents this in one place of the :term:`value
-# estimator`, the :term:`sanitizer`
+# A mask does not remove a NaN, because zero times NaN is NaN. And GAE sums backward over time, so
+# one NaN would spread to every row before it. TorchRL prevents this in one place of the
+# :term:`value estimator`, the :term:`sanitizer`
 # (:source:`torchrl.objectives.value.advantages.ValueEstimatorBase._sanitize_next_obs_nan`). Where
-# the next observation is NaN, it takes the current one. ``forward`` passes through it. Switch it
-# off to see what it does:
+# the next observation is NaN, it takes the current one. The sanitizer runs in ``forward``, when you
+# call the estimator. Switch it off to see what it does:
 #
 # .. fold:: Networks, and a way to switch the sanitizer off
 
@@ -213,7 +216,7 @@ no_sanitizer = mock.patch.object(
 )
 
 # %%
-# Rows of the rollout that are NaN:
+# In how many rows of the rollout is the advantage NaN (in the last column: the value estimate)?
 
 settings = {"gamma": 0.99, "value_network": critic}
 gae = GAE(lmbda=0.95, **settings)
@@ -246,16 +249,17 @@ assert nan_rows["GAE"][2] == 0
 assert all(row[2] > 0 for name, row in nan_rows.items() if name != "GAE")
 
 # %%
-# Finite is not right. At a terminated row the stand-in does not matter, at a truncated one it is
-# :ref:`a bias <memory-bias>`. And the sanitizer looks for NaN only: it does not find
-# a wrong next observation, nor a ``fill_value``.
+# A finite advantage can still be wrong. At a terminated row it does not matter which observation is
+# used. At a truncated row the current one brings :ref:`a bias <memory-bias>`. And the sanitizer
+# looks for NaN only: it finds neither a wrong next observation nor a ``fill_value``.
 #
 # Losses that turn NaN
 # --------------------
 #
 # A loss that calls ``value_estimate()`` of TD(0) inherits the NaN.
-# :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss` do so
-# with TD(0), which ``make_value_estimator(gamma=...)`` gives both.
+# :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss` do so:
+# ``make_value_estimator(gamma=...)`` without an estimator type gives both TD(0). For another loss,
+# search its source for ``value_estimate(``.
 #
 # .. fold:: Both losses, with what they need
 
@@ -298,7 +302,7 @@ assert sac_loss(sample.clone())["loss_qvalue"].isnan()
 assert all(p.grad.isnan().any() for p in dqn_loss.parameters())
 
 # %%
-# ``usable`` cures both. It keeps more rows than dropping each NaN row would:
+# With ``usable`` both are finite. It keeps more rows than dropping each NaN row would:
 
 good = usable(sample.clone())
 assert dqn_loss(good.clone())["loss"].isfinite()
@@ -315,9 +319,10 @@ print(f"{len(sample)} rows, {int((~missing).sum())} complete, {len(good)} usable
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A side effect. The sanitizer works on a shallow copy, and the state values are written to that
-#    copy. The batch you hold does not get ``"state_value"`` if it contains NaN, and does
-#    otherwise. :class:`~torchrl.objectives.ClipPPOLoss` with ``clip_value`` then raises.
+#    Relying on GAE for ``"state_value"``. If the batch has NaN in its next observations, the
+#    sanitizer works on a shallow copy, and GAE writes the state values to that copy. The batch you
+#    hold does not get them, and :class:`~torchrl.objectives.ClipPPOLoss` with ``clip_value``
+#    raises. Without NaN the batch gets them.
 
 assert "state_value" in gae(full.clone())
 batch = gae(rebuilt.clone())
@@ -348,8 +353,8 @@ assert ppo_loss(batch)["loss_critic"].isfinite()
 # Integer observations have no NaN
 # --------------------------------
 #
-# The transform then wants an explicit ``fill_value``, and the missing frame becomes a picture that
-# no NaN check finds.
+# For integers the transform raises unless you pass a ``fill_value``. The missing frame is then
+# filled with that number, and a NaN check does not find it.
 
 pixels = compact.clone()
 pixels["observation"] = (pixels["observation"] * 50 + 100).to(torch.uint8)
@@ -370,7 +375,8 @@ assert torch.equal(
 
 # %%
 # Find the missing rows by step count and trajectory id instead. A row is complete if the row below
-# continues it. The rule finds the NaN rows of the sampled slices:
+# continues it; the last row of the batch has none below, so it is missing. On the sampled slices
+# this finds the NaN rows:
 
 steps, ids = sample["step_count"].flatten(), sample[TRAJ_KEY].flatten()
 continued = (steps.diff() == 1) & (ids.diff() == 0)

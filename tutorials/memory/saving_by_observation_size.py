@@ -29,7 +29,8 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this function and give it your own environment:
+# Copy this function and give it your own environment. :doc:`memory_efficient_rl` introduces both
+# options.
 
 
 def collect(env, frames, **options):
@@ -72,12 +73,14 @@ print(f"CartPole: {saving_of_compact_obs(lambda: GymEnv('CartPole-v1')):.1%}")
 #    * - pixels as ``uint8``
 #      - nearly one half
 #      - nothing
-#    * - floats beyond the range of ``float16``
+#    * - floats whose change in one step exceeds ``float16``
 #      - as for other floats
 #      - infinite values: scale first
 #
-# The curve
-# ---------
+# How the saving grows with the observation
+# -----------------------------------------
+#
+# .. redirect-from:: tutorials/memory/saving_by_observation_size.html#the-curve
 #
 # A frame holds two observations of ``o`` bytes and ``r`` bytes of everything else. ``compact_obs``
 # saves ``o / (2 * o + r)``, which approaches one half from below. The delta stores half of the
@@ -187,16 +190,21 @@ fig.set_label(
 )
 
 # %%
-# An observation that stacks several frames repeats pixels *inside* itself, too. No row here counts
-# these. :ref:`performance-replay_buffers-frames` says how to store each frame once.
+# An observation that stacks several frames also repeats pixels *inside* itself. Neither option
+# removes these. :ref:`performance-replay_buffers-frames` says how to store each frame once.
 #
 # What else is in a frame
 # -----------------------
 #
-# On a small observation the other entries decide. Compare CartPole with and without four of them.
-# ``track_traj_ids=False`` saves as much as the delta, and takes away what the slice sampler and the
-# reconstructor need. The step count and ``is_init`` are observations for the collector, so
-# ``compact_obs`` drops their copies as well. They still take back more than half of its saving.
+# With a small observation the other entries decide. Compare seven configurations of CartPole:
+#
+# * ``track_traj_ids=False`` saves as much as the delta. But then the slice sampler and the
+#   reconstructor lack the trajectory ids that they need.
+# * The delta with ``compact_obs`` saves no more than the delta alone, which has already replaced
+#   the next observation.
+# * The markers, step count and ``is_init``, cost bytes, so their saving is negative. The collector
+#   counts them as observations, so ``compact_obs`` drops their copies as well. Even so they take
+#   more than half of what ``compact_obs`` saves.
 #
 # .. fold:: Collect CartPole in seven configurations
 
@@ -261,8 +269,8 @@ for name, batch in batches.items():
 # Where the delta loses
 # ---------------------
 #
-# The delta stores ``next - obs`` in ``delta_dtype``. Its error is a rounding, half a unit in the
-# last place of the largest delta, and ``float32`` saves nothing:
+# The delta stores ``next - obs`` in ``delta_dtype``. The rounding error is at most half a unit in
+# the last place of the largest delta (``bound``). A delta in ``float32`` saves nothing:
 
 SHORT_FRAMES = 2 * TIME_LIMIT_STEPS  # at least one end of a trajectory
 full = batches["markers"]
@@ -284,9 +292,9 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Two cases where the delta fails without a word. It skips unsigned bytes, because integer keys
-#    are excluded by default, and ``in_keys`` that force it make the rollout larger. Floats beyond
-#    the range of its type come back infinite.
+#    The delta on unsigned bytes, and on floats of a large scale. By default it skips integer keys,
+#    so it saves nothing. If you force it with ``in_keys``, the rollout grows. A float that changes
+#    by more than ``delta_dtype`` can hold comes back infinite. None of these raises an error.
 
 forced_delta = NextObservationDelta(in_keys=["observation"])
 plain = frame_bytes(synthetic(PIXELS, np.uint8))
@@ -304,23 +312,29 @@ assert overflow.any()
 print(f"{int(overflow.sum())} of {overflow.numel()} restored values are infinite")
 
 # %%
-# Take the delta for normalized floats whose trajectory ends matter. Scale observations before you
-# store their difference.
+# Use the delta for normalized floats when the loss needs the last observation of a trajectory.
+# Scale observations before you store their difference.
 #
 # Time, and the peak of the process
 # ---------------------------------
 #
-# While the collector stacks, it holds the single rows as well. So the peak of the process grows by
-# more than the bytes of the batch, and ``compact_obs`` lowers it by a smaller share.
+# While the collector stacks the rows, it holds the single rows as well. So the peak memory of the
+# process grows by more than the bytes of the batch, and ``compact_obs`` lowers it by a smaller
+# share than it lowers the batch.
 #
 # .. record-table:: memory_footprint@cpu
 #    :rows: *-uint8-4x84x84
 #    :metrics: saving resident_peak resident_saving
 #    :caption: A batch of stacked pixels, and the process that collects it
 #
-# The time that each configuration takes on CartPole:
+# On CartPole ``compact_obs`` alone hardly changes the time. ``StepCounter`` and the delta add to
+# the collection time, and restoring adds to the sampling time:
 #
 # .. record-table:: memory_footprint@cpu
 #    :rows: *-cartpole
 #    :metrics: bytes_per_frame collect_time sample_time restore_time
 #    :caption: Collecting and sampling CartPole by configuration
+#
+# From here: :doc:`missing_next_observations` for the rows that cannot be rebuilt, and
+# :ref:`symptom-delta-saves-no-memory` and :ref:`symptom-restored-observations-infinite` for the two
+# failures above.
