@@ -48,7 +48,8 @@ net = MLP(in_features=4, out_features=1, num_cells=[512], device=DEVICE)
 critic = ValueOperator(net, in_keys=["observation"])
 
 # %%
-# Copy this version. The environment needs an :class:`~torchrl.envs.transforms.InitTracker`.
+# Copy this version. Add an :class:`~torchrl.envs.transforms.InitTracker` to the environment: it
+# writes ``is_init``, where the recurrent state restarts.
 
 buffer = TensorDictReplayBuffer(
     storage=LazyTensorStorage(N_FRAMES, device=DEVICE),
@@ -74,7 +75,7 @@ with set_recurrent_mode(True):
 advantages = GAE(gamma=0.99, lmbda=0.95, value_network=critic, num_chunks=8)(batch)
 
 # %%
-# .. list-table:: What takes the memory?
+# .. list-table:: How to save activation memory
 #    :header-rows: 1
 #
 #    * - You train
@@ -87,9 +88,8 @@ advantages = GAE(gamma=0.99, lmbda=0.95, value_network=critic, num_chunks=8)(bat
 #      - ``recurrent_backend="scan"`` with ``recurrent_recompute="full"``
 #      - a second forward pass
 #    * - recurrent networks, short of time
-#      - the backend that :doc:`/reference/recurrent_backends` measures as fastest; ``"triton"``
-#        needs CUDA
-#      - see there
+#      - the fastest backend for your sizes in :doc:`/reference/recurrent_backends`
+#      - on the CPU, more memory than recomputation
 #    * - a wide value network, with GAE or TD
 #      - ``num_chunks`` or ``value_chunk_size``
 #      - more calls
@@ -119,18 +119,19 @@ print(f"{N_SLICES} slices: {n_rows} rows, padded {N_SLICES * SEQUENCE_FRAMES}")
 # inside :class:`~torchrl.modules.set_recurrent_mode`. Their :term:`recurrent backend` decides how:
 #
 # ``"pad"``
-#     splits at the resets, pads to a rectangle, and runs the slices side by side.
+#     splits at the resets, pads to a rectangle inside the module, and runs the slices side by side.
 # ``"scan"``
 #     walks the flat batch step by step and resets the state on the way, in one operator that torch
 #     traces.
 # ``"scan"`` with ``recurrent_recompute="full"``
-#     is another loop, in Python, with ``torch.utils.checkpoint`` around each step. It keeps what
-#     enters a step, and computes the gates again in the backward pass.
+#     loops in Python, with ``torch.utils.checkpoint`` around each step. It keeps what enters a
+#     step, and computes the gates again in the backward pass.
 # ``"triton"``
-#     is the scan as CUDA kernels.
+#     runs the scan as CUDA kernels, on CUDA only.
 #
-# With recomputation, predict what one row keeps: its observation, two copies of ``is_init``, and
-# for each state of the module the state that enters the step and the state to reset to.
+# Predict what one row keeps with recomputation: its observation, two copies of ``is_init``, and two
+# vectors for each state of the module (one for the GRU, two for the LSTM): the state that enters
+# the step, and the state to reset to.
 #
 # .. fold:: Modules with equal weights, and the bytes that autograd keeps
 
@@ -173,7 +174,7 @@ def train_pass(module, batch):
 
 
 # %%
-# Every run returns the features and gradients of ``"pad"``:
+# All runs return the same features and gradients, within a tolerance. The bytes differ:
 
 RECOMPUTE = {"recurrent_recompute": "full"}
 RUNS = [("pad", {}), ("scan", RECOMPUTE)]
@@ -212,8 +213,6 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 #    :metrics: step_time peak_memory output_error gradient_error
 #    :caption: One training step by backend, on the CPU
 #
-# ``"triton"`` needs CUDA. The run above includes it where CUDA is the device.
-#
 # .. record-table:: memory_recurrent@cuda
 #    :rows: *-t32
 #    :metrics: step_time peak_memory output_error gradient_error
@@ -230,12 +229,12 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#value-networks-in-chunks
 #
 # GAE calls the value network on all rows and all next rows at once. With ``num_chunks`` or
-# ``value_chunk_size`` it calls it piece by piece. The numbers stay the same, and the largest
-# intermediate tensor shrinks with the number of rows in a call.
+# ``value_chunk_size`` it calls it piece by piece. The advantages agree within rounding, and the
+# largest intermediate tensor shrinks with the number of rows in a call.
 #
 # Predict the peak. One call holds two tensors of 512 units a row: the output of the linear layer,
-# and that of its activation. Unchunked, a call sees ``2 * N_FRAMES`` rows. Chunked, it sees
-# ``N_FRAMES / num_chunks``.
+# and that of its activation. Unchunked, one call sees rows and next rows together,
+# ``2 * N_FRAMES``. Chunked, a call sees only one of the two, ``N_FRAMES / num_chunks`` rows.
 #
 # .. fold:: A meter for the bytes of tensors that are alive
 
@@ -287,9 +286,10 @@ assert peaks[1] < peaks[0] / 3
 
 # %%
 # The measured peak is the prediction plus what GAE itself holds: a copy of the batch and the
-# values, less than two batches. With small chunks only this floor is left, and further chunks add
-# calls.
+# values, less than two batches. With small chunks this is most of the peak, and smaller chunks only
+# add calls.
 #
-# The options cover the passes of the estimator only. A loss that trains the value network calls it
-# on its whole minibatch. And chunks cut along the first dimension by default. For a recurrent
-# network that must not be the time dimension: set ``value_chunk_dim``.
+# The options apply to the estimator only. A loss that trains the value network calls it on its
+# whole minibatch: make the minibatch smaller. By default the chunks cut along the first dimension.
+# If your value network is recurrent and this is the time dimension, set ``value_chunk_dim`` to
+# another one.

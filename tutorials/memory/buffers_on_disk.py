@@ -40,8 +40,8 @@ scratch = tempfile.TemporaryDirectory(prefix="buffers_on_disk_")
 folder = Path(scratch.name)
 
 # %%
-# Copy this version. The directory matters: without it the data is in shared memory. Move a batch
-# from the GPU to the CPU before you extend. Sampler and transform are those of any buffer.
+# Copy this version. Pass ``scratch_dir``: without it the data is in shared memory, not on disk.
+# Move a batch from the GPU to the CPU before you extend. Any sampler and transform work as usual.
 
 buffer = TensorDictReplayBuffer(
     storage=LazyMemmapStorage(1_000, scratch_dir=folder / "replay"), batch_size=64
@@ -57,7 +57,7 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 #    * - You want
 #      - Write
 #      - Mind
-#    * - a buffer above memory
+#    * - a buffer larger than memory
 #      - ``LazyMemmapStorage(capacity, scratch_dir=...)``
 #      - a file for each entry, for the full capacity
 #    * - a buffer in memory
@@ -65,20 +65,20 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 #      - the capacity counts against the memory limit
 #    * - to keep a buffer over the end of the process
 #      - ``dumps``, then ``loads``
-#      - a directory of its own for each buffer
-#    * - to reopen its files
-#      - nothing does
+#      - a ``scratch_dir`` of its own for each buffer
+#    * - to go on with the files in ``scratch_dir``
+#      - not possible: ``dumps``, then ``loads``
 #      - ``existsok=True`` overwrites them
 #
-# How large the rows are is the subject of :doc:`memory_efficient_rl`, how fast each storage is that
-# of :doc:`/performance/replay_buffers`.
+# Size of a row: :doc:`memory_efficient_rl`. Speed: :doc:`/performance/replay_buffers`.
 #
 # What lands on disk
 # ------------------
 #
 # The storage writes nothing before the first ``extend``. Then it makes one file for each entry, for
-# the *full* capacity. So the files take capacity times the bytes of a frame. The buffer adds one
-# integer to each row, its index.
+# the *full* capacity. So the size of all files is the capacity times the bytes of a row. Each row
+# has one integer more than the batch, its index in the buffer. A file system that supports sparse
+# files takes the disk space only as rows are written.
 
 
 def bytes_on_disk(folder):
@@ -97,8 +97,8 @@ print(f"predicted {predicted:,} bytes, found {bytes_on_disk(folder / 'replay'):,
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``LazyMemmapStorage(capacity)`` without ``scratch_dir``. It does not touch the disk. The
-#    mapping is in shared memory, which is memory, and which containers limit separately.
+#    ``LazyMemmapStorage(capacity)`` without ``scratch_dir``. The files are then in shared memory:
+#    the buffer takes memory, not disk. Containers often limit shared memory separately.
 #
 # .. fold:: Find the file behind a tensor, on Linux
 
@@ -142,9 +142,9 @@ del in_shared_memory
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A second buffer on the same directory. The docstring has ``existsok`` backwards. False is the
-#    default, and it raises. True lets two buffers write to the same pages, so it does not reopen
-#    a buffer.
+#    A second buffer on the same directory. The docstring has ``existsok`` backwards: False is the
+#    default, and it raises. True does not reopen the buffer. It starts an empty one, which writes
+#    over the same files.
 
 assert inspect.signature(LazyMemmapStorage).parameters["existsok"].default is False
 second = memmap_buffer("replay")
@@ -158,8 +158,8 @@ else:
     raise AssertionError("a second buffer took over the directory")
 
 # %%
-# The right way to keep a buffer is ``dumps`` and ``loads``. They carry the rows and the position of
-# the writer, so the next ``extend`` goes behind them:
+# To keep a buffer, use ``dumps`` and ``loads``. They carry the rows and the position of the writer,
+# so the next ``extend`` appends:
 
 loaded = memmap_buffer("reloaded")
 assert bytes_on_disk(folder / "reloaded") == 0
@@ -182,9 +182,9 @@ print("the rows of the loaded buffer are overwritten")
 # Larger than the limit
 # ---------------------
 #
-# A forked child sets a limit on its own anonymous memory (``RLIMIT_DATA``): what it holds already,
-# and the room of three chunks of pixels. Then it fills one buffer of each kind. The capacity is
-# larger than the whole limit, and the rows that are written take more than the room.
+# A forked child limits its own anonymous memory, which is memory that no file backs
+# (``RLIMIT_DATA``). The limit leaves room for three chunks of pixels. Then the child fills a buffer
+# in memory and one on disk, with more rows than fit into that room.
 #
 # .. fold:: A child with a memory limit, which fills both buffers with pixels
 
@@ -261,8 +261,8 @@ def run_child(target, folder):
 
 
 # %%
-# The tensors of the first kind are anonymous memory and count against the limit. The pages of a
-# file do not:
+# The tensors of ``LazyTensorStorage`` are anonymous memory and count against the limit. The pages
+# of the files do not:
 
 if ON_LINUX:
     report = run_child(child_under_limit, folder / "limited")
@@ -277,10 +277,10 @@ if ON_LINUX:
 # Where it stops being true
 # -------------------------
 #
-# A container counts file pages as well while they are in memory. It can evict them, but not shared
-# memory. Random access to a file that does not fit into memory runs at the speed of the disk. And
-# the directory has to live as long as the buffer: sampling works on after it is deleted, with
-# nothing left on disk.
+# A container also counts file pages while they are in memory. The system can evict these, but not
+# shared memory. Random access to a file that does not fit into memory runs at the speed of the
+# disk. And keep the directory as long as you need the data: if it is deleted, the buffer goes on
+# sampling without an error, and no file is left.
 
 shutil.rmtree(folder / "replay")
 assert buffer.sample().numel() == 64

@@ -2,8 +2,8 @@
 N-step returns and truncations
 ==============================
 
-Some targets need the real next observation. Keep both observations for n-step returns, and where
-time limits are frequent and the value function is sharp. TorchRL raises in neither case.
+Some targets need the real next observation. Keep both observations for n-step returns, and if time
+limits are frequent and the value changes fast. If you drop one, no error says that it was needed.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#when-not-to
 """
@@ -36,8 +36,8 @@ N_FRAMES, TIME_LIMIT_STEPS = 200, 12
 TRAJ_KEY, NEXT_OBS = ("collector", "traj_ids"), ("next", "observation")
 
 # %%
-# Copy this version for n-step returns. The collector has no ``compact_obs``, and the environment no
-# ``NextObservationDelta``:
+# Copy this version for n-step returns. It stores both observations: no ``compact_obs`` on the
+# collector, and no ``NextObservationDelta`` on the environment.
 
 N_STEPS = 3
 
@@ -80,28 +80,28 @@ sample = buffer.sample()
 #      - Without it
 #      - Do this
 #    * - n-step returns
-#      - the next observation is wrong in every n-step row of this run
+#      - the next observation is silently wrong
 #      - keep both
 #    * - time limits, and a value that changes fast
 #      - a biased advantage
 #      - keep both, or use the :ref:`delta <memory-delta>`
-#    * - time limits, and a flat value
+#    * - time limits, and a value that changes little in one step
 #      - a small bias
 #      - measure it as below
 #    * - ``GAE(shifted=True)``
 #      - the same bias, without NaN
-#      - set ``shifted_budget``
+#      - keep both, and set ``shifted_budget``
 #    * - one-step targets at terminated rows
-#      - nothing: their value is zero
-#      - fill the row
+#      - no error: the next value is zero
+#      - :doc:`fill the row <missing_next_observations>`
 #
 # N-step returns
 # --------------
 #
 # :class:`~torchrl.envs.transforms.MultiStepTransform` replaces the next observation by the one
-# ``N_STEPS`` later (:term:`n-step return`). In the last rows of a trajectory there is none, so it
-# falls back to the final observation, which is stored only under ``"next"``: up to ``N_STEPS`` rows
-# need each one. The transform works when data is written, and holds the last rows back.
+# ``N_STEPS`` later (:term:`n-step return`). Rows near the end of a trajectory get its final
+# observation, which is stored only under ``"next"``. The transform works when data is written. It
+# holds back the last rows of a batch, whose later steps are not there yet.
 
 done = full["next", "done"].squeeze(-1)
 terminated = full["next", "terminated"].squeeze(-1)
@@ -163,8 +163,8 @@ for name, (data, *transforms) in pipelines.items():
 # (:doc:`missing_next_observations`). At a :term:`terminated` row this is exact, because the value
 # is masked. At a :term:`truncated` row it is an error of ``GAMMA * (V(obs) - V(next obs))``, which
 # GAE carries back along the trajectory, fading by the factor ``GAMMA * LAMBDA`` a step. How large
-# it is depends on how fast the value changes in one step. Three value functions are fitted to the
-# same discounted returns. They differ in their length scale only.
+# it is depends on how fast the value changes in one step. Fit three value functions to the same
+# returns, with three length scales: how far an observation moves until the value changes.
 #
 # .. fold:: A value function with a length scale
 
@@ -228,7 +228,7 @@ mean_bias = {name: error.mean() for name, error in bias.items()}
 assert mean_bias["sharp"] > 2 * mean_bias["smooth"] > 4 * mean_bias["flat"]
 
 # %%
-# Row by row:
+# The error is largest at the truncated rows, and fades over the rows before them:
 #
 # .. fold:: Draw the bias
 
@@ -255,8 +255,8 @@ fig.set_label(
 #
 # ``GAE(shifted=True)`` makes a :term:`shifted value call`: the value network runs once on ``T +
 # budget`` rows, instead of twice on ``T``. Each truncation inside the batch needs one extra row,
-# and the end of the batch one more. Rows that do not fit are marked in :term:`shifted_valid`. They
-# hold finite numbers without a meaning.
+# and the end of the batch one more. Rows that do not fit are False in :term:`shifted_valid`. Their
+# advantages are finite, but mean nothing: leave them out of the loss.
 
 torch.manual_seed(SEED)
 net = MLP(in_features=4, out_features=1, num_cells=[64], device=DEVICE)
@@ -286,10 +286,10 @@ assert n_valid["both", full_budget] == N_FRAMES
 assert n_off["both", full_budget] == 0
 
 # %%
-# With one row for each truncation and one more, the shifted pass is exact on full data. With less
-# (the default is one), rows are dropped at the end, and the last trajectory that is kept is cut
-# short: its valid rows are off. On compact data the pass runs without a reconstructor and without a
-# NaN, and has the bias of the section above.
+# With one row for each truncation and one more, the shifted pass is exact on full data. With a
+# smaller budget (the default is one) the rows at the end do not fit. The last trajectory that fits
+# in part is then cut short, and its valid rows are off, too. On compact data the pass needs no
+# reconstructor and gives no NaN, but has the bias of the section above, whatever the budget.
 #
 # Further reading
 # ---------------
