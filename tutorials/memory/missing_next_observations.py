@@ -2,8 +2,8 @@
 Missing next observations
 =========================
 
-Rebuilt batches hold NaN where the next observation is unknown. GAE and the TD estimators stay
-finite when you call them. The losses of DQN and discrete SAC turn NaN.
+Rebuilt batches hold NaN where the next observation is unknown. If you call GAE or a TD estimator on
+them, the advantages are finite. The losses of DQN and discrete SAC turn NaN.
 """
 
 # %%
