@@ -2,13 +2,13 @@
 Advantages are wrong when several workers collect
 =================================================
 
-With one worker the algorithm learns. With several it learns worse from as many frames. The batch
-has one long dimension. Nothing is raised.
+With one worker the algorithm learns. With several workers it learns worse from the same number of
+frames. The workers share one long time dimension in the batch. Nothing is raised.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: ``cat_results=-1``, and ``cat_results=0`` with one environment per worker, join the
-   batches of the workers along time and mark no end there. So GAE runs from one worker into
+:Cause: ``cat_results=-1``, and ``cat_results=0`` with one environment per worker, join the batches
+   of the workers along time without marking where one worker ends. So GAE runs from one worker into
    the next.
 :Fix: Leave ``cat_results`` at ``"stack"``, its default. If you need one dimension, flatten
    after GAE.
@@ -22,8 +22,8 @@ has one long dimension. Nothing is raised.
 # Break it
 # --------
 #
-# Two workers collect twelve frames each. They start by ``fork``, which needs no
-# main guard in this script.
+# Two workers collect twelve frames each. They start with ``fork``, so that this script needs no
+# ``if __name__ == "__main__"``.
 
 import multiprocessing
 import warnings
@@ -78,8 +78,9 @@ assert unhealthy["changes without done"] == 1, gone
 # Why
 # ---
 #
-# GAE adds the discounted advantage of the next row unless this row is done. At the seam the
-# next row is another worker's, so its advantages leak into the rows before.
+# GAE adds the discounted advantage of the next row unless this row is done. At the *seam*, where
+# one worker ends and the next begins, the next row belongs to another worker. So the advantages of
+# that worker leak into the rows before the seam.
 
 batch, gae = broken["batch"], broken["value_estimator"]
 glued = gae(batch.clone())["advantage"].flatten()
@@ -88,6 +89,9 @@ wrong = (glued - apart).abs() > 1e-4
 print(f"{int(wrong.sum())} of {len(wrong)} advantages are wrong")
 assert wrong[:12].any(), gone
 assert not wrong[12:].any(), gone
+
+# %%
+# .. fold:: Draw the advantages
 
 figure, axes = plt.subplots(figsize=(5.4, 2.8), layout="constrained")
 axes.axvline(11.5, color="black", linestyle=":")
@@ -109,8 +113,9 @@ plt.show()
 # Fix it
 # ------
 #
-# Stacked, the batch has a dimension for the workers before the one for time. ``set_truncated=True``
-# marks the seam as well, but then there is a ``done`` where the episode goes on.
+# With ``"stack"`` the batch has a dimension for the workers in front of the one for time. You can
+# also pass ``set_truncated=True``, which marks the seam, but then the batch has a ``done`` where
+# the episode goes on.
 
 fixed = collect(cat_results="stack")
 healthy = check(fixed["batch"])

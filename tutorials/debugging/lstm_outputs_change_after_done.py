@@ -2,14 +2,15 @@
 LSTM outputs change in the loss after an episode ends
 =====================================================
 
-The policy collects as it should. In the loss, before any update, its outputs equal the collected
-ones up to the first end of an episode and differ after it. The PPO ratio is not one there.
+Collection looks right. But when the loss runs the policy on the batch, before any update, its
+outputs equal the collected ones only up to the first end of an episode. After it they differ, and
+the PPO ratio is not one.
 
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: ``is_init`` is in the data and never True, so the loss carries the state of the LSTM
    from one episode into the next.
-:Fix: Let ``InitTracker()`` write ``is_init``, and nothing else.
+:Fix: Put ``InitTracker()`` on the environment, and let no other code write ``is_init``.
 :Decided in: :source:`torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset`
 :Behind it: :ref:`recurrent-zeroing`
 :Threads: :thread:`4474`
@@ -21,7 +22,8 @@ ones up to the first end of an episode and differ after it. The PPO ratio is not
 # Break it
 # --------
 #
-# An LSTM asks for ``is_init``. Here a primer silences the error with a flag that stays False.
+# ``LSTMModule`` raises if ``is_init`` is missing. Here a primer silences that error with a flag
+# that stays False.
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -53,8 +55,8 @@ broken = collect(TensorDictPrimer({"is_init": flag}))
 # Check it
 # --------
 #
-# Run the module on the batch as a loss does. Without an update in between, every output has to
-# be the one that was collected.
+# Run the module on the batch as a loss does. Without an update in between, each output must equal
+# the collected one.
 
 
 def check(batch, lstm):
@@ -81,10 +83,10 @@ assert unhealthy["first of them"] == first_end + 1, (
 # Why nobody noticed
 # ------------------
 #
-# While the policy collects, the primer zeroes the state at each reset, with or without a flag. In
-# :term:`recurrent mode` the rows are one sequence, which
-# :source:`is cut <torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset>` at ``is_init``
-# and nowhere else. ``done`` is not read.
+# While the policy collects, the primer zeroes the state at each reset, with or without a flag. So
+# collection is right. In :term:`recurrent mode`, which the loss switches on, the rows are one
+# sequence, which :source:`is cut <torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset>`
+# at ``is_init`` and nowhere else. ``done`` is not read.
 
 after_an_end = broken["batch"]["next", "done"][:-1, 0]
 states = broken["batch"]["recurrent_state_h"][1:][after_an_end]
@@ -94,8 +96,8 @@ assert not states.any(), "the primer does not zero the state at a reset"
 # Fix it
 # ------
 #
-# The same goes for data that you put together yourself: the first row of each episode, and of
-# each slice, has ``is_init``.
+# If you put data together yourself, set ``is_init`` to True in the first row of each episode, and
+# of each slice.
 
 fixed = collect(InitTracker())
 healthy = check(fixed["batch"], fixed["policy"][0])

@@ -2,13 +2,14 @@
 A memory-mapped buffer fills the memory, not the disk
 =====================================================
 
-The buffer was given a ``LazyMemmapStorage`` so that it can outgrow the memory. The memory fills as
-before, the disk stays empty, and in a container the process dies with a bus error.
+You gave the buffer a ``LazyMemmapStorage``, so that it can be larger than the memory. But the
+memory fills as before, the disk stays empty, and in a container the process may die with a bus
+error.
 
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: Without ``scratch_dir`` the tensors are mapped to nameless files in shared memory
-   (``/dev/shm`` on Linux), which is memory.
+   (``/dev/shm`` on Linux). Shared memory is part of the memory, not of a disk.
 :Fix: Give the storage a folder on a disk: ``LazyMemmapStorage(size, scratch_dir=folder)``.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
@@ -20,8 +21,8 @@ before, the disk stays empty, and in a container the process dies with a bus err
 # Break it
 # --------
 #
-# A thousand stacks of frames, once without a folder and once with one. ``auto_cleanup`` removes the
-# folder together with the storage.
+# Fill a buffer with stacks of frames, here without a folder and later with one. ``auto_cleanup``
+# removes the folder together with the storage.
 
 import tempfile
 from pathlib import Path
@@ -56,7 +57,7 @@ after = memory_of_process()
 # Check it
 # --------
 #
-# Compare the bytes of the buffer with those in the folder.
+# Look for the files of the storage, and count their bytes. A storage without a folder has none.
 
 
 def check(storage):
@@ -70,7 +71,8 @@ print(unhealthy)
 assert unhealthy["files"] == 0, "no longer reproduces: the storage made itself a folder"
 
 # %%
-# The operating system agrees: the shared memory of the process grew by all that was written.
+# The operating system confirms it. The shared memory of the process grew by at least the bytes that
+# were written.
 
 if before:
     grown = after["RssShmem"] - before["RssShmem"]
@@ -78,16 +80,16 @@ if before:
     assert grown >= frames.bytes(), "no longer reproduces: the rows are not in memory"
 
 # %%
-# Nothing is saved, and there may be less of it than of memory: a container often has a small
-# ``/dev/shm``. A tensor that alone is larger than what is free there gets a nameless file in a
-# folder for temporary files; several that fit one by one may end the process while they fill.
+# So you save no memory, and you may have even less room than before, because a container often has
+# a small ``/dev/shm``. A single tensor that is larger than the free space there gets a nameless
+# file in a folder for temporary files. Several tensors that fit one by one may end the process
+# while they fill.
 #
 # Fix it
 # ------
 #
-# With files in a folder, the operating system can drop from memory what is on disk, and read it
-# again when it is sampled. Where ``/tmp`` is itself in memory, as on some systems, choose another
-# folder.
+# With files in a folder, the operating system can drop rows from memory and read them from disk
+# when you sample them. On some systems ``/tmp`` is itself in memory; choose another folder there.
 
 fixed = fill(scratch_dir=tempfile.mkdtemp(), auto_cleanup=True)
 healthy = check(fixed["replay_buffer"].storage)

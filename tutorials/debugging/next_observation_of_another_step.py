@@ -2,13 +2,13 @@
 Some next observations belong to another step
 =============================================
 
-An agent trained from a replay buffer of compact observations learns slower than one that stores
-both observations. A few rows of each sample lead to an observation that did not follow them.
-Nothing is NaN there and nothing is raised.
+An agent trained with ``compact_obs=True`` learns slower than one that stores both observations. In
+a few rows of a sample, the next observation is not the one that followed. It is not NaN either, and
+nothing is raised.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Where two slices of one trajectory are side by side in a sample, the reconstructor
+:Cause: If two slices of one trajectory are side by side in a sample, ``NextStateReconstructor``
    takes the first row of the second slice for the step that followed the first slice.
 :Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
    ``NextStateReconstructor``.
@@ -22,7 +22,7 @@ Nothing is NaN there and nothing is raised.
 # Break it
 # --------
 #
-# The collector leaves the next observations out, the buffer rebuilds them when it samples.
+# The collector leaves out the next observations, and the buffer rebuilds them when you sample.
 
 import matplotlib.pyplot as plt
 import torch
@@ -57,8 +57,9 @@ broken = buffer_of_slices()
 # Check it
 # --------
 #
-# A sample says under ``"index"`` where each row was stored. Where the index does not go up by one,
-# the row below is no next step, so no next observation can be known.
+# A sample has under ``"index"`` where each row was stored. If the index jumps, the row below is not
+# the next step. The next observation is then unknown and should be NaN. Count the jumps where it is
+# not.
 
 
 def check(sample):
@@ -81,10 +82,10 @@ assert unhealthy["filled all the same"] > 0, (
 # Why
 # ---
 #
-# The trajectory id is the same on both sides, and ``done`` is False in the stored row. The sampler
-# does mark the end of a slice as done, but :source:`torchrl.data.TensorDictReplayBuffer.sample`
-# adds the mark after the transforms have run: it is in the sample that you receive, and the
-# reconstructor has not seen it.
+# At such a jump the trajectory id is the same on both sides, and ``done`` is False in the stored
+# row. The end of a slice does get marked as done, but
+# :source:`torchrl.data.TensorDictReplayBuffer.sample` adds the mark after the transforms have run.
+# So you see it in the sample, and the reconstructor did not.
 
 jumps = sample["index"].flatten().diff() != 1
 wrong = jumps & sample["next", "observation"][:-1].isfinite().all(-1)
@@ -102,8 +103,10 @@ assert off[wrong].float().mean() > 0.9, (
 )
 
 # %%
-# A part of the sample. Each line is one slice; a cross is a row whose next observation was taken
-# from the slice to its right.
+# The figure shows a part of the sample. Each line is one slice. A cross marks a row whose next
+# observation was taken from the slice to its right.
+#
+# .. fold:: Draw a part of the sample
 
 first = max(int(wrong.nonzero()[0]) - 10, 0)
 rows = range(first, min(first + 40, len(wrong)))
@@ -130,7 +133,8 @@ plt.show()
 # Fix it
 # ------
 #
-# With the step count, two rows are neighbors only if one was counted right after the other.
+# With the step count, the reconstructor takes two rows for neighbors only if their counts follow
+# each other.
 
 fixed = buffer_of_slices(step_count_key="step_count")
 healthy = check(fixed["replay_buffer"].sample())

@@ -2,13 +2,14 @@
 PPO clips ratios before the first update
 ========================================
 
-Old and new policy are still the same, so each ratio of their probabilities should be one. The loss
-reports a ``clip_fraction`` above zero all the same, and training is slow and unstable.
+Before the first update the old and the new policy are the same, so each ratio of their
+probabilities should be one. But the loss reports a ``clip_fraction`` above zero, and training is
+slow and unstable.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The stored log-probability has shape ``[N, 1]`` and the loss computes one of shape
-   ``[N]``. Their difference broadcasts to a ratio for each pair of rows.
+:Cause: The stored log-probability has shape ``[N, 1]`` and the loss computes one of shape ``[N]``.
+   Their difference broadcasts to shape ``[N, N]``, a ratio for each pair of rows.
 :Fix: Store the log-probability as the policy wrote it, with the shape of the batch. If your
    own code added a dimension, drop it: ``batch["action_log_prob"] = log_prob.squeeze(-1)``.
 :Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`
@@ -58,7 +59,7 @@ broken = first_batch(make_alike=True)
 # Check it
 # --------
 #
-# Ask the loss before the optimizer has made a step.
+# Call the loss before the first step of the optimizer.
 
 
 def check(batch, loss):
@@ -74,16 +75,16 @@ assert unhealthy["clip_fraction"] > 0.05, (
 )
 
 # %%
-# The approximate KL divergence stays near zero, because errors of both signs cancel in its
-# mean. An *advantage* of the wrong shape raises, in
-# :source:`torchrl.objectives.ppo._check_advantage_broadcast`. A log-probability does not: its
-# ratio is taken for one of several tokens of an action, in
+# The approximate KL divergence stays near zero, because errors of both signs cancel in its mean. An
+# *advantage* of the wrong shape raises, in
+# :source:`torchrl.objectives.ppo._check_advantage_broadcast`. A log-probability of the wrong shape
+# does not raise: the loss takes the second dimension of the ratios for the tokens of one action, in
 # :source:`torchrl.objectives.ppo._broadcast_advantage_to_log_weight`.
 #
 # Fix it
 # ------
 #
-# Leave it as the policy wrote it.
+# Leave the log-probability as the policy wrote it.
 
 fixed = first_batch(make_alike=False)
 healthy = check(fixed["batch"], fixed["loss_module"])
@@ -92,7 +93,7 @@ assert healthy["clip_fraction"] == 0, "the fix does not work"
 assert healthy["max_ratio"] == 1, "the fix does not work"
 
 # %%
-# Leave the trailing dimension of the advantage alone, too. Without it the loss raises:
+# Do not remove the trailing dimension of the advantage to match. Without it the loss raises:
 
 flat = fixed["batch"].clone()
 flat["advantage"] = flat["advantage"].squeeze(-1)

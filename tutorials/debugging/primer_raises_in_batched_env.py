@@ -7,10 +7,10 @@ raises an error about ``expand_specs`` or about shapes.
 
 :Subsystem: recurrent state
 :Effect: loud
-:Cause: The specs of a hand-written primer have the shape of one environment, and
-   ``expand_specs`` does not say whether to expand them to all.
-:Fix: Use the primer of the module, ``module.make_tensordict_primer()``. If you write one by
-   hand for a single environment, pass ``expand_specs=True``.
+:Cause: The specs of a hand-written primer have the shape of one environment, and ``expand_specs``,
+   which decides whether to expand them to all environments, is not set.
+:Fix: Use the primer of the module, ``module.make_tensordict_primer()``. If you write a primer by
+   hand with the shapes of a single environment, pass ``expand_specs=True``.
 :Decided in: :source:`torchrl.envs.transforms.TensorDictPrimer.transform_observation_spec`
 :Behind it: :ref:`recurrent-wiring`
 :Threads: :thread:`2323`, :thread:`1493`
@@ -69,7 +69,8 @@ assert not unhealthy["specs fit"], "no longer reproduces: the specs fit"
 # Fix it
 # ------
 #
-# The primer of the module knows the names and the shapes, the dimension of layers among them.
+# The primer of the module has the right names and shapes, with the dimension of the layers. The
+# first lines try the other fix, ``expand_specs=True``.
 
 told = build(TensorDictPrimer(state, expand_specs=True))
 assert use(told["env"])["recurrent_state"][:, 1].any(), (
@@ -84,8 +85,9 @@ assert healthy["specs fit"], "the fix does not work: the specs do not fit"
 assert state[:, 1].any(), "the fix does not work: no state is carried"
 
 # %%
-# The error does not always come. If the environment is reset before anything reads the specs, the
-# primer expands them silently, even specs that already have the shape of all environments:
+# You do not always get the error. If the environment is reset before anything reads the specs, the
+# primer expands them silently. It does so even to specs that already have the shape of all
+# environments, which then have that dimension twice:
 
 full = build(TensorDictPrimer({"recurrent_state": Unbounded((2, 1, 8))}))["env"]
 full.reset()
@@ -95,7 +97,8 @@ assert full.observation_spec["recurrent_state"].shape == (2, 2, 1, 8), (
 )
 
 # %%
-# For specs of all environments, say so in the shape of a ``Composite``:
+# If your specs have the shape of all environments, pass them in a ``Composite`` with that batch
+# shape:
 
 spec = Composite(recurrent_state=Unbounded((2, 1, 8)), shape=[2])
 whole = build(TensorDictPrimer(spec))["env"]

@@ -7,10 +7,10 @@ is raised, and at most there is a warning about copying tensors.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: The loss writes the error under a key that the buffer does not read, or writes
-   it to a copy of the sample. The buffer then gives each row the same default priority.
-:Fix: Give the buffer and the loss one key, ``priority_key="td_error"`` by default, and
-   pass the sample that the loss has seen to ``update_tensordict_priority``.
+:Cause: The loss writes the error under a key that the buffer does not read, or writes it to a copy
+   of the sample. The buffer then gives the rows one default priority.
+:Fix: Give the buffer the key that the loss writes (``priority_key="td_error"``, the default), and
+   pass the same sample first to the loss and then to ``update_tensordict_priority``.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._get_priority_vector`
 :Behind it: this page
 :Threads: :thread:`2205`
@@ -22,8 +22,8 @@ is raised, and at most there is a warning about copying tensors.
 # Break it
 # --------
 #
-# A buffer of transitions, a DQN loss and twenty updates of the priorities. The only
-# mistake is a name.
+# A buffer of transitions, a DQN loss and twenty updates of the priorities. The only mistake is
+# ``priority_key="error"`` at the end of the cell.
 
 import warnings
 
@@ -66,7 +66,7 @@ with warnings.catch_warnings(record=True) as caught:
     broken = train(priority_key="error")
 
 # %%
-# The one hint is a warning of PyTorch that names neither buffer nor key:
+# The only hint is a PyTorch warning that mentions neither the buffer nor the key:
 
 for text in sorted({f"{w.category.__name__}: {w.message}" for w in caught}):
     print(text)
@@ -75,8 +75,8 @@ for text in sorted({f"{w.category.__name__}: {w.message}" for w in caught}):
 # Check it
 # --------
 #
-# A sample carries the weight that corrects for how often each row is drawn. Rows that
-# are all drawn equally often need no correction. (With ``beta=0`` the weights say
+# Each sampled row has a ``"priority_weight"``, which corrects for how often it is drawn. If all
+# weights are equal, these rows are drawn equally often. (With ``beta=0`` this check tells you
 # nothing.)
 
 
@@ -95,18 +95,18 @@ assert unhealthy["different weights"] == 1, (
 # Why
 # ---
 #
-# ``update_tensordict_priority`` looks for its key in the sample. Where it finds none, it
-# does not raise: each row gets :source:`the highest priority so far
-# <torchrl.data.PrioritizedSampler.default_priority>`, which is one at the start. The same
-# happens when the loss gets a copy, ``loss_module(sample.to("cuda"))`` or
-# ``sample.select(...)``, and the buffer the original. A loop that never calls it ends in
-# the same place.
+# ``update_tensordict_priority`` looks for its key in the sample. If the key is missing, it does not
+# raise: each row gets :source:`the highest priority so far
+# <torchrl.data.PrioritizedSampler.default_priority>`, which is one at the start. The same happens
+# when the loss gets a copy, as with ``loss_module(sample.to("cuda"))`` or ``sample.select(...)``,
+# and the buffer gets the original. A loop that never calls ``update_tensordict_priority`` has the
+# same effect.
 
 # %%
 # Fix it
 # ------
 #
-# Use one name on both sides. That of the loss is ``loss_module.tensor_keys.priority``.
+# Take the name from the loss: ``loss_module.tensor_keys.priority``.
 
 fixed = train(priority_key=broken["loss_module"].tensor_keys.priority)
 healthy = check(fixed["replay_buffer"])

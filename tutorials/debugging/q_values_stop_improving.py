@@ -2,13 +2,13 @@
 Q-values stop improving after the first steps
 =============================================
 
-The loss of DQN falls quickly to almost nothing and stays there. The Q-values hardly look further
-than the next reward, however long training goes on.
+The loss of DQN falls quickly to almost nothing and stays there. The Q-values stay near the size of
+the next reward, however long you train.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: ``delay_value=True`` gives the loss a target network. Without an updater it keeps the random
-   weights that it was made with.
+:Cause: ``delay_value=True`` gives the loss a target network. Without an updater the target network
+   keeps its initial random weights.
 :Fix: Create ``updater = SoftUpdate(loss, tau=0.005)``, or a ``HardUpdate``, and call
    ``updater.step()`` after each step of the optimizer.
 :Decided in: :source:`torchrl.objectives.TargetNetUpdater`,
@@ -24,7 +24,7 @@ than the next reward, however long training goes on.
 # Break it
 # --------
 #
-# DQN with a target network, with an updater or without one.
+# ``make_loss`` builds DQN with a target network, with an updater or without one.
 
 import copy
 import warnings
@@ -93,7 +93,7 @@ assert not unhealthy["target_value_network"], (
 )
 
 # %%
-# TorchRL warns of it once, among the other lines of a run:
+# TorchRL gives one warning, which is easy to miss in the output of a run:
 
 for text in sorted({f"{w.category.__name__}: {w.message}" for w in caught}):
     print(text)
@@ -113,8 +113,8 @@ print(healthy)
 assert healthy["target_value_network"], "the fix does not work"
 
 # %%
-# After a hundred steps of training on the same batch, the loss without an updater is lower, and its
-# Q-values are less than half as large:
+# A low loss is misleading here. After a hundred steps of training on the same batch, the loss
+# without an updater is the lower one, but its Q-values are less than half as large:
 
 
 def train(loss_module, target_updater):
@@ -143,5 +143,5 @@ assert frozen["mean Q-value"] < followed["mean Q-value"] / 2, (
 )
 
 # %%
-# The warning ends as soon as an updater exists, whether or not its ``step()`` is called:
+# Creating an updater is enough to stop the warning, even if nothing calls its ``step()``:
 # :doc:`/tutorials/debugging/target_updater_never_steps`.

@@ -2,13 +2,13 @@
 The target network has an updater and never changes
 ===================================================
 
-The loss has a target updater, and TorchRL does not warn. But the Q-values hardly look further than
-the next reward, as if the target network were frozen. Nothing is raised.
+The loss has a target updater, and TorchRL does not warn. But the Q-values stay near the size of the
+next reward, as if the target network were frozen. Nothing is raised.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: An updater changes the target network only in its ``step()``, and the training loop does not
-   call it. Neither the loss nor the optimizer does.
+:Cause: An updater changes the target network only in its ``step()``. The training loop does not
+   call it, and neither the loss nor the optimizer calls it for you.
 :Fix: Call ``target_updater.step()`` after each ``optimizer.step()``.
 :Decided in: :source:`torchrl.objectives.TargetNetUpdater`
 :Behind it: :doc:`/tutorials/debugging/q_values_stop_improving`
@@ -21,7 +21,7 @@ the next reward, as if the target network were frozen. Nothing is raised.
 # Break it
 # --------
 #
-# DQN with a target network that is replaced every few steps.
+# DQN with a ``HardUpdate``, which replaces the target network every few steps.
 
 import copy
 import warnings
@@ -64,7 +64,7 @@ broken = make_loss()
 # Check it
 # --------
 #
-# Count the training steps that change the target network.
+# Count how many training steps change the target network.
 
 
 def check(loss, take_a_step, steps=10):
@@ -87,6 +87,9 @@ assert unhealthy["target changed"] == 0, (
 # %%
 # Fix it
 # ------
+#
+# ``HardUpdate`` copies one call later than its interval says (:ref:`performance-networks-target`),
+# so with an interval of two it changes the target in fewer than half of the steps.
 
 fixed = make_loss()
 healthy = check(fixed["loss_module"], lambda: train_step(**fixed))

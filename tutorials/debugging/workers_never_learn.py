@@ -7,8 +7,8 @@ first batch. Nothing is raised.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: With ``policy_factory`` each worker makes a policy of its own, and without
-   ``weight_sync_schemes`` nothing sends weights to it.
+:Cause: With ``policy_factory`` each worker makes its own policy. Without ``weight_sync_schemes``
+   nothing sends it the trained weights.
 :Fix: Pass ``policy=policy`` and ``weight_sync_schemes={"policy": MultiProcessWeightSyncScheme()}``
    beside ``policy_factory``. Call ``collector.update_policy_weights_()`` after the optimizer steps.
 :Decided in: :source:`torchrl.collectors.MultiCollector._setup_multi_weight_sync`
@@ -21,8 +21,9 @@ first batch. Nothing is raised.
 # Break it
 # --------
 #
-# One worker, which makes its policy itself. ``running(...)`` is a ``MultiSyncCollector`` that is
-# shut down at the end. The process is forked, because that is quick. Under "spawn" the same holds.
+# The collector has one worker, which makes its own policy. ``running(...)`` is a
+# ``MultiSyncCollector`` that is shut down at the end. The worker is started with ``fork``, because
+# that is quick; the same holds with ``spawn``.
 #
 # .. fold:: Imports, environment, policy, and how a collector starts and ends
 
@@ -91,7 +92,8 @@ broken = {"collector": collector, "policy": policy, "batch": batch}
 # Check it
 # --------
 #
-# Give the batch to the trained policy: with the same weights it computes what the worker wrote.
+# Run the trained policy on the batch. If the worker had the same weights, both compute the same
+# action values.
 
 
 def check(batch, policy):
@@ -107,7 +109,7 @@ assert unhealthy["acted with these weights"] == 0, (
 )
 
 # %%
-# ``update_policy_weights_()`` raises an error on this collector:
+# Calling ``update_policy_weights_()`` does not help here. Without a scheme it raises:
 
 try:
     broken["collector"].update_policy_weights_(broken["policy"])
@@ -139,5 +141,5 @@ print(healthy)
 assert healthy["acted with these weights"] == healthy["steps"], "the fix does not work"
 
 # %%
-# On the CPU you need none of this without ``policy_factory``. Given ``policy=`` alone, the
+# Without ``policy_factory`` you need none of this on the CPU. If you pass ``policy=`` alone, the
 # collector puts the weights in shared memory, and a worker sees each optimizer step without a call.
