@@ -5,8 +5,9 @@ Batch shapes
 Compute advantages on the batch as the collector delivers it, and flatten it afterwards. In the
 other order :class:`~torchrl.objectives.value.GAE` mixes trajectories, and nothing raises.
 
-After this lesson you can predict the shape of a batch before you run its collector, tell which rows
-GAE gets wrong on it, and repair it in one of four ways. You should know what an advantage is.
+After this lesson you can predict the shape of a batch before you run its collector, tell which of
+its rows get a wrong advantage, and repair it in one of four ways. You should know what an advantage
+is.
 """
 
 # %%
@@ -90,7 +91,7 @@ def print_table(header, rows):
 # The right order
 # ---------------
 #
-# Two workers collect from one CartPole each. Their batch has one row of steps per worker:
+# Two workers collect from one CartPole each. Their batch has one line of steps per worker:
 
 if __name__ == "__main__":
     collector = MultiSyncCollector(
@@ -104,8 +105,8 @@ if __name__ == "__main__":
     print("batch", tuple(batch.shape), batch.names, "then flat", tuple(rows.shape))
 
 # %%
-# A loss that looks at one row at a time does not care about the shape. An estimator that looks
-# along time does:
+# The shape does not matter to a loss that reads one row at a time. It does matter to an estimator
+# that reads along time:
 #
 # .. list-table::
 #    :header-rows: 1
@@ -198,25 +199,27 @@ if __name__ == "__main__":
     )
 
 # %%
-# The same shape can hold different things. A batch with one dimension is one environment from
-# start to end, or two workers one after the other. The shape does not say which.
+# The shape alone does not tell you what a batch holds. A batch with one dimension can be one
+# environment from start to end, or two workers one after the other.
 #
 # GAE on each shape
 # -----------------
 #
 # .. redirect-from:: tutorials/collectors/batch_shapes.html#the-truth
 #
-# GAE walks backward along one dimension: the one named ``"time"``, else the last. It stops at
-# ``done``, and it reads neither trajectory ids nor step counts. So two neighbors along that
-# dimension have to be two steps of one environment, or have ``done`` between them.
+# GAE goes backward along one dimension: the one named ``"time"``, or the last if no dimension has
+# that name. It stops at ``done``, and it reads neither trajectory ids nor step counts. So two
+# neighbors along that dimension have to be two steps of one environment, or have ``done`` between
+# them.
 #
-# Concatenation along time breaks that rule at the *seam* between two workers. The trajectory
-# before the seam reads the one after it, so its rows *up to the seam* are wrong, and no others.
+# Concatenation along time breaks that rule at the *seam* between two workers. A trajectory that has
+# not ended at the seam continues there with the rows of another worker. Its rows up to the seam are
+# wrong; all other rows are correct.
 #
 # To count the incorrect rows, the next cell computes each advantage from the definition, one
-# trajectory at a time. The error of a step is ``reward + gamma * V(next) - V(now)``, without ``V(next)`` after
-# ``terminated``. The advantage is this error plus ``gamma * lambda`` times the advantage of the
-# next row of the same trajectory, if the batch has one.
+# trajectory at a time. The error of a step is ``reward + gamma * V(next) - V(now)``, without
+# ``V(next)`` after ``terminated``. The advantage is this error plus ``gamma * lambda`` times the
+# advantage of the next row of the same trajectory, if the batch has one.
 #
 # .. fold:: Ground truth: trajectories by id, steps by their count
 
@@ -293,9 +296,10 @@ if __name__ == "__main__":
     print_table(["collector", "cat_results", "envs", "shape", "wrong rows"], lines)
 
 # %%
-# How many rows are wrong depends on how long the trajectories are that happen to be open at the
-# seam, so longer episodes give more. The figure shows two workers with ``cat_results=0``. The
-# error is largest at the seam, and shrinks backward by ``gamma * lambda`` per row.
+# The number of incorrect rows depends on the length of the trajectories that have not ended at the
+# seam: with longer episodes, more rows are incorrect. The figure shows two workers with
+# ``cat_results=0``. The error is largest at the seam, and shrinks backward by ``gamma * lambda``
+# per row.
 #
 # .. fold:: Draw the seam
 
@@ -330,15 +334,15 @@ if __name__ == "__main__":
 # Two ways to break a good batch
 # ------------------------------
 #
-# A reshape can undo what the collector did right. A flat batch has a seam wherever one environment
-# follows another. A batch with time in front and without names is walked along the wrong dimension:
-# GAE takes the step of one environment for the successor of the same step in another.
+# You can also break a correct batch with a reshape. A flat batch has a seam wherever one
+# environment follows another. If time comes first and the names are lost, GAE goes along the wrong
+# dimension: it takes a step of one environment for the successor of the same step in another.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Both lines run without a warning. The first flattens for minibatches, but too early. The second
-#    is what ``torch.stack`` makes of a list of steps.
+#    Both run without a warning. ``flat`` is flattened for minibatches, but too early.
+#    ``time_major`` is what ``torch.stack`` makes of a list of steps.
 
 if __name__ == "__main__":
     batch = batches[Collector, "", N_ENVS]
@@ -353,8 +357,10 @@ if __name__ == "__main__":
     assert n_wrong["as collected"] == 0 < n_wrong["flat"] < n_wrong["time first"]
 
 # %%
-# The cures
-# ---------
+# Four repairs
+# ------------
+#
+# .. redirect-from:: tutorials/collectors/batch_shapes.html#the-cures
 #
 # **Keep the dimensions.** Leave ``cat_results`` at ``"stack"``, compute the advantage, flatten
 # afterwards. If you know the sizes of a flat batch, fold it back.
@@ -377,9 +383,9 @@ if __name__ == "__main__":
 
 # %%
 # **Mark the seams.** With ``set_truncated=True`` each worker marks its last row as truncated. GAE
-# bootstraps there from the next observation of that row, which is right, and stops. The price: the
-# flag no longer says that the environment cut the trajectory, and the next batch goes on with what
-# this one calls finished. :claim:`flag-price`
+# bootstraps there from the next observation of that row, which is right, and stops. But the flag
+# then no longer means that the environment cut the trajectory, and the next batch continues
+# trajectories that this one marks as finished. :claim:`flag-price`
 
 if __name__ == "__main__":
     marked = collect(MultiSyncCollector, 0, make_env, set_truncated=True)
@@ -389,15 +395,15 @@ if __name__ == "__main__":
 
 # %%
 # **Split, but only marked batches.** :func:`~torchrl.collectors.utils.split_trajectories` gives
-# each trajectory a line of its own and pads the short ones with zeros. A trajectory that the batch
-# cuts has no ``done``, so GAE takes the padding after its last row for its future. Together with
-# ``set_truncated=True`` the split is right.
+# each trajectory a line of its own and pads the short ones with zeros. A trajectory that the end of
+# the batch cuts has no ``done``, so GAE takes the padding after its last row for its next steps.
+# Together with ``set_truncated=True`` the split is right.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The first split moves the leak from the rows of the neighbor to the padding. Only valid rows
-#    are counted.
+#    The first line splits an unmarked batch. GAE no longer reads the rows of another worker, but
+#    reads padding instead. Only valid rows are counted.
 
 if __name__ == "__main__":
     lines = []
@@ -423,15 +429,15 @@ if __name__ == "__main__":
 # .. redirect-from:: tutorials/collectors/batch_shapes.html#conclusion
 #    tutorials/collectors/batch_shapes.html#setup
 #
-# * ``frames_per_batch`` divides evenly here. Otherwise the collector rounds up, and the shapes grow
-#   with it: see :doc:`/reference/collectors_basics`.
+# * ``frames_per_batch`` divides evenly here. Otherwise the collector rounds it up, and the batches
+#   are larger: see :doc:`/reference/collectors_basics`.
 # * The comparison covers the *first* batch. Later ones start in the middle of trajectories. The
-#   rule stays, because the rows of a trajectory still follow each other.
+#   rule still holds, because the rows of a trajectory still follow each other.
 # * A sampler of a replay buffer finds trajectories in its own way, and there a flat batch can be
 #   right: see :ref:`replay-flat`.
 # * A recurrent value network reads rows in order as well.
 #   :doc:`/reference/recurrent_state_lifecycle` runs one.
-# * A one-step loss looks at one row at a time. It accepts every shape on this page.
+# * A one-step loss reads one row at a time, so it accepts each shape on this page.
 #
 # Further reading
 # ---------------

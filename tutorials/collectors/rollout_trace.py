@@ -2,16 +2,18 @@
 Trace one rollout
 =================
 
-When a collector copies too much, waits too long or fails, you want to know who touched which
-object, and in which order. This lesson puts a tracer around the loop of a
+If a collector copies too much, waits too long or fails, you want to know which call touched which
+object, and in which order. In this lesson you put a tracer around the loop of a
 :class:`~torchrl.collectors.Collector`. It prints the calls of one step, and says for each call
 whether the same object came back or another.
 
-To trace a collector of your own, copy the first cell and call ``order_table(trace(collector))``.
+To trace your own collector, open and copy the first cell, and call
+``order_table(trace(collector))``.
 
 After this lesson you can predict the calls of one step from the devices that you give to the
 collector, find each cast and the :term:`sync point` after it, and say what a trace cannot show. You
-need it to debug, not to collect data. :doc:`/reference/collectors_internals` explains the loop.
+need this to debug a collector, not to use one. :doc:`/reference/collectors_internals` explains the
+loop.
 """
 
 # %%
@@ -200,29 +202,29 @@ def make_collector(env=None, steps=1, policy=TensorDictModule, **options):
 # .. redirect-from:: tutorials/collectors/rollout_trace.html#setup
 #    tutorials/collectors/rollout_trace.html#the-tracer
 #
-# Without a device, one object goes through policy and environment. The loop casts nothing, waits
-# for nothing and copies nothing:
+# In each step one TensorDict goes through policy and environment, the :term:`carrier`. If you pass
+# no device, the loop does not cast it, does not copy it and does not wait:
 
 defaults = trace(make_collector())
 order_table(defaults)
 
 # %%
-# Each object gets a letter when it first appears, so ``policy(A) -> A`` says that the policy
-# returned what it was given. The last column compares the returned object with the one that the
-# call acted on. The trace shows the calls of the loop, not the calls inside them. It adds a line
-# when the carrier becomes another object.
+# Each object gets a letter when it first appears, so ``policy(A) -> A`` means that the policy
+# returned the object that it was given. The last column says whether the first returned object is
+# the one that the call acted on. The trace shows the calls of the loop, not the calls inside them.
+# The line ``carrier = B`` is not a call: from there on B is the carrier.
 #
 # You can predict these lines from the source of the loop (:source:`rollout
 # <torchrl.collectors.Collector.rollout>`) and the attributes of the collector:
 #
 # #. ``policy_device`` and ``env_device`` are both ``None``, so nothing is cast before the policy.
-# #. The policy writes its action into the object it gets, so there is nothing to update.
-# #. The environment writes ``"next"`` into the object it gets, and returns a second object, the
-#    root of the next step.
+# #. The policy writes its action into A, so there is nothing to update.
+# #. The environment writes ``"next"`` into A, and returns a second object, B, the root of the next
+#    step.
 # #. ``storing_device`` is ``None``, so nothing is cast before the row is kept.
-# #. The second object becomes the carrier. The carrier was made without a device, so its successor
-#    loses its own. It gets the trajectory ids of the first.
-# #. ``_update_traj_ids`` reads in the first object whether the trajectory has ended.
+# #. B becomes the carrier. The first carrier was made without a device, so the loop clears the
+#    device of B. Then it writes the trajectory ids of A into B.
+# #. ``_update_traj_ids`` reads in A whether the trajectory has ended.
 
 PREDICTED_DEFAULTS = [
     "carrier = A",
@@ -237,9 +239,9 @@ PREDICTED_DEFAULTS = [
 assert lines(defaults) == PREDICTED_DEFAULTS
 
 # %%
-# The first line is the state at the start: the constructor made the carrier, with a reset of the
-# environment. The carrier is a name, not a container that is used again. Every step has a carrier
-# of its own, and after the step the old one is a row of the batch:
+# The first line is the state at the start: the constructor reset the environment and made the
+# carrier. The carrier is not one container that is used again. Each step has its own carrier, and
+# after the step the old one becomes a row of the batch:
 
 several = trace(make_collector(steps=N_STEPS))
 carriers = [event.on for event in several if event.call.startswith("carrier")]
@@ -254,9 +256,8 @@ assert len(set(carriers)) == N_STEPS + 1
 # has nothing to wait for.
 #
 # The three :term:`collector devices` are equal, so the loop casts neither for the policy nor for
-# the environment. ``storing_device`` is set, and that alone decides about the last cast. The object
-# is on the CPU already, so the cast returns it. The carrier keeps its device, so there is no
-# ``clear_device_``.
+# the environment. The last cast depends on ``storing_device`` alone, which is set. A is on the CPU
+# already, so the cast returns A. The carrier keeps its device, so there is no ``clear_device_``.
 
 PREDICTED_CPU = [
     "carrier = A",
@@ -277,18 +278,21 @@ order_table(cpu)
 # Two devices
 # -----------
 #
-# With the policy on one device and the environment on another, three more objects are made from the
-# carrier: one for the policy, one for the environment, one for the batch. A sync point follows each
-# cast.
+# With the policy on one device and the environment on another, the loop makes three more objects
+# from the carrier: one for the policy, one for the environment, one for the batch. A sync point
+# follows each cast.
 #
-# The second device is simulated: PyTorch takes ``"cpu"`` and ``"cpu:0"`` for unequal devices, and
-# the collector compares devices in the same way. So it runs the branch that a GPU would.
+# The second device is simulated. For PyTorch ``"cpu"`` and ``"cpu:0"`` are not equal, and the
+# collector compares devices in the same way. So it takes the same branch as with a GPU.
 #
-# #. The carrier A is cast for the policy: B. The sync point of the policy follows.
-# #. The policy writes into B. That is not the carrier, so the loop updates A with the output keys.
-# #. A is cast for the environment: C. The sync point of the environment follows.
-# #. The environment writes into C, which is not the carrier either. The loop sets ``"next"`` in A.
-# #. A is cast for the batch: E, because A has no device. The last sync point follows.
+# #. The loop casts the carrier A for the policy, which gives B. The sync point of the policy
+#    follows.
+# #. The policy writes into B, which is not the carrier. So the loop updates A with the output keys.
+# #. The loop casts A for the environment, which gives C. The sync point of the environment follows.
+# #. The environment writes into C, which is not the carrier either. So the loop sets ``"next"`` in
+#    A.
+# #. The loop casts A for the batch, which gives E, because A has no device. The last sync point
+#    follows.
 # #. D, which the environment returned, becomes the carrier.
 
 PREDICTED_ACROSS = [
@@ -377,9 +381,9 @@ fig.set_label(
 # Three switches
 # --------------
 #
-# Each of three arguments replaces or adds one line. :term:`Random frames <random frames>` replace
-# the call of the policy. ``compact_obs=True`` makes a second object without the next observation
-# just before the row is kept; see :term:`compact_obs`. A :class:`replay buffer
+# Three arguments of the collector replace or add one line each. :term:`Random frames <random
+# frames>` replace the call of the policy. ``compact_obs=True`` makes a second object without the
+# next observation just before the row is kept; see :term:`compact_obs`. A :class:`replay buffer
 # <torchrl.data.ReplayBuffer>` with ``extend_buffer=False`` gets each row at once, in place of a
 # batch at the end.
 
@@ -407,13 +411,13 @@ for options, touched, new in SWITCHES:
 
 # %%
 # With two devices, random frames skip the cast for the policy and its sync point, and keep those of
-# the environment. :claim:`random-frames-skip-policy-cast` A direct write has an end of its own: at
-# ``total_frames`` the loop returns right after ``add``. The carrier stays what it was, and no id is
-# updated. :claim:`direct-write-returns-after-add`
+# the environment. :claim:`random-frames-skip-policy-cast` With ``extend_buffer=False`` the last
+# step is shorter: at ``total_frames`` the loop returns right after ``add``, without a new carrier
+# and without an update of the ids. :claim:`direct-write-returns-after-add`
 #
-# A compiled policy adds lines as well. The loop selects its output keys, clones them, and updates
-# the carrier with the clones. :claim:`compiled-output-cloned` The tracer wraps the compiled
-# function from outside, and sees nothing of what happens in it.
+# A compiled policy adds lines as well: the loop selects the output keys of the policy, clones them,
+# and updates the carrier with the clones. :claim:`compiled-output-cloned` The tracer wraps the
+# compiled function from outside, and sees nothing of what happens in it.
 #
 # Your own collector
 # ------------------
@@ -426,10 +430,10 @@ for options, touched, new in SWITCHES:
 # #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you
 #    want that copy?
 # #. A ``sync`` line may wait for the device. Which cast does it follow?
-# #. An ``update`` after the policy says that the policy returned an object of its own.
+# #. An ``update`` after the policy means that the policy returned another object than it got.
 #
-# This policy returns a new object, and pays one ``update`` in every step. The transform of the
-# environment leaves no line, because it works inside ``step_and_maybe_reset``:
+# The policy below returns a new object, which costs one ``update`` in each step. The transform of
+# the environment adds no line, because it runs inside ``step_and_maybe_reset``:
 
 
 class ReturnsNew(TensorDictModule):
@@ -445,14 +449,17 @@ assert lines(own)[1:3] == ["policy(A) -> B", "A.update(B) -> A"]
 order_table(own[:4])
 
 # %%
-# Where it loses
-# --------------
+# What a trace does not show
+# --------------------------
+#
+# .. redirect-from:: tutorials/collectors/rollout_trace.html#where-it-loses
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``collector.policy`` looks like the place to wrap. The loop calls ``_wrapped_policy`` instead,
-#    which the constructor made. Your wrapper is never called, and nothing says so.
+#    If you write your own tracer, do not wrap ``collector.policy``. The loop calls
+#    ``_wrapped_policy`` instead, which the constructor made. So your wrapper is never called, and
+#    nothing is raised.
 
 collector = make_collector(steps=N_STEPS)
 seen = []
@@ -464,9 +471,9 @@ print(f"{N_STEPS} steps, {len(seen)} calls seen")
 assert seen == []
 
 # %%
-# A tracer must also keep the objects, not their ``id(td)``. A carrier may be freed while the
-# rollout goes on, and Python may give its id to a later object. :claim:`first-carrier-is-freed`
-# Then two objects have one letter. The price is memory, so trace few steps.
+# Also let the tracer keep the objects, not their ``id(td)``. A carrier may be freed during the
+# rollout, and Python may give its id to a later object. :claim:`first-carrier-is-freed` Then two
+# objects would share one letter. Keeping them costs memory, so trace few steps.
 #
 # Some of the functions that it replaces are private: :source:`_wrapped_policy
 # <torchrl.collectors.Collector._wrapped_policy>`, :source:`_sync_policy
@@ -477,26 +484,28 @@ assert seen == []
 # Those of the environment are public: :meth:`~torchrl.envs.EnvBase.step_and_maybe_reset`,
 # :meth:`~torchrl.envs.EnvBase.rand_action` and :meth:`~torchrl.envs.EnvBase.reset`.
 #
-# A trace shows what goes through the replaced functions, and no more. It does not show
+# A trace shows only calls of the functions that the tracer replaces. It does not show
 #
-# * a call inside a traced call: the policy above copies its input, without a line;
-# * a part of the carrier, such as its ``"next"``, which the loop takes out and passes on;
-# * what is no method call: a carrier becomes a row of the batch by ``list.append``;
-# * kernels: on CUDA a line says when the call returned, not when the device was done;
+# * calls inside a traced call: the policy above copies its input, and the trace has no line for
+#   that;
+# * parts of the carrier, such as its ``"next"``, which the loop takes out and passes on;
+# * anything but a method of a TensorDict: ``list.append`` makes a carrier a row of the batch;
+# * kernels: on CUDA a line says that the call returned, not that the device has finished;
 # * other processes: a collector with :term:`workers <worker>` has no loop of its own in this one.
 #   :claim:`multi-collector-has-no-loop`
 #
-# Nor is it a profiler, because each line takes time of its own. A benchmark puts a watch into the
-# same places, with less work per call. One step takes
+# The tracer is not a profiler either, because each line takes time. For times, a benchmark puts a
+# stopwatch in the same places, with less work per call. One step takes
 # :measured:`collector_rollout@cpu:flow-defaults:step_time` with that watch and
-# :measured:`collector_rollout@cpu:ids-on:step_time` without. The parts of the step:
+# :measured:`collector_rollout@cpu:ids-on:step_time` without. These are separate runs, so compare
+# them only roughly. The parts of the step:
 #
 # .. record-table:: collector_rollout@cpu
 #    :rows: flow-defaults flow-cpu-devices flow-simulated
 #    :metrics: step_time policy_time env_step_time carrier_time
 #    :caption: One step by devices, on the CPU
 #
-# On CUDA the second device is real:
+# The same with a real second device, on CUDA:
 #
 # .. record-table:: collector_rollout@cuda
 #    :rows: flow-defaults flow-policy-on-cuda flow-policy-on-cuda-no-sync flow-cuda-devices
@@ -509,7 +518,7 @@ assert seen == []
 #
 # Give ``storing_device="cpu"`` alone to a collector whose environment has no device. How many casts
 # are there in one step? Does the last one return the same object, as it does with ``device="cpu"``?
-# The :term:`cast flag` of the environment is a hint that misleads:
+# The :term:`cast flag` of the environment is a misleading hint:
 
 exercise = make_collector(storing_device="cpu")
 print("casts for the environment:", exercise._cast_to_env_device)
@@ -524,8 +533,8 @@ assert [line for line in lines(answer) if ".to(" in line] == ["A.to(cpu) -> C"]
 
 # %%
 # The flag says that the environment's device differs from the storing device. But there is no
-# ``env_device`` to cast to, so the branch passes the carrier on. The carrier has no device and the
-# batch has one, so the row of the batch is a new object.
+# ``env_device`` to cast to, so the loop passes the carrier to the environment as it is. The carrier
+# has no device and the batch has one, so the row of the batch is a new object.
 #
 # Further reading
 # ---------------

@@ -2,8 +2,9 @@
 Recurrent backends
 ==================
 
-Four words choose the code that runs a slice through an LSTM or a GRU. All four return the same
-outputs, next states and gradients, so choose by speed, memory and what each refuses.
+The argument ``recurrent_backend`` chooses the code that runs a slice through an LSTM or a GRU. Its
+four values give the same outputs, next states and gradients, up to rounding. So choose by speed, by
+memory, and by what each backend supports.
 
 .. list-table::
    :header-rows: 1
@@ -14,22 +15,22 @@ outputs, next states and gradients, so choose by speed, memory and what each ref
      - Take it
    * - ``"pad"``
      - PyTorch's layer (cuDNN's on CUDA), once, on trajectories padded to one length
-     - to start; with dropout
+     - as a first choice; with dropout
    * - ``"scan"``
      - the rows as they are, step by step
      - when you compile
    * - ``"triton"``
      - the rows as they are, in kernels for CUDA
-     - on CUDA, if the record for your sizes says so
+     - on CUDA, if it is faster in a measurement at your sizes
    * - ``"auto"``
      - ``"pad"`` in eager mode, ``"scan"`` when compiled
-     - in eager mode; write the name when you compile
+     - in eager mode; name a backend if you compile
 
-:doc:`/reference/recurrent_backends` has the time and memory of each, and every refusal with its
-error. After this lesson you can
+:doc:`/reference/recurrent_backends` has the time and memory of each backend. After this lesson you
+can
 
 * say which stored states a backend reads, and where it writes the next ones;
-* say what ``"auto"`` runs;
+* say which backend ``"auto"`` runs;
 * say what the options of the backends change, and where they change nothing.
 
 :doc:`/reference/recurrent_state_lifecycle` says where the states come from.
@@ -94,8 +95,8 @@ slices = TensorDict(
 #
 # .. redirect-from:: tutorials/recurrent/backends.html#setup
 #
-# Name the backend when you make the module. It matters in :term:`recurrent mode`, over whole
-# slices; single steps run PyTorch's layer whatever the backend is.
+# Pass the backend when you make the module. It matters in :term:`recurrent mode`, where the module
+# runs over whole slices. A single step runs PyTorch's layer with any backend.
 
 
 def make_module(kind, backend, **options):
@@ -124,19 +125,23 @@ whole, after_whole = features_of(lstm, slices.clone())
 print("features", tuple(whole.shape), "next h", tuple(after_whole["h"].shape))
 
 # %%
-# By hand
-# -------
+# What a backend has to compute
+# -----------------------------
 #
-# ``is_init`` marks where the next trajectory starts in a row. A *piece* is a stretch of a row that
-# no such reset interrupts. For each piece, every backend has to do the same:
+# .. redirect-from:: tutorials/recurrent/backends.html#by-hand
+#
+# ``is_init`` marks where the next trajectory starts in a row. A *piece* is a part of a row that no
+# such reset interrupts. For each piece, a backend has to do the same as PyTorch's layer would on
+# that piece alone:
 #
 # * the :term:`stored state` of the first step of a piece goes in;
 # * one output for each step comes out;
 # * one next state comes out, at the last step of the piece. Other slots of ``("next", "h")`` are
 #   zero.
 #
-# The test slices are hard: resets in the last slot and in two slots in a row, a row without one, no
-# row that starts with one, and stored states that are zero nowhere.
+# The test slices contain the difficult cases: a reset in the last slot, resets in two neighboring
+# slots, a row without a reset, rows that do not start with a reset, and stored states that are not
+# zero.
 #
 # .. fold:: Ground truth: one piece at a time, in float64
 
@@ -236,17 +241,17 @@ plt.show()
 # Pad, scan and auto
 # ------------------
 #
-# The backends differ in how they go through a row, not in what they compute.
+# The backends differ in how they go through a row:
 #
 # * ``"pad"`` cuts the rows into pieces, pads them with zeros to one length, and makes one call of
 #   PyTorch's layer.
 # * ``"scan"`` replaces the carried state by the stored one where ``is_init`` is set. With
 #   ``recurrent_recompute="full"`` it keeps no intermediate result of a step, and computes the step
 #   again in the backward pass.
-# * ``"auto"`` chooses, and does not say what.
+# * ``"auto"`` runs one of these two, and does not report which.
 #
-# Each runs under :class:`~torchrl.modules.set_recurrent_mode`, as in a loss. The comparison covers
-# outputs, next states and the gradients of a loss that depends on both.
+# Run each under :class:`~torchrl.modules.set_recurrent_mode`, as a loss does, and compare outputs,
+# next states and gradients with the ground truth.
 #
 # .. fold:: Run and compare
 
@@ -312,11 +317,11 @@ print("relative difference to the computation by hand; gradients of the last thr
 print_table(["layer", "backend", *expected["LSTM"]], lines)
 
 # %%
-# They agree to the rounding of float32, gradients included. They read the stored states at the same
-# slots, and write the next states at the same slots. The stored state of a reset is *not* zeroed:
-# the backend reads what is there. In collected data it is zero because the primer put zeros there.
+# They agree up to the rounding of float32, gradients included. They also read the stored states and
+# write the next states at the same slots. A backend does *not* zero the state at a reset: it reads
+# the stored one. In collected data it is zero because the primer put zeros there.
 #
-# ``"auto"`` is ``"pad"`` to the last bit:
+# In eager mode ``"auto"`` equals ``"pad"`` to the last bit:
 
 for kind in KINDS:
     auto, pad = results[kind, "auto"], results[kind, "pad"]
@@ -328,11 +333,12 @@ print("auto equals pad, bitwise")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``("next", "h")`` has a value at every slot, and most of them are placeholders. If you go on
-#    from one of them, you go on from zero. Nothing raises.
+#    ``("next", "h")`` has a value at every slot, but most of these values are zeros that only fill
+#    the tensor. If you go on from one of them, you start from zero, and nothing raises.
 #
-# Row 2 has no reset. Cut it in the middle and go on with the second half: first from what the whole
-# row left at the cut, then from what the first half leaves there as a slice of its own.
+# Row 2 has no reset. Cut it in the middle, and run the second half from ``("next", "h")`` at the
+# cut. Take that state once from a run of the whole row, where it is zero, and once from a run of
+# the first half alone, where it is the state of the last step.
 
 CUT = STEPS // 2
 whole, after_whole = features_of(lstm, slices[2:3].clone())
@@ -355,9 +361,10 @@ print(f"from the next state that the first half left: off by less than {TOLERANC
 # What auto runs when it is compiled
 # ----------------------------------
 #
-# ``"auto"`` asks one question: is this call being compiled? Then it takes ``"scan"``. It does not
-# look at the device, at the sizes or at the resets, and it never takes ``"triton"``.
-# :claim:`auto-asks-compile-only` The graphs that the compiler gets are the same:
+# ``"auto"`` takes ``"scan"`` if the call is being compiled, and ``"pad"`` if not. It does not look
+# at the device, at the sizes or at the resets, and it never takes ``"triton"``.
+# :claim:`auto-asks-compile-only` The compiler gets the same graphs from ``"auto"`` as from
+# ``"scan"``:
 #
 # .. fold:: Note the graphs, and run them unchanged
 
@@ -382,8 +389,8 @@ assert any("scan" in name for graph in graphs["auto"] for name in graph)
 print("auto, compiled: the same graphs as scan")
 
 # %%
-# That changes what a module refuses. Dropout works with ``"pad"`` and not with ``"scan"``. So an
-# ``"auto"`` module with dropout works until you compile it:
+# So compiling an ``"auto"`` module can make it raise. Dropout works with ``"pad"`` and not with
+# ``"scan"``, so an ``"auto"`` module with dropout works until you compile it:
 
 module = make_module("LSTM", "auto", dropout=0.1).to(DEVICE)
 features_of(module, slices.clone())
@@ -407,16 +414,16 @@ print(f"NotImplementedError: {refusal}")
 # Triton
 # ------
 #
-# ``"triton"`` goes through the rows like ``"scan"``, in kernels for CUDA. They compute the same:
-# :doc:`/tutorials/recurrent/triton_kernels` runs them in an interpreter, without a GPU.
+# ``"triton"`` goes through the rows like ``"scan"``, but in CUDA kernels. To check that they
+# compute the same, :doc:`/tutorials/recurrent/triton_kernels` runs them in an interpreter, without
+# a GPU.
 #
 # The three options
 # -----------------
 #
 # ``recurrent_recompute``
-#   ``"full"`` trades time for memory. ``"scan"`` then runs each step under a checkpoint, once in
-#   the forward pass and once more in the backward pass: twice as many cells as steps. ``"pad"``
-#   and ``"auto"`` refuse the word, in the constructor.
+#   ``"full"`` saves memory and costs time. ``"scan"`` then computes each step twice, in the forward
+#   pass and again in the backward pass. ``"pad"`` and ``"auto"`` raise in the constructor.
 #
 # .. fold:: Count the cells of scan, and ask pad and auto
 
@@ -449,14 +456,14 @@ for backend in ("pad", "auto"):
 
 # %%
 # ``recurrent_matmul_precision`` and ``recurrent_compute_dtype``
-#   How the Triton kernels multiply, and the type of their operands:
+#   How the Triton kernels multiply, and the data type of their operands. See
 #   :doc:`/tutorials/recurrent/triton_kernels`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Precision and type are for ``"triton"`` alone. The other backends accept both and ignore them,
-#    to the last bit. They do not even look at the type.
+#    Both options are for ``"triton"`` only. The other backends accept them, do not check them and
+#    ignore them: the outputs are the same to the last bit.
 
 ignored = {
     "recurrent_matmul_precision": "tf32",
@@ -480,12 +487,13 @@ for switch, before in zip(tf32, switches_before, strict=True):
 #
 # .. redirect-from:: tutorials/recurrent/backends.html#conclusion
 #
-# * Sequential mode, one step at a time, is the same for all backends: they share one code there.
-# * Dropout draws other numbers on ``"pad"`` and ``"triton"``. ``"scan"`` refuses it, with
-#   projections and bidirectional layers; ``"triton"`` runs the last two through ``"pad"``.
-# * The tolerance is that of float32. TF32 is off here, and on by default in cuDNN.
-# * Equal numbers do not mean equal cost. The backends differ by orders of magnitude there, in both
-#   directions: :doc:`/reference/recurrent_backends`.
+# * In sequential mode, one step at a time, all backends run the same code.
+# * With dropout, ``"pad"`` and ``"triton"`` draw different random numbers, so their outputs differ.
+#   ``"scan"`` refuses dropout, projections and bidirectional layers. ``"triton"`` runs projections
+#   and bidirectional layers through ``"pad"``.
+# * The tolerance is for float32. TF32 is off in this lesson, but on by default in cuDNN.
+# * Equal results do not mean equal cost. Time and memory differ by orders of magnitude, and no
+#   order of the backends holds everywhere: :doc:`/reference/recurrent_backends`.
 #
 # Further reading
 # ---------------

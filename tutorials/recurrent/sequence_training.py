@@ -2,21 +2,22 @@
 Sequence training
 =================
 
-A policy that cannot see velocities has to remember. This lesson trains one with PPO until it
-clearly beats the same policy without memory.
+A policy that cannot see velocities needs memory. In this lesson you train a GRU policy with PPO,
+until it clearly beats the same policy without memory.
 
-Four parts have to fit together:
+Four parts have to fit together (:ref:`recurrent-wiring` has the first two to copy):
 
-* the recurrent module reads its :term:`hidden state` from one key, and writes the next one under
-  ``"next"``;
-* the environment has an :class:`~torchrl.envs.transforms.InitTracker` and the primer of the module;
+* the recurrent module reads its :term:`hidden state` from one key, and writes the new state to the
+  same key under ``"next"``;
+* the environment has an :class:`~torchrl.envs.transforms.InitTracker`, which marks the first steps
+  of episodes, and the primer of the module, which provides a hidden state at each reset;
 * the buffer cuts what it stores into slices with :class:`~torchrl.data.SliceSampler`;
 * the loss module runs the policy over whole slices.
 
-Most mistakes in them raise nothing. So the lesson also shows two numbers that find three of these
-mistakes in one batch, before you train.
+A mistake in these parts often raises nothing. The lesson shows three such mistakes, and a check on
+one batch that finds them before you train.
 
-You should know PPO, and nothing yet about recurrent policies in TorchRL.
+You should know PPO. You do not need to know recurrent policies in TorchRL yet:
 :doc:`/reference/recurrent_state_lifecycle` follows the hidden state step by step.
 """
 
@@ -140,12 +141,12 @@ class CartPoles(EnvBase):
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#setup
 #    tutorials/recurrent/sequence_training.html#cartpole-without-velocities
 #
-# The task is CartPole, and the policy sees position and angle only. Whether the pole is falling or
-# rising is then a question about the past.
+# The task is CartPole, and the policy sees position and angle only. One observation does not tell
+# whether the pole is falling or rising; that takes the observations before it.
 #
-# The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. As an environment does
-# with an observation, the module writes the new hidden state under ``("next", ...)``, and the
-# collector makes it the current one.
+# The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. The module writes the new
+# hidden state under ``("next", ...)``, as an environment does with a new observation. At the next
+# step the collector moves both to the root.
 
 
 def make_policy(memory=True):
@@ -171,8 +172,8 @@ def make_policy(memory=True):
 # %%
 # The environment gets two transforms. ``InitTracker`` writes ``"is_init"``, true on the first step
 # of an episode. The module makes its own :class:`~torchrl.envs.transforms.TensorDictPrimer`, which
-# writes a hidden state of zeros at each reset. Only with the primer does the environment know the
-# key, and carry it from step to step.
+# writes a hidden state of zeros at each reset. The primer also tells the environment about the key.
+# Without it the environment does not carry the hidden state from step to step.
 
 
 def make_env(features, seed, primer=True):
@@ -183,8 +184,9 @@ def make_env(features, seed, primer=True):
 
 
 # %%
-# The sampler draws slices that lie inside one trajectory each. With ``strict_length=True``, the
-# default, it would leave out trajectories shorter than a slice: the episodes of a bad policy.
+# The sampler draws slices, each from a single trajectory. Pass ``strict_length=False``: by default
+# the sampler leaves out trajectories shorter than a slice, and a policy that has not learned yet
+# produces many of them.
 
 
 def make_buffer():
@@ -198,9 +200,9 @@ def make_buffer():
 
 
 # %%
-# The critic sees the whole state. It is needed in training only, where a simulator can tell it
-# everything. So it needs no memory, and :class:`~torchrl.objectives.value.GAE` works as usual. For
-# a critic with memory see :ref:`recurrent-advantages`.
+# The critic sees the whole state, velocities included. You need a critic only in training, where
+# the simulator knows the state. So it needs no memory, and :class:`~torchrl.objectives.value.GAE`
+# works as usual. For a critic with memory see :ref:`recurrent-advantages`.
 
 
 def make_loss(policy):
@@ -242,8 +244,9 @@ def make_collector(env, policy, n_batches=1):
 # ---------
 #
 # Each row stores the hidden state that the policy read at that step. The state is zero on the first
-# step of an episode. Elsewhere it is what the step before wrote, also across two batches: the first
-# row of the second batch reads what the last row of the first batch wrote.
+# step of an episode. At other steps it is the state that the previous step wrote. This holds across
+# two batches too: if an episode goes on, its first row in the second batch reads what its last row
+# in the first batch wrote.
 
 torch.manual_seed(0)
 features, policy = make_policy()
@@ -268,11 +271,10 @@ print(f"{carried.sum()} of {N_ENVS} episodes go on from the batch before")
 # Compute advantages on the batch as collected, because a slice is too short for them. Then flatten
 # and store the batch.
 #
-# Flattening is right here for three reasons. GAE has already run, so nothing looks along time any
-# more. The sampler finds trajectories by ``traj_key``, not by their place in the buffer. And the
-# buffer holds one batch at a time, so no trajectory is stored in two pieces. Without one of these,
-# flattening mixes environments or loses sequences:
-# :doc:`/tutorials/debugging/advantages_leak_between_environments`,
+# You may flatten here for three reasons. GAE has already run. The sampler finds trajectories by
+# ``traj_key``, not by their place in the buffer. And the buffer holds one batch at a time, so no
+# trajectory is stored in two pieces. If one of these does not hold, flattening mixes environments
+# or loses sequences: :doc:`/tutorials/debugging/advantages_leak_between_environments`,
 # :doc:`/tutorials/debugging/slices_jump_to_another_environment`, :ref:`replay-flat`.
 
 buffer = make_buffer()
@@ -280,9 +282,9 @@ buffer.extend(batch.reshape(-1))
 sample = buffer.sample()
 
 # %%
-# The sample is flat, one slice behind the other. ``"is_init"`` marks the first row of each slice,
-# also in the middle of an episode. There the loss restarts from the hidden state that the row
-# stored (the :term:`stored state`), not from zeros.
+# The sample is flat, with one slice after the other. ``"is_init"`` marks the first row of each
+# slice, even in the middle of an episode. At such a row the loss starts from the hidden state
+# stored in it (the :term:`stored state`), not from zeros.
 
 starts = sample["is_init"].squeeze(-1)
 same_trajectory = sample[TRAJ_KEY][1:] == sample[TRAJ_KEY][:-1]
@@ -301,15 +303,16 @@ print(
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#from-slices-to-the-loss
 #
 # The collector called the GRU step by step. The loss runs it over each slice at once, so that
-# gradients flow back through time: like all loss modules,
-# :class:`~torchrl.objectives.ClipPPOLoss` switches :term:`recurrent mode` on by itself. Both ways
-# must give the same log-probabilities. Check two numbers on one sample, before the first update:
+# gradients flow back through time: like all loss modules, :class:`~torchrl.objectives.ClipPPOLoss`
+# switches :term:`recurrent mode` on by itself. Before the first update, both ways must give the
+# same log-probabilities, and the gradient must reach back through the slice. Check two numbers on
+# one sample:
 #
-# * ``max_ratio``, the largest ratio of new to old probability, is one;
-# * the *reach* is all rows. It counts the rows whose observation gets a gradient when only the last
-#   row of each slice has an advantage.
+# * ``max_ratio``, the largest ratio of new to old probability, must be one;
+# * the *reach* must be all rows. To measure it, set the advantage to zero except in the last row of
+#   each slice, and count the rows whose observation gets a gradient.
 #
-# ``losses_of`` takes the name of a mistake. Ignore it for now.
+# The argument ``mistake`` is for the end of the lesson; here it is ``None``.
 
 
 def losses_of(loss_module, sample, mistake=None):
@@ -367,7 +370,8 @@ assert reach == n_rows
 # Training
 # --------
 #
-# The loop is that of PPO. The buffer is emptied for each batch, because PPO learns on-policy.
+# This is the usual loop of PPO. It empties the buffer before each batch, because PPO learns
+# on-policy.
 
 
 def update(loss_module, optimizer, sample, mistake=None):
@@ -408,8 +412,8 @@ def train(seed, memory=True, mistake=None):
 
 
 # %%
-# Before you run the loop, let it overfit: updates on *one* sample lower its loss. From batch to
-# batch the loss of PPO need not fall.
+# Before you run the loop, overfit *one* sample: repeated updates must lower its loss. Do not expect
+# this of the loop itself, where the loss of PPO need not fall from batch to batch.
 
 optimizer = torch.optim.Adam(loss_module.parameters(), lr=LEARNING_RATE)
 losses = [update(loss_module, optimizer, sample) for _ in range(30)]
@@ -417,7 +421,8 @@ assert losses[-1] < 0.5 * losses[0]
 print(f"loss of one sample: first {losses[0]:.2f}, last {losses[-1]:.2f}")
 
 # %%
-# Train five seeds with memory and five without. On every seed, memory wins:
+# Then train with memory and without, on each seed. The worst seed with memory ends above the best
+# without:
 
 with_memory = torch.tensor([train(seed) for seed in SEEDS])
 without = torch.tensor([train(seed, memory=False) for seed in SEEDS])
@@ -453,8 +458,8 @@ plt.show()
 
 # %%
 # At first the curves rise together, because both policies learn to push against the tilt. Then the
-# :term:`memoryless policy` stays on a plateau, and the other one leaves it. Train the policy
-# without memory first on a task of your own, so that you know the plateau.
+# :term:`memoryless policy` stays on a plateau, and the other one leaves it. On your own task, train
+# the policy without memory first, so that you have a baseline.
 #
 # Three silent mistakes
 # ---------------------
@@ -462,17 +467,20 @@ plt.show()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Each mistake runs to the end without an error. The two checks find it before the first update.
+#    With each of these mistakes training runs to the end without an error. ``max_ratio`` finds each
+#    before the first update.
 #
 # **No primer.** The module finds no hidden state and starts from zeros at every step. The loss
-# still runs over whole slices, with memory. The policy that acts is not the one that learns.
+# still runs over whole slices, with memory. So the policy that collects differs from the one that
+# you train.
 #
-# **All-False is_init in the loss.** Without the marks the sample is one long sequence. The memory
-# of each slice runs into the next one, which comes from elsewhere.
+# **All-False is_init in the loss.** Without the marks the sample is one long sequence. The hidden
+# state at the end of each slice runs into the next slice, which is from another place in the data.
 #
-# **No recurrent mode.** A loss module switches it on, a loss function of your own does not. Here
-# ``__wrapped__`` is the method without the switch. The GRU takes each row for a single step, from
-# its stored state, and zeroes that state where ``is_init`` marks a slice.
+# **No recurrent mode.** A loss module switches recurrent mode on; a loss function that you write
+# does not. Here ``__wrapped__``, the method without the switch, stands for such a function. The GRU
+# takes each row for a single step, from its stored state, and zeroes that state where ``is_init``
+# marks a slice.
 
 MISTAKES = ["no primer", "all-False is_init", "no recurrent mode"]
 print(f"{'mistake':18} max_ratio  reach [rows]  last return")
@@ -491,14 +499,14 @@ for mistake in [None, *MISTAKES]:
 
 # %%
 # Without the primer the return stays on the plateau. The other two mistakes cost part of the
-# return, and look like a slow learner. This task forgives them: a velocity is the difference of two
-# observations, and the stored state brings the last one along. But without recurrent mode the
-# gradient reaches one row per slice, so nothing teaches the GRU to keep anything for longer. The
-# return finds one mistake of three, and ``max_ratio`` finds all three.
+# return, and look like a slow learner. They cost little on this task, because two observations are
+# enough for a velocity, and the stored state brings the previous one along. But without recurrent
+# mode the gradient reaches only one row per slice, so the GRU does not learn to remember for
+# longer. The return alone reveals one of the three mistakes; ``max_ratio`` reveals all three.
 #
-# A tracker whose ``is_init`` is never true changes nothing *in this setup*. The sampler sets its
-# marks whatever the environment wrote, and the primer has set the states to zeros. It does harm
-# with ``init_key=None``, or where a loss gets the batch without a sampler.
+# If the environment never sets ``is_init`` to true, nothing changes *in this setup*: the sampler
+# writes its own marks, and the primer has set the states to zeros. It does harm if the sampler has
+# ``init_key=None``, or if a loss gets the batch without a sampler.
 #
 # .. fold:: The sampler overwrites is_init
 
@@ -519,10 +527,11 @@ print("same sample with and without marks of the environment")
 #
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#conclusion
 #
-# * The batch is thrown away after a few updates, so the stored states are nearly those that the
-#   present weights would write. In a large replay buffer they grow stale: see :term:`burn-in`.
+# * You discard each batch after a few updates here, so the stored states are close to those that
+#   the current weights would write. In a large replay buffer they become stale: see
+#   :term:`burn-in`.
 # * The critic has no memory. With a recurrent critic, switch recurrent mode on around GAE, which
-#   does not do it itself: see :ref:`recurrent-advantages`.
+#   does not switch it on itself: see :ref:`recurrent-advantages`.
 #
 # Further reading
 # ---------------

@@ -3,8 +3,8 @@ Triton kernels without a GPU
 ============================
 
 ``recurrent_backend="triton"`` runs an LSTM or a GRU in kernels for CUDA. You can still check them
-on a machine without a GPU: Triton's interpreter runs them line by line in Python. That is slow, and
-it checks the numbers, gradients included.
+on a machine without a GPU: Triton's interpreter runs them line by line in Python. That is slow, but
+it checks the results, gradients included.
 
 After this lesson you can
 
@@ -149,12 +149,12 @@ def print_table(header, rows):
 # Choose Triton
 # -------------
 #
-# If you choose ``"triton"``,
+# With ``"triton"``, the result depends on package and device:
 #
-# * and the package ``triton`` is not installed, as on macOS, the constructor raises;
-# * and the data is on the CPU, the forward pass raises, but only in recurrent mode. Collection,
-#   which is one step at a time, works;
-# * and the data is on CUDA, the kernels run.
+# * if the package ``triton`` is not installed, as on macOS, the constructor raises;
+# * if the data is on the CPU, the forward pass raises in recurrent mode, so a loss raises.
+#   Collection, one step at a time, works;
+# * if the data is on CUDA, the kernels run.
 
 try:
     make_module("LSTM", "triton")
@@ -182,12 +182,12 @@ if has_triton:
 # In the interpreter
 # ------------------
 #
-# Switch the interpreter on before Triton is imported: set ``TRITON_INTERPRET=1`` and use a second
-# process. Three changes let these kernels run there:
+# The interpreter has to be on before Triton is imported. So start a second process with
+# ``TRITON_INTERPRET=1``. These kernels need three changes to run there:
 #
-# * the launch asks for the CUDA device of its tensors. A context that does nothing replaces it;
-# * a kernel has several configurations, and measuring the fastest needs a GPU. One is kept;
-# * the kernels take ``tanh`` from a library for GPUs. A formula replaces it.
+# * the launch enters the CUDA device of its tensors. Replace that by a context that does nothing;
+# * each kernel has several configurations, and finding the fastest needs a GPU. Keep one of them;
+# * the kernels take ``tanh`` from a library for GPUs. Replace it by a formula.
 
 IN_THE_INTERPRETER = """
 import contextlib
@@ -256,18 +256,19 @@ else:
     print("no Triton on this platform: nothing to interpret")
 
 # %%
-# The kernels agree with ``"scan"`` in float64 to the rounding of float32, resets and gradients
-# included. They work on a hidden size that is a power of two, and the wrapper pads to it.
+# The kernels agree with ``"scan"`` in float64 up to the rounding of float32, resets and gradients
+# included. The kernels need a hidden size that is a power of two; the wrapper pads other sizes.
 # :claim:`triton-hidden-size-padded`
 #
-# The interpreter does not simulate the precision of products. It multiplies in float32, so
-# ``"tf32"`` changes no bit there.
+# The interpreter does not simulate ``"tf32"``. It multiplies in float32, so ``"tf32"`` changes no
+# bit here.
 #
 # On CUDA
 # -------
 #
-# The compiled kernels are held to the same tolerance with ``"ieee"`` products. With ``"tf32"`` they
-# are further off, and ``"tf32x3"`` is between.
+# On a machine with CUDA, this cell compares the compiled kernels in the same way. With ``"ieee"``
+# products they have to stay within the same tolerance. With ``"tf32"`` they may be further off, and
+# on a GPU with TF32 ``"tf32x3"`` has to be closer than ``"tf32"``.
 #
 # .. fold:: The same comparison on CUDA
 
@@ -306,10 +307,10 @@ else:
 #
 # ``recurrent_matmul_precision``
 #   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
-#   TF32, which keeps ten bits of a mantissa. ``"tf32x3"`` makes three such products, to lose less.
-#   The other words depend on the GPU at each call: from Ampere on, ``"fast"`` means ``"tf32"`` and
-#   ``"high-prec"`` means ``"tf32x3"``; on older GPUs both mean ``"ieee"``. ``"auto"``, the default,
-#   follows ``torch.get_float32_matmul_precision``, unless
+#   TF32, which keeps ten bits of a mantissa. ``"tf32x3"`` makes three such products, to lose less
+#   precision. Three more values are resolved at each call. From Ampere on, ``"fast"`` means
+#   ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``; on older GPUs and without a GPU both mean
+#   ``"ieee"``. ``"auto"``, the default, follows ``torch.get_float32_matmul_precision``, unless
 #   :func:`~torchrl.modules.set_recurrent_matmul_precision` or the variable
 #   ``TORCHRL_RNN_PRECISION`` says otherwise. :claim:`auto-precision-default`
 #
@@ -359,7 +360,7 @@ print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 #
 # ``recurrent_compute_dtype``
 #   The type of the operands in the Triton kernels. ``torch.bfloat16`` halves what they need of the
-#   fast memory of a GPU, and ignores the precision above. The cell for CUDA above runs it.
+#   fast memory of a GPU. The precision above is then ignored. The CUDA cell above runs it.
 #
 # Where this stops being true
 # ---------------------------
