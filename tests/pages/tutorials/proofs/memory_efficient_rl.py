@@ -13,3 +13,12 @@ if __name__ == "__main__":
     slice_end = compact_batch["next", "done"].squeeze(-1)
     assert int(slice_end.sum()) == BATCH_FRAMES // SLICE_FRAMES
     assert difference[slice_end].max() > DELTA_TOLERANCE
+
+    # Rows without a next observation end the slices: without them GAE sums across slices.
+    estimator = GAE(gamma=0.99, lmbda=0.95, value_network=make_networks()[1])
+    absent = compact_batch[NEXT_OBS].isnan().any(-1)
+    assert compact_batch[absent]["next", "done"].all()
+    whole = estimator(compact_batch.clone())["advantage"][~absent]
+    without = estimator(compact_batch[~absent].clone())["advantage"]
+    assert without.isfinite().all()
+    assert (whole - without).abs().max() > whole.std()

@@ -17,3 +17,15 @@ if __name__ == "__main__":
     ended = good["next", "terminated"]
     ones = good[NEXT_OBS].masked_fill(ended, 1.0)
     assert dqn_loss(good.clone().set(NEXT_OBS, ones))["loss"] == zeros
+
+    # TD(lambda) sums over rows and needs those that `usable` drops; TD(0) does not.
+    batch = audits["slices", "step_count"][0][:BATCH_FRAMES]
+    whole = batch.clone().set(NEXT_OBS, full[NEXT_OBS][batch["index"].flatten()])
+    kept = ~batch[NEXT_OBS].isnan().any(-1) | batch["next", "terminated"].squeeze(-1)
+    off = {}
+    for name in ("TD(0)", "TD(lambda)"):
+        wanted = estimators[name].value_estimate(whole.clone())
+        found = estimators[name].value_estimate(usable(batch.clone()))
+        off[name] = (wanted[kept] - found).abs().max() / wanted.std()
+    assert off["TD(0)"] < 1e-3
+    assert off["TD(lambda)"] > 1
