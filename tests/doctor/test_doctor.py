@@ -1006,7 +1006,8 @@ def test_the_file_works_alone_in_an_empty_folder(pipeline):
 def command(capsys, *arguments):
     """Exit code, output and errors of the command line, in this process."""
     try:
-        code = torchrl_doctor.main([*map(str, arguments)])
+        limit = ["--seconds", str(SECONDS)] if arguments else []
+        code = torchrl_doctor.main([*map(str, arguments), *limit])
     except SystemExit as stop:  # of argparse
         code = stop.code
     printed = capsys.readouterr()

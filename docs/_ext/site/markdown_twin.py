@@ -51,7 +51,7 @@ SECTIONS = {
 }
 LEFT_OUT = (
     ".headerlink, .sd-summary-state-marker, .sphx-glr-thumbnail-title, .term-hints, colgroup, "
-    "form, script"
+    "form, script, .moved"
 )
 BOLD = "p.admonition-title, p.rubric, summary"
 LANGUAGES = {"none": "text", "default": "python", "Python": "python"}

@@ -219,8 +219,6 @@ def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
         parts.append(f".. It starts with {', '.join(usual)}.\n")
     if (catalog.folder / "notes" / f"{symbol}.rst").exists():
         parts.append(f".. include:: notes/{symbol}.rst\n")
-    if related := related_text(catalog, f"{FOLDER}/{symbol}"):
-        parts.append(f"Related\n-------\n\n{related}")
     parts.append("Signature and docstring\n-----------------------\n")
     parts.append(f".. auto{'class' if is_class else 'function'}:: {symbol}")
     if is_class:
@@ -231,6 +229,8 @@ def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
     if is_class and location.definition.rpartition(".")[2] != symbol.rpartition(".")[2]:
         # an import under another name: autodoc shows only "alias of"
         parts.append(f".. autoclass:: {location.definition}\n   :no-index:\n")
+    if related := related_text(catalog, f"{FOLDER}/{symbol}"):
+        parts.append(f"Related\n-------\n\n{related}")
     if lessons := [script for script in used if not script.startswith(f"{TOPIC}/")]:
         scripts = "\n   ".join(f"../tutorials/{script}.py" for script in lessons)
         parts.append(f"Used in\n-------\n\n.. minigallery::\n\n   {scripts}\n")

@@ -5,7 +5,6 @@ They run after its last line and print nothing.
 """
 
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -28,8 +27,8 @@ def shown(script):
     """What the gallery captured, another process with another hash seed, less empty lines."""
     page = ROOT / "docs" / script.relative_to(ROOT).with_suffix(".rst")
     assert page.is_file(), f"no {page.relative_to(ROOT)}; run `make html` first"
-    blocks = map(textwrap.dedent, SHOWN.findall(page.read_text(encoding="utf-8")))
-    return [line.rstrip() for line in "".join(blocks).splitlines() if line.strip()]
+    blocks = "".join(SHOWN.findall(page.read_text(encoding="utf-8")))
+    return [line[4:].rstrip() for line in blocks.splitlines() if line.strip()]
 
 
 @pytest.mark.slow
