@@ -253,10 +253,10 @@ fig.set_label(
 # The shifted pass
 # ----------------
 #
-# ``GAE(shifted=True)`` makes a :term:`shifted value call`: the value network runs once on ``T +
-# budget`` rows, instead of twice on ``T``. Each truncation inside the batch needs one extra row,
-# and the end of the batch one more. Rows that do not fit are False in :term:`shifted_valid`. Their
-# advantages are finite, but mean nothing: leave them out of the loss.
+# ``GAE(shifted=True)`` makes a :term:`shifted value call`: the value network runs on ``T + budget``
+# rows, instead of on ``T`` rows and the ``T`` next ones. Each truncation inside the batch needs one
+# extra row, and the end of the batch one more. Rows that do not fit are False in
+# :term:`shifted_valid`. Their advantages are finite, but mean nothing: leave them out of the loss.
 
 torch.manual_seed(SEED)
 net = MLP(in_features=4, out_features=1, num_cells=[64], device=DEVICE)

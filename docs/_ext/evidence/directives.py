@@ -134,7 +134,7 @@ class EvidenceDirective(SphinxDirective):
             nodes.strong("", "Executed"),
             nodes.Text(": printed by "),
             link_file(self.env, script, f"{DOWNLOADS}/{name}.py", text),
-            nodes.Text(" while this site was built."),
+            nodes.Text(" in a build of this site."),
             classes=["evidence-origin"],
         )
 
