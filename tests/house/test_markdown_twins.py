@@ -16,9 +16,11 @@ from tests.support import ROOT
 
 SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
 WITHOUT = {"404.html", "genindex.html", "search.html"}
-# What no twin has: links of the page to itself, hints, forms, cards' second titles, drawn text.
+# What no twin has: links of the page to itself, hints, forms, cards' second titles, drawn text,
+# where old sections are.
 LEFT_OUT = (
-    ".headerlink, .viewcode-link, .term-hints, form, script, svg, .sphx-glr-thumbnail-title, math"
+    ".headerlink, .viewcode-link, .term-hints, form, script, svg, .sphx-glr-thumbnail-title, math, "
+    ".moved"
 )
 ARTICLE = re.compile(r"(?<=<article class=\"bd-article\">).*(?=</article>)", re.DOTALL)
 PRE = re.compile(r"(?<=<pre>).*?(?=</pre>)", re.DOTALL)

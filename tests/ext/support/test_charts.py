@@ -84,3 +84,11 @@ def test_labels_stay_apart_in_their_order_and_inside(wanted, heights):
 
 def test_a_label_that_nothing_pushes_stays_where_it_belongs():
     assert charts.apart([20, 60], [10, 10], 0, 100) == [20, 60]
+
+
+def test_a_label_in_the_color_of_a_series_is_nearer_to_the_ink():
+    color = charts.COLORS["blue"]
+    svg = f'<svg><path style="fill: {color}"/><text x="1" style="fill: {color}">a</text></svg>'
+    page = charts.part_of_page(svg, "name", "A label")
+    assert f'<path style="fill: {color}"/>' in page
+    assert f'<text x="1" style="fill: color-mix(in srgb, {color} 60%, currentColor)">' in page
