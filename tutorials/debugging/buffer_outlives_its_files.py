@@ -83,7 +83,8 @@ with tempfile.TemporaryDirectory() as folder:
 # Fix it
 # ------
 #
-# The storage removes this folder itself, when it is deleted or when the process exits.
+# The storage removes this folder itself, when it is deleted or when the process exits, and at
+# Ctrl+C even if the process goes on.
 
 fixed = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)
 healthy = check(fixed["replay_buffer"].storage)

@@ -277,10 +277,10 @@ if ON_LINUX:
 # Where it stops being true
 # -------------------------
 #
-# A container also counts file pages while they are in memory. The system can evict these, but not
-# shared memory. Random access to a file that does not fit into memory runs at the speed of the
-# disk. And keep the directory as long as you need the data: if it is deleted, the buffer goes on
-# sampling without an error, and no file is left.
+# A container also counts file pages while they are in memory. The system can evict these to their
+# files, but can only swap shared memory. Random access to a file that does not fit into memory runs
+# at the speed of the disk. And keep the directory as long as you need the data: if it is deleted,
+# the buffer goes on sampling without an error, and no file is left.
 
 shutil.rmtree(folder / "replay")
 assert buffer.sample().numel() == 64
