@@ -332,7 +332,7 @@ LANES = ["policy", "env", "loop", "cast", "sync", "ids"]
 COLORS = {
     "the carrier": "C0",
     "another object": "C1",
-    "no object": "tab:gray",
+    "no object": "C8",
 }
 
 
@@ -349,7 +349,7 @@ for ax, (title, events) in zip(axes, panels.items(), strict=True):
     lanes = [
         LANES.index("cast" if ".to(" in event.call else event.who) for event in steps
     ]
-    ax.plot(range(1, len(steps) + 1), lanes, color="tab:gray", linewidth=1)
+    ax.plot(range(1, len(steps) + 1), lanes, color="C8", linewidth=1)
     for position, (event, lane) in enumerate(zip(steps, lanes, strict=True), start=1):
         color = COLORS[kind_of(event)]
         ring = {"facecolor": "white", "edgecolor": color, "linewidth": 2}
