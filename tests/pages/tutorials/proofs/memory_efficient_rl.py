@@ -2,6 +2,10 @@
 # Runs at the end of tutorials/memory/memory_efficient_rl.py, with its names.
 
 if __name__ == "__main__":
+    assert torch.equal(nan_with_count, nan_by_default | wrong)  # a wrong row is NaN now
+    counts = touching["step_count"].flatten()
+    not_next = counts[1:] != counts[:-1] + 1
+    assert torch.equal(wrong[:-1], not_next & ~nan_by_default[:-1])  # step counts show them
     fresh = ClipPPOLoss(*make_networks())
     for old, new in zip(fresh.parameters(), trained.parameters(), strict=True):
         assert not torch.equal(old, new)
