@@ -2,8 +2,8 @@
 Buffers on disk
 ===============
 
-A replay buffer may be larger than the memory of your process. ``LazyMemmapStorage`` maps files into
-the process, and the system evicts their pages when it needs memory.
+A replay buffer may be larger than the memory of your process. With a ``scratch_dir``,
+``LazyMemmapStorage`` keeps its rows in files, whose pages the system evicts when it needs memory.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#buffers-larger-than-memory
 """
@@ -41,7 +41,7 @@ folder = Path(scratch.name)
 
 # %%
 # Copy this version. Pass ``scratch_dir``: without it the data is in shared memory, not on disk.
-# Move a batch from the GPU to the CPU before you extend. Any sampler and transform work as usual.
+# Move a batch from the GPU to the CPU before you extend.
 
 buffer = TensorDictReplayBuffer(
     storage=LazyMemmapStorage(1_000, scratch_dir=folder / "replay"), batch_size=64
@@ -58,16 +58,16 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 #      - Write
 #      - Mind
 #    * - a buffer larger than memory
-#      - ``LazyMemmapStorage(capacity, scratch_dir=...)``
+#      - ``LazyMemmapStorage``, with a ``scratch_dir``
 #      - a file for each entry, for the full capacity
 #    * - a buffer in memory
-#      - ``LazyTensorStorage(capacity)``
+#      - ``LazyTensorStorage``
 #      - the capacity counts against the memory limit
-#    * - to keep a buffer over the end of the process
+#    * - to keep a buffer when the process ends
 #      - ``dumps``, then ``loads``
 #      - a ``scratch_dir`` of its own for each buffer
 #    * - to go on with the files in ``scratch_dir``
-#      - not possible: ``dumps``, then ``loads``
+#      - ``dumps``, then ``loads``: the files alone are not read
 #      - ``existsok=True`` overwrites them
 #
 # Size of a row: :doc:`memory_efficient_rl`. Speed: :doc:`/performance/replay_buffers`.
@@ -75,7 +75,7 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 # What lands on disk
 # ------------------
 #
-# The storage writes nothing before the first ``extend``. Then it makes one file for each entry, for
+# The storage writes nothing before the first rows come. Then it makes one file for each entry, for
 # the *full* capacity. So the size of all files is the capacity times the bytes of a row. Each row
 # has one integer more than the batch, its index in the buffer. A file system that supports sparse
 # files takes the disk space only as rows are written.
@@ -179,8 +179,10 @@ assert (loaded[:]["observation"][:N_FRAMES] == 0).all()
 print("the rows of the loaded buffer are overwritten")
 
 # %%
-# Larger than the limit
-# ---------------------
+# A buffer larger than the memory limit
+# -------------------------------------
+#
+# .. redirect-from:: tutorials/memory/buffers_on_disk.html#larger-than-the-limit
 #
 # A forked child limits its own anonymous memory, which is memory that no file backs
 # (``RLIMIT_DATA``). The limit leaves room for three chunks of pixels. Then the child fills a buffer
@@ -295,6 +297,6 @@ assert not folder.exists()
 assert not multiprocessing.active_children()
 
 # %%
-# From what you see: :ref:`symptom-memmap-buffer-fills-memory`,
+# The symptoms: :ref:`symptom-memmap-buffer-fills-memory`,
 # :ref:`symptom-buffer-file-already-exists`, :ref:`symptom-buffer-outlives-its-files`,
 # :ref:`symptom-memmap-storage-refuses-gpu`.
