@@ -141,8 +141,6 @@ for rows, kind in (
 # .. fold:: Sample with both samplers, with and without step_count_key
 
 BATCH_FRAMES, SLICE_FRAMES, N_BATCHES = 64, 4, 16
-assert terminated.any()
-assert (done & ~terminated).any()
 rebuild = NextStateReconstructor(step_count_key="step_count")
 rebuilt = rebuild(compact.clone())
 assert torch.equal(rebuilt[NEXT_OBS].isnan().any(-1), trajectory_end)
@@ -193,9 +191,9 @@ for sampler in (slices, RandomSampler):
 #
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#nan-safety
 #
-# A mask does not remove a NaN, because zero times NaN is NaN. And GAE sums backward over time, so
-# one NaN would spread to every row before it. TorchRL prevents this in one place of the
-# :term:`value estimator`, the :term:`sanitizer`
+# Multiplying by a mask does not remove a NaN, because zero times NaN is NaN. And GAE sums backward
+# over time, so one NaN would spread to every row before it. TorchRL prevents this in one place of
+# the :term:`value estimator`, the :term:`sanitizer`
 # (:source:`torchrl.objectives.value.advantages.ValueEstimatorBase._sanitize_next_obs_nan`). Where
 # the next observation is NaN, it takes the current one. The sanitizer runs in ``forward``, when you
 # call the estimator. Switch it off to see what it does:
@@ -236,19 +234,12 @@ for name, estimator in estimators.items():
     print("{:10} {:7} {:14} {:17}".format(name, *nan_rows[name]))
 
 assert all(row[0] == 0 for row in nan_rows.values())
+assert all(row[2] > 0 for name, row in nan_rows.items() if name != "GAE")
 
 # %%
 # ``value_estimate()`` of GAE calls its networks as ``forward`` does, and stays finite. TD(0) and
 # TD(lambda) evaluate the next observation there on their own, and skip the sanitizer.
 #
-# .. fold:: Check the other columns
-
-assert nan_rows["GAE"][1] == nan_rows["TD(lambda)"][1] == N_FRAMES
-assert nan_rows["TD(0)"][1] == int(trajectory_end.sum())
-assert nan_rows["GAE"][2] == 0
-assert all(row[2] > 0 for name, row in nan_rows.items() if name != "GAE")
-
-# %%
 # A finite advantage can still be wrong. At a terminated row it does not matter which observation is
 # used. At a truncated row the current one brings :ref:`a bias <memory-bias>`. And the sanitizer
 # looks for NaN only: it finds neither a wrong next observation nor a ``fill_value``.

@@ -92,7 +92,7 @@ sample = buffer.sample()
 #      - the same bias, without NaN
 #      - keep both, and set ``shifted_budget``
 #    * - one-step targets at terminated rows
-#      - no error: the next value is zero
+#      - nothing lost: the value there counts as zero
 #      - :doc:`fill the row <missing_next_observations>`
 #
 # N-step returns

@@ -2,6 +2,11 @@
 # Runs at the end of tutorials/memory/missing_next_observations.py, with its names.
 
 if __name__ == "__main__":
+    assert terminated.any()
+    assert (done & ~terminated).any()
+    assert nan_rows["GAE"][1] == nan_rows["TD(lambda)"][1] == N_FRAMES
+    assert nan_rows["TD(0)"][1] == int(trajectory_end.sum())
+    assert nan_rows["GAE"][2] == 0
     for name in ("slices", "random"):
         _, by_default, wrong = audits[name, None]
         assert torch.equal(audits[name, "step_count"][1], by_default | wrong)

@@ -7,6 +7,11 @@ if __name__ == "__main__":
     n_ahead = n_step["steps_to_next_obs"].squeeze(-1)
     assert torch.equal(n_ahead, lookup - rows[: len(n_step)] + 1)
     assert torch.equal(rebuilt[NEXT_OBS].isnan().any(-1), trajectory_end)
+    # The delta of a later step is added to the observation of this one.
+    later = full[NEXT_OBS] - full["observation"]
+    place = sample["index"].flatten()  # the last pipeline is the delta
+    added = full["observation"][place] + later[lookup[place]]
+    torch.testing.assert_close(sample[NEXT_OBS], added, rtol=0, atol=DELTA_TOLERANCE)
     assert terminated.any()
     assert truncated.any()
     assert inspect.signature(GAE).parameters["shifted_budget"].default == 1
