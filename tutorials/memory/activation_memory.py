@@ -49,7 +49,7 @@ critic = ValueOperator(net, in_keys=["observation"])
 
 # %%
 # Copy this version. Add an :class:`~torchrl.envs.transforms.InitTracker` to the environment: it
-# writes ``is_init``, where the recurrent state restarts.
+# writes ``is_init``, which marks where the recurrent state restarts.
 
 buffer = TensorDictReplayBuffer(
     storage=LazyTensorStorage(N_FRAMES, device=DEVICE),
@@ -85,7 +85,7 @@ advantages = GAE(gamma=0.99, lmbda=0.95, value_network=critic, num_chunks=8)(bat
 #      - a flat batch, with ``is_init`` at each slice start
 #      - an ``InitTracker``
 #    * - recurrent networks, short of memory
-#      - ``recurrent_backend="scan"`` with ``recurrent_recompute="full"``
+#      - backend ``"scan"`` and recompute ``"full"``, as above
 #      - a second forward pass
 #    * - recurrent networks, short of time
 #      - the fastest backend for your sizes in :doc:`/reference/recurrent_backends`
@@ -205,8 +205,8 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 # Plain ``"scan"`` does not lower the peak. In the record below its peak is above that of ``"pad"``,
 # a little for the GRU and several times for the LSTM. :claim:`plain-scan-peaks-above-pad`
 # :doc:`/reference/recurrent_backends` has other sizes and numbers of resets. Called eagerly, the
-# scan of the LSTM is traced again on each call, which takes longer than all else in this lesson.
-# That of the GRU is not. :claim:`eager-lstm-scan-traced-each-call`
+# scan of the LSTM is traced again on each call. That of the GRU is not.
+# :claim:`eager-lstm-scan-traced-each-call`
 #
 # .. record-table:: memory_recurrent@cpu
 #    :rows: *-t32

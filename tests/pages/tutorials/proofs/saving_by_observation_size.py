@@ -2,6 +2,8 @@
 # Runs at the end of tutorials/memory/saving_by_observation_size.py, with its names.
 
 if __name__ == "__main__":
+    assert all(saving < SAVING_LIMIT for saving in compact_savings)
+    assert round(100 * compact_savings[-1], 2) == 49.97
     default, total = batches["default"], {name: b.bytes() for name, b in batches.items()}
     assert total["default"] == 13_200
     assert total["compact_obs"] == 10_000
