@@ -11,7 +11,8 @@ leads here, a link to its entry, and the first sentence of that. A further name 
 it follows the first, says "See" and the first. A term is filed under its first letter or digit,
 one that begins with a sign after the others. An edited definition writes the page again.
 
-On a page of terms ``.. own-terms::`` writes a list of links to its entries, in their order.
+On a page of terms ``.. own-terms::`` writes a list of its entries, in their order, with a link to
+each of their names.
 """
 
 from html import escape
@@ -113,13 +114,19 @@ class OwnTerms(SphinxDirective):
 def list_own_terms(app, doctree):
     """doctree-read: the entries of the page are known."""
     for place in list(doctree.findall(own_terms)):
-        links = (
-            nodes.reference("", one.name, internal=True, refid=one.id)
-            for one in definitions(doctree).values()
-            if one.id == one.head
-        )
-        items = (nodes.list_item("", nodes.paragraph("", "", link)) for link in links)
+        together = groupby(definitions(doctree).values(), key=lambda one: one.head)
+        items = (nodes.list_item("", names(list(group))) for _, group in together)
         place.replace_self(nodes.bullet_list("", *items, classes=["own-terms"]))
+
+
+def names(terms):
+    """Links to the names of one entry, in a line."""
+    line = nodes.paragraph()
+    for one in terms:
+        if line.children:
+            line += nodes.Text(", ")
+        line += nodes.reference("", one.name, internal=True, refid=one.id)
+    return line
 
 
 def setup(app):
