@@ -374,6 +374,31 @@ def test_auto_takes_pad_and_scan_under_compile(cell, compiling):
         ours.step(backends.make_slices(case, CPU))
 
 
+@guards("second-size-recompiles")
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace the builtin:UserWarning")
+@pytest.mark.parametrize("size", ["batch", "steps"])
+@pytest.mark.parametrize("cell", backends.CELLS)
+def test_second_size_is_compiled_again_and_no_later_one(cell, size):
+    compiled = []
+
+    def noting(graph, inputs):
+        compiled[-1] += 1
+        return graph
+
+    torch.compiler.reset()
+    ours = backends.Contender(CASES[cell], "scan", CPU)
+    module = torch.compile(ours.module, backend=noting)
+    try:
+        for number in (3, 3, 5, 7, 9):
+            compiled.append(0)
+            slices = backends.make_slices(CASES[cell]._replace(**{size: number}), CPU)
+            with torch.no_grad(), rnn.set_recurrent_mode(True):
+                module(slices)
+    finally:
+        torch.compiler.reset()
+    assert [count > 0 for count in compiled] == [True, False, True, False, False]
+
+
 @guards("triton-means-ieee", "cudnn-tf32-default")
 def test_tf32_is_off_in_the_suites_and_on_by_default():
     assert not torch.backends.cudnn.allow_tf32  # benchmarks.measure has switched it off
