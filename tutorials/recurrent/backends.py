@@ -2,9 +2,9 @@
 Recurrent backends
 ==================
 
-The argument ``recurrent_backend`` chooses the code that runs a slice through an LSTM or a GRU. Its
-four values give the same outputs, next states and gradients, up to rounding. So choose by speed, by
-memory, and by what each backend supports.
+The argument ``recurrent_backend`` chooses the code that runs a slice through an LSTM or a GRU.
+Without dropout its four values give the same outputs, next states and gradients, up to rounding. So
+choose by speed, by memory, and by what each backend supports.
 
 .. list-table::
    :header-rows: 1
@@ -18,16 +18,16 @@ memory, and by what each backend supports.
      - as a first choice; with dropout
    * - ``"scan"``
      - the rows as they are, step by step
-     - when you compile
+     - if memory is short, or if it is faster in a measurement at your sizes
    * - ``"triton"``
      - the rows as they are, in kernels for CUDA
-     - on CUDA, if it is faster in a measurement at your sizes
+     - on CUDA, under the same condition
    * - ``"auto"``
      - ``"pad"`` in eager mode, ``"scan"`` when compiled
      - in eager mode; name a backend if you compile
 
-:doc:`/reference/recurrent_backends` has the time and memory of each backend. After this lesson you
-can
+:doc:`/reference/recurrent_backends` has the measured times and peaks of memory. After this lesson
+you can
 
 * say which stored states a backend reads, and where it writes the next ones;
 * say which backend ``"auto"`` runs;
@@ -90,13 +90,15 @@ slices = TensorDict(
 )
 
 # %%
-# Choose a backend
-# ----------------
+# Where the backend matters
+# -------------------------
 #
 # .. redirect-from:: tutorials/recurrent/backends.html#setup
+#    tutorials/recurrent/backends.html#choose-a-backend
 #
 # Pass the backend when you make the module. It matters in :term:`recurrent mode`, where the module
-# runs over whole slices. A single step runs PyTorch's layer with any backend.
+# runs over whole slices. A single step runs the layer of the module with any backend: PyTorch's,
+# unless you pass ``python_based=True``.
 
 
 def make_module(kind, backend, **options):
@@ -130,9 +132,9 @@ print("features", tuple(whole.shape), "next h", tuple(after_whole["h"].shape))
 #
 # .. redirect-from:: tutorials/recurrent/backends.html#by-hand
 #
-# ``is_init`` marks where the next trajectory starts in a row. A *piece* is a part of a row that no
-# such reset interrupts. For each piece, a backend has to do the same as PyTorch's layer would on
-# that piece alone:
+# ``is_init`` marks the *resets*, the slots of a row where the next trajectory starts. They cut the
+# row into *pieces*. For each piece, a backend has to do the same as PyTorch's layer would on that
+# piece alone:
 #
 # * the :term:`stored state` of the first step of a piece goes in;
 # * one output for each step comes out;
@@ -238,20 +240,23 @@ figure.set_label(
 plt.show()
 
 # %%
-# Pad, scan and auto
-# ------------------
+# How each backend goes through a row
+# -----------------------------------
 #
-# The backends differ in how they go through a row:
+# .. redirect-from:: tutorials/recurrent/backends.html#pad-scan-and-auto
+#    tutorials/recurrent/backends.html#triton
 #
 # * ``"pad"`` cuts the rows into pieces, pads them with zeros to one length, and makes one call of
 #   PyTorch's layer.
 # * ``"scan"`` replaces the carried state by the stored one where ``is_init`` is set. With
-#   ``recurrent_recompute="full"`` it keeps no intermediate result of a step, and computes the step
-#   again in the backward pass.
+#   ``recurrent_recompute="full"`` it keeps only the states and outputs of a step, and computes the
+#   step again in the backward pass.
 # * ``"auto"`` runs one of these two, and does not report which.
+# * ``"triton"`` goes through the rows like ``"scan"``, but in CUDA kernels.
+#   :doc:`/tutorials/recurrent/triton_kernels` checks them in an interpreter, without a GPU.
 #
-# Run each under :class:`~torchrl.modules.set_recurrent_mode`, as a loss does, and compare outputs,
-# next states and gradients with the ground truth.
+# Run the first three under :class:`~torchrl.modules.set_recurrent_mode`, as a loss does, and
+# compare outputs, next states and gradients with the ground truth.
 #
 # .. fold:: Run and compare
 
@@ -282,22 +287,12 @@ def difference(found, expected):
     }
 
 
-def print_table(header, rows):
-    table = [[str(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = zip(row, widths, strict=True)
-        print("  ".join(f"{text:{width}}" for text, width in cells).rstrip())
-
-
 def compare(found, kind, tolerance=TOLERANCE):
-    """The cells of one line: what stays below the tolerance."""
-    differences = difference(found, expected[kind])
-    for name, value in differences.items():
+    """Outputs, next states and gradients, and the slots where states are read and written."""
+    for name, value in difference(found, expected[kind]).items():
         assert value < tolerance, (kind, name, value)
     assert torch.equal(touched(found["next states"]), finishes)
     assert torch.equal(touched(found["stored states"]), begins)
-    return [f"< {tolerance:g}"] * len(differences)
 
 
 BACKENDS = {
@@ -307,19 +302,21 @@ BACKENDS = {
     "auto": ("auto", {}),
 }
 
-results, lines = {}, []
+results = {}
 for kind in KINDS:
     for name, (backend, options) in BACKENDS.items():
         module = make_module(kind, backend, **options)
         results[kind, name] = run_slices(module, slices, DEVICE)
-        lines.append([kind, name, *compare(results[kind, name], kind)])
-print("relative difference to the computation by hand; gradients of the last three")
-print_table(["layer", "backend", *expected["LSTM"]], lines)
+        compare(results[kind, name], kind)
+print(f"within {TOLERANCE:g} of the ground truth, relative to the largest value:")
+for kind in KINDS:
+    print(f"{kind}:", "; ".join(BACKENDS))
 
 # %%
-# They agree up to the rounding of float32, gradients included. They also read the stored states and
-# write the next states at the same slots. A backend does *not* zero the state at a reset: it reads
-# the stored one. In collected data it is zero because the primer put zeros there.
+# They agree up to the rounding of float32; of parameters, inputs and stored states the gradients
+# are compared. They also read the stored states and write the next states at the same slots. A
+# backend does *not* zero the state at a reset: it reads the stored one. In collected data it is
+# zero because the primer put zeros there.
 #
 # In eager mode ``"auto"`` equals ``"pad"`` to the last bit:
 
@@ -408,22 +405,18 @@ torch.compiler.reset()
 print(f"NotImplementedError: {refusal}")
 
 # %%
-# ``"auto"`` does not prepare the scan either, as ``"scan"`` does in its constructor. Compiled first
-# in a process, it fails: :doc:`/reference/recurrent_backends` has that error among the others.
+# ``"auto"`` does not prepare the scan either, as ``"scan"`` does in its constructor. Compiled
+# before the process has made a ``"scan"`` module, it fails: :doc:`/reference/recurrent_refusals`
+# has that error among the others.
 #
-# Triton
-# ------
+# Options for memory and precision
+# --------------------------------
 #
-# ``"triton"`` goes through the rows like ``"scan"``, but in CUDA kernels. To check that they
-# compute the same, :doc:`/tutorials/recurrent/triton_kernels` runs them in an interpreter, without
-# a GPU.
-#
-# The three options
-# -----------------
+# .. redirect-from:: tutorials/recurrent/backends.html#the-three-options
 #
 # ``recurrent_recompute``
-#   ``"full"`` saves memory and costs time. ``"scan"`` then computes each step twice, in the forward
-#   pass and again in the backward pass. ``"pad"`` and ``"auto"`` raise in the constructor.
+#   ``"full"`` saves memory. ``"scan"`` then computes each step twice, in the forward pass and again
+#   in the backward pass. ``"pad"`` and ``"auto"`` raise in the constructor.
 #
 # .. fold:: Count the cells of scan, and ask pad and auto
 
@@ -462,8 +455,8 @@ for backend in ("pad", "auto"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Both options are for ``"triton"`` only. The other backends accept them, do not check them and
-#    ignore them: the outputs are the same to the last bit.
+#    Both options are for ``"triton"`` only. The other backends accept them, a type that is none
+#    included, and ignore them: the outputs are the same to the last bit.
 
 ignored = {
     "recurrent_matmul_precision": "tf32",
@@ -487,18 +480,18 @@ for switch, before in zip(tf32, switches_before, strict=True):
 #
 # .. redirect-from:: tutorials/recurrent/backends.html#conclusion
 #
-# * In sequential mode, one step at a time, all backends run the same code.
 # * With dropout, ``"pad"`` and ``"triton"`` draw different random numbers, so their outputs differ.
 #   ``"scan"`` refuses dropout, projections and bidirectional layers. ``"triton"`` runs projections
 #   and bidirectional layers through ``"pad"``.
 # * The tolerance is for float32. TF32 is off in this lesson, but on by default in cuDNN.
-# * Equal results do not mean equal cost. Time and memory differ by orders of magnitude, and no
-#   order of the backends holds everywhere: :doc:`/reference/recurrent_backends`.
+# * Equal results do not mean equal cost, and no backend is the fastest at every size:
+#   :doc:`/reference/recurrent_backends`.
 #
 # Further reading
 # ---------------
 #
-# * :doc:`/reference/recurrent_backends`, time, memory, and what each backend refuses
+# * :doc:`/reference/recurrent_backends`, time and memory
+# * :doc:`/reference/recurrent_refusals`, what each backend refuses and ignores
 # * :doc:`/reference/recurrent_state_lifecycle`, who writes the stored states
 # * :doc:`/tutorials/recurrent/sequence_training`, an agent that needs them
 # * :doc:`/tutorials/recurrent/triton_kernels`, the kernels without a GPU, and their precision

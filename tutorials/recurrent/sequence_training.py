@@ -145,8 +145,8 @@ class CartPoles(EnvBase):
 # whether the pole is falling or rising; that takes the observations before it.
 #
 # The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. The module writes the new
-# hidden state under ``("next", ...)``, as an environment does with a new observation. At the next
-# step the collector moves both to the root.
+# hidden state under ``("next", ...)``, as an environment does with a new observation. After the
+# step both move to the root.
 
 
 def make_policy(memory=True):
@@ -240,8 +240,10 @@ def make_collector(env, policy, n_batches=1):
 
 
 # %%
-# One batch
-# ---------
+# What the collector stores
+# -------------------------
+#
+# .. redirect-from:: tutorials/recurrent/sequence_training.html#one-batch
 #
 # Each row stores the hidden state that the policy read at that step. The state is zero on the first
 # step of an episode. At other steps it is the state that the previous step wrote. This holds across
@@ -271,10 +273,11 @@ print(f"{carried.sum()} of {N_ENVS} episodes go on from the batch before")
 # Compute advantages on the batch as collected, because a slice is too short for them. Then flatten
 # and store the batch.
 #
-# You may flatten here for three reasons. GAE has already run. The sampler finds trajectories by
-# ``traj_key``, not by their place in the buffer. And the buffer holds one batch at a time, so no
-# trajectory is stored in two pieces. If one of these does not hold, flattening mixes environments
-# or loses sequences: :doc:`/tutorials/debugging/advantages_leak_between_environments`,
+# You may flatten here for three reasons. GAE has already run. The sampler cuts where ``traj_key``
+# changes from row to row, so no slice crosses from one environment into the next. And the buffer
+# holds one batch at a time, so no trajectory is stored in two pieces. If one of these does not
+# hold, flattening mixes environments or loses sequences:
+# :doc:`/tutorials/debugging/advantages_leak_between_environments`,
 # :doc:`/tutorials/debugging/slices_jump_to_another_environment`, :ref:`replay-flat`.
 
 buffer = make_buffer()
@@ -303,10 +306,10 @@ print(
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#from-slices-to-the-loss
 #
 # The collector called the GRU step by step. The loss runs it over each slice at once, so that
-# gradients flow back through time: like all loss modules, :class:`~torchrl.objectives.ClipPPOLoss`
-# switches :term:`recurrent mode` on by itself. Before the first update, both ways must give the
-# same log-probabilities, and the gradient must reach back through the slice. Check two numbers on
-# one sample:
+# gradients flow back through time: the ``forward`` of a loss module, here
+# :class:`~torchrl.objectives.ClipPPOLoss`, switches :term:`recurrent mode` on by itself. Before the
+# first update, both ways must give the same log-probabilities, and the gradient must reach back
+# through the slice. Check two numbers on one sample:
 #
 # * ``max_ratio``, the largest ratio of new to old probability, must be one;
 # * the *reach* must be all rows. To measure it, set the advantage to zero except in the last row of
@@ -457,9 +460,9 @@ figure.set_label(
 plt.show()
 
 # %%
-# At first the curves rise together, because both policies learn to push against the tilt. Then the
-# :term:`memoryless policy` stays on a plateau, and the other one leaves it. On your own task, train
-# the policy without memory first, so that you have a baseline.
+# At first the curves rise together. Then the :term:`memoryless policy` stays on a plateau, and the
+# other one leaves it. On your own task, train the policy without memory first, so that you have a
+# baseline.
 #
 # Three silent mistakes
 # ---------------------
@@ -475,12 +478,12 @@ plt.show()
 # you train.
 #
 # **All-False is_init in the loss.** Without the marks the sample is one long sequence. The hidden
-# state at the end of each slice runs into the next slice, which is from another place in the data.
+# state at the end of a slice runs into the next slice, drawn from anywhere in the data.
 #
-# **No recurrent mode.** A loss module switches recurrent mode on; a loss function that you write
-# does not. Here ``__wrapped__``, the method without the switch, stands for such a function. The GRU
-# takes each row for a single step, from its stored state, and zeroes that state where ``is_init``
-# marks a slice.
+# **No recurrent mode.** A loss module switches recurrent mode on; a plain function that you write
+# as a loss does not. Here ``__wrapped__``, the method without the switch, stands for such a
+# function. The GRU takes each row for a single step, from its stored state, and zeroes that state
+# where ``is_init`` marks a slice.
 
 MISTAKES = ["no primer", "all-False is_init", "no recurrent mode"]
 print(f"{'mistake':18} max_ratio  reach [rows]  last return")
@@ -499,14 +502,13 @@ for mistake in [None, *MISTAKES]:
 
 # %%
 # Without the primer the return stays on the plateau. The other two mistakes cost part of the
-# return, and look like a slow learner. They cost little on this task, because two observations are
-# enough for a velocity, and the stored state brings the previous one along. But without recurrent
-# mode the gradient reaches only one row per slice, so the GRU does not learn to remember for
-# longer. The return alone reveals one of the three mistakes; ``max_ratio`` reveals all three.
+# return, and look like a slow learner. Without recurrent mode the gradient reaches only one row per
+# slice, so nothing trains the GRU to remember over several steps. The return reveals one of the
+# three mistakes; ``max_ratio`` reveals all three.
 #
 # If the environment never sets ``is_init`` to true, nothing changes *in this setup*: the sampler
-# writes its own marks, and the primer has set the states to zeros. It does harm if the sampler has
-# ``init_key=None``, or if a loss gets the batch without a sampler.
+# writes its own marks, and the primer has set the states to zeros. It does harm if a loss gets the
+# batch without a sampler.
 #
 # .. fold:: The sampler overwrites is_init
 
@@ -527,9 +529,8 @@ print("same sample with and without marks of the environment")
 #
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#conclusion
 #
-# * You discard each batch after a few updates here, so the stored states are close to those that
-#   the current weights would write. In a large replay buffer they become stale: see
-#   :term:`burn-in`.
+# * You discard each batch after a few updates here, so the weights have changed little since its
+#   states were stored. In a large replay buffer they become stale: see :term:`burn-in`.
 # * The critic has no memory. With a recurrent critic, switch recurrent mode on around GAE, which
 #   does not switch it on itself: see :ref:`recurrent-advantages`.
 #

@@ -146,8 +146,10 @@ def print_table(header, rows):
 
 
 # %%
-# Choose Triton
-# -------------
+# Without the package, or on the CPU
+# ----------------------------------
+#
+# .. redirect-from:: tutorials/recurrent/triton_kernels.html#choose-triton
 #
 # With ``"triton"``, the result depends on package and device:
 #
@@ -263,8 +265,10 @@ else:
 # The interpreter does not simulate ``"tf32"``. It multiplies in float32, so ``"tf32"`` changes no
 # bit here.
 #
-# On CUDA
-# -------
+# The compiled kernels, on a GPU
+# ------------------------------
+#
+# .. redirect-from:: tutorials/recurrent/triton_kernels.html#on-cuda
 #
 # On a machine with CUDA, this cell compares the compiled kernels in the same way. With ``"ieee"``
 # products they have to stay within the same tolerance. With ``"tf32"`` they may be further off, and
@@ -308,9 +312,9 @@ else:
 # ``recurrent_matmul_precision``
 #   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
 #   TF32, which keeps ten bits of a mantissa. ``"tf32x3"`` makes three such products, to lose less
-#   precision. Three more values are resolved at each call. From Ampere on, ``"fast"`` means
-#   ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``; on older GPUs and without a GPU both mean
-#   ``"ieee"``. ``"auto"``, the default, follows ``torch.get_float32_matmul_precision``, unless
+#   precision. Three more values are resolved at each call. From NVIDIA's Ampere on, ``"fast"``
+#   means ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``; on other GPUs and without a GPU both
+#   mean ``"ieee"``. ``"auto"``, the default, follows ``torch.get_float32_matmul_precision``, unless
 #   :func:`~torchrl.modules.set_recurrent_matmul_precision` or the variable
 #   ``TORCHRL_RNN_PRECISION`` says otherwise. :claim:`auto-precision-default`
 #
@@ -359,20 +363,21 @@ print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 # with TF32 allowed. :claim:`kernels-precise-unless-asked`
 #
 # ``recurrent_compute_dtype``
-#   The type of the operands in the Triton kernels. ``torch.bfloat16`` halves what they need of the
-#   fast memory of a GPU. The precision above is then ignored. The CUDA cell above runs it.
+#   The type of the operands of the recurrent product, inside the Triton kernels. ``torch.bfloat16``
+#   halves what they need of the fast memory of a GPU. The CUDA cell above runs it.
 #
 # Where this stops being true
 # ---------------------------
 #
 # * The interpreter says nothing about speed.
-# * Triton runs projections and bidirectional layers through ``"pad"``.
+# * Projections and bidirectional layers run through ``"pad"``, on the CPU too.
 # * Dropout draws other numbers on ``"triton"`` than on ``"pad"``.
 #
 # Further reading
 # ---------------
 #
-# * :doc:`/reference/recurrent_backends`, time, memory, and what each backend refuses
-# * :doc:`/tutorials/recurrent/backends`, which backend to choose
+# * :doc:`/reference/recurrent_backends`, time and memory
+# * :doc:`/reference/recurrent_refusals`, what each backend refuses and ignores
+# * :doc:`/tutorials/recurrent/backends`, which states each backend reads and writes
 # * `Debugging with the interpreter, in the Triton documentation
 #   <https://triton-lang.org/main/programming-guide/chapter-3/debugging.html>`__

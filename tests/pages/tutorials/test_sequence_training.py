@@ -69,7 +69,8 @@ def failing_statement(change):
         assert old in source, old
         source = source.replace(old, new)
     if EARLY:
-        end = "# Before you run the loop" if change == "other_gravity" else "# Train five seeds"
+        end = "# Before you run the loop" if change == "other_gravity" else "# Then train with"
+        assert end in source, end
         source = source.partition(end)[0].rpartition("# %%")[0] + PROOFS
     patch = PATCHES.get(change, contextlib.nullcontext)
     with patch():
