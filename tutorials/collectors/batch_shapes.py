@@ -100,7 +100,7 @@ if __name__ == "__main__":
     gae = make_gae()
     for batch in collector:
         gae(batch)  # looks along time: on the batch as it comes
-        rows = batch.reshape(-1)  # then flat, for minibatches or a buffer
+        rows = batch.reshape(-1)  # then flat, for minibatches
     collector.shutdown()
     print("batch", tuple(batch.shape), batch.names, "then flat", tuple(rows.shape))
 
@@ -124,9 +124,9 @@ if __name__ == "__main__":
 #      - wrong before the :term:`seam`
 #    * - workers with ``cat_results=-1``
 #      - wrong before the seam
-#    * - a batch that was flattened first
+#    * - several environments, flattened first
 #      - wrong before each seam
-#    * - a batch with time in front and without names
+#    * - several environments, with time in front and without names
 #      - most rows wrong
 #
 # The rest of the lesson runs every line of this table.
@@ -395,15 +395,16 @@ if __name__ == "__main__":
 
 # %%
 # **Split, but only marked batches.** :func:`~torchrl.collectors.utils.split_trajectories` gives
-# each trajectory a line of its own and pads the short ones with zeros. A trajectory that the end of
-# the batch cuts has no ``done``, so GAE takes the padding after its last row for its next steps.
-# Together with ``set_truncated=True`` the split is right.
+# each trajectory a line of its own and pads the short ones with zeros. A trajectory that is still
+# open has no ``done``, so GAE takes any padding after its last row for its next steps. Together
+# with ``set_truncated=True`` the split is right.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The first line splits an unmarked batch. GAE no longer reads the rows of another worker, but
-#    reads padding instead. Only valid rows are counted.
+#    The first line splits an unmarked batch. More rows are wrong than without the split: those of
+#    the trajectory that is open at the seam, and now also those of the one that is open at the end
+#    of the batch. Only valid rows are counted.
 
 if __name__ == "__main__":
     lines = []
@@ -433,11 +434,9 @@ if __name__ == "__main__":
 #   are larger: see :doc:`/reference/collectors_basics`.
 # * The comparison covers the *first* batch. Later ones start in the middle of trajectories. The
 #   rule still holds, because the rows of a trajectory still follow each other.
-# * A sampler of a replay buffer finds trajectories in its own way, and there a flat batch can be
-#   right: see :ref:`replay-flat`.
-# * A recurrent value network reads rows in order as well.
-#   :doc:`/reference/recurrent_state_lifecycle` runs one.
-# * A one-step loss reads one row at a time, so it accepts each shape on this page.
+# * A buffer from which you sample slices may need the dimensions: see :ref:`replay-flat`.
+# * A recurrent value network reads rows in order as well. :doc:`/reference/recurrent_critics` runs
+#   one.
 #
 # Further reading
 # ---------------

@@ -196,11 +196,12 @@ def make_collector(env=None, steps=1, policy=TensorDictModule, **options):
 
 
 # %%
-# All defaults
-# ------------
+# No device given
+# ---------------
 #
 # .. redirect-from:: tutorials/collectors/rollout_trace.html#setup
 #    tutorials/collectors/rollout_trace.html#the-tracer
+#    tutorials/collectors/rollout_trace.html#all-defaults
 #
 # In each step one TensorDict goes through policy and environment, the :term:`carrier`. If you pass
 # no device, the loop does not cast it, does not copy it and does not wait:
@@ -249,8 +250,10 @@ print("carriers:", *carriers)
 assert len(set(carriers)) == N_STEPS + 1
 
 # %%
-# Explicit CPU devices
-# --------------------
+# CPU devices given
+# -----------------
+#
+# .. redirect-from:: tutorials/collectors/rollout_trace.html#explicit-cpu-devices
 #
 # ``device="cpu"`` adds two lines to every step: a cast that copies nothing, and a sync point that
 # has nothing to wait for.
@@ -378,8 +381,10 @@ fig.set_label(
 )
 
 # %%
-# Three switches
-# --------------
+# Random frames, compact observations, direct writes
+# --------------------------------------------------
+#
+# .. redirect-from:: tutorials/collectors/rollout_trace.html#three-switches
 #
 # Three arguments of the collector replace or add one line each. :term:`Random frames <random
 # frames>` replace the call of the policy. ``compact_obs=True`` makes a second object without the
@@ -424,8 +429,9 @@ for options, touched, new in SWITCHES:
 #
 # ``trace`` takes any :class:`~torchrl.collectors.Collector` of this process, and shuts it down at
 # the end. Build yours with a small ``frames_per_batch``. If the policy needs no transform of the
-# environment, pass ``auto_register_policy_transforms=False``, as here. Without it a collector warns
-# about a missing transform. :claim:`collector-told-no-transform` Look for three things:
+# environment, pass ``auto_register_policy_transforms=False``, as here. By default a collector warns
+# about a missing ``InitTracker``, needed or not. :claim:`collector-told-no-transform` Look for
+# three things:
 #
 # #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you
 #    want that copy?

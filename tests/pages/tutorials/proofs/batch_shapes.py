@@ -37,5 +37,17 @@ if __name__ == "__main__":
     after = make_gae()(batch.clone()).reshape(-1)
     assert not wrong(flat, after["advantage"].squeeze(-1)).any()
 
+    # A split of an unmarked batch spoils the trajectories that are open, all of their rows, and no
+    # others: the one at the seam, and the one at the end, which was right.
+    split = split_trajectories(glued)
+    mask = split["collector", "mask"]
+    spoiled = split[mask][wrong(split[mask], advantage_of(split)[mask])]
+    is_open = ~glued["next", "done"].squeeze(-1)[[seam - 1, -1]]
+    assert is_open.all()
+    open_at = glued[TRAJ_KEY][[seam - 1, -1]]
+    assert len(spoiled) == torch.isin(glued[TRAJ_KEY], open_at).sum()
+    assert torch.isin(spoiled[TRAJ_KEY], open_at).all()
+    assert not (glued[TRAJ_KEY][bad] == open_at[1]).any()
+
     assert marked.shape == (FRAMES,)
     assert marked[TRAJ_KEY][seam - 1] != marked[TRAJ_KEY][seam]
