@@ -1896,9 +1896,7 @@ def _(value_estimator, batch):
     return undecided("the weights have changed since, or the batch is another one")
 
 
-@check(
-    "lstm_outputs_differ_in_slices", "LSTM outputs differ from the collected ones in every slice"
-)
+@check("lstm_outputs_differ_in_slices", "LSTM outputs in slices differ from the collected ones")
 def _(replay_buffer, sample, policy):
     hidden = state_keys(recurrent_modules(policy))
     marks = flag(sample, "is_init")

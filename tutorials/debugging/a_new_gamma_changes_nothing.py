@@ -10,7 +10,8 @@ exactly as they were.
 :Cause: ``make_value_estimator`` makes a new estimator each time, with the defaults for all
    that is not passed. Code that kept ``loss.value_estimator`` from before goes on with the old
    one.
-:Fix: Write ``loss.value_estimator(batch)`` where it is used, and pass all settings in each call.
+:Fix: Write ``loss.value_estimator(batch)`` where it is used, and pass all settings to each call of
+   ``make_value_estimator``.
 :Decided in: :source:`torchrl.objectives.utils.dispatch_value_estimator`,
    :source:`torchrl.objectives.LossModule.make_value_estimator`
 :Behind it: this page
@@ -86,7 +87,7 @@ assert unhealthy["lmbda of the loop"] != unhealthy["lmbda of the loss"], (
 # Fix it
 # ------
 #
-# Pass all settings in each call, and read ``loss.value_estimator`` anew.
+# Pass all settings each time, and read ``loss.value_estimator`` anew.
 
 fixed = change_gamma(then_take_it=True)
 healthy = check(fixed["value_estimator"], fixed["loss_module"])

@@ -3,7 +3,7 @@ Actions stay noisy with exploration switched off
 ================================================
 
 The collector runs with ``ExplorationType.DETERMINISTIC``, and the policy still answers the same
-observation with different actions. Nothing is raised.
+observation with different actions.
 
 :Subsystem: exploration
 :Effect: silent

@@ -3,11 +3,12 @@ The actions stay random however long I train
 ============================================
 
 The loss goes down and the weights change, but the agent in the collector acts as it did at the
-start. Nothing is raised.
+start.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: A collector without a policy, or with ``policy=None``, acts with a ``RandomPolicy``.
+:Cause: A collector that gets neither ``policy`` nor ``policy_factory`` acts with a
+   ``RandomPolicy``.
 :Fix: Pass the policy that you train as ``policy``.
 :Decided in: :source:`torchrl.collectors.Collector._init_policy`
 :Behind it: :doc:`/reference/collectors_basics`

@@ -9,7 +9,7 @@ relation to which actions were good.
 :Effect: silent
 :Cause: GAE is called on a minibatch that was drawn at random. It takes the row below each row
    for the next step of its trajectory.
-:Fix: Call GAE once on the batch of the collector, before it goes into the buffer.
+:Fix: Call GAE on the batch of the collector, before it goes into the buffer.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`
 :Behind it: :ref:`layout-time`
 :Threads: none found
@@ -60,8 +60,8 @@ minibatch = draw(**broken)
 # Check it
 # --------
 #
-# The rows of a buffer are still in the order of time. Compare the advantages of the minibatch with
-# those that GAE computes from all rows.
+# The rows of this buffer are still in the order of time. Compare the advantages of the minibatch
+# with those that GAE computes from all rows.
 
 
 def check(minibatch, buffer, estimator):

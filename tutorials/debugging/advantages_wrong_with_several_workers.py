@@ -3,7 +3,7 @@ Advantages are wrong when several workers collect
 =================================================
 
 With one worker the algorithm learns. With several workers it learns worse from the same number of
-frames. The workers share one long time dimension in the batch. Nothing is raised.
+frames. The workers share one long time dimension in the batch.
 
 :Subsystem: trajectories and slices
 :Effect: silent

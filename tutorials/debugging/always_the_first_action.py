@@ -2,8 +2,8 @@
 The environment always takes the first action
 =============================================
 
-The policy chooses different actions and the batch holds them, but the environment behaves as if
-it were given the first one each time. Nothing is learned. Nothing is raised.
+The policy chooses different actions and the batch holds them, but the environment behaves as if it
+were given the first one each time. Nothing is learned.
 
 :Subsystem: environments
 :Effect: silent

@@ -90,7 +90,6 @@ with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as s
     earlier = buffer_in(folder)
     earlier.extend(old)
     earlier.dumps(saved)
-    fixed["replay_buffer"].extend(new)  # gives the storage its layout
     fixed["replay_buffer"].loads(saved)
 
 fixed["replay_buffer"].extend(new)

@@ -2,8 +2,8 @@
 The buffer is full and holds garbage
 ====================================
 
-Workers fill a replay buffer. Its length is right, sampling works, but the rewards are numbers
-that the environment never paid: zeros, or arbitrary values. Nothing is raised.
+Workers fill a replay buffer. Its length is right, sampling works, but the rewards are numbers that
+the environment never paid: zeros, or arbitrary values.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent

@@ -10,7 +10,8 @@ the buffer does not exist. Sampling and extending never complained.
 :Cause: Something removed the folder, such as a ``with`` block that ended or a job that cleans
    ``/tmp``. An open mapping keeps the data alive without a name, until the process ends.
 :Fix: Keep the folder as long as the buffer: ``scratch_dir=tempfile.mkdtemp()`` with
-   ``auto_cleanup=True``, or a folder that no job cleans. Save with ``dumps``.
+   ``auto_cleanup=True``, outside of ``/tmp`` where a job cleans it. Save with ``dumps`` what has to
+   outlive the run.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`,
    :source:`torchrl.data.LazyMemmapStorage.cleanup`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`

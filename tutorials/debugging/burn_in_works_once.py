@@ -101,7 +101,7 @@ assert unhealthy["wrong states in sample 1"] > 4, (
 # Fix it
 # ------
 #
-# The twin shares the weights, and reads sequences wherever it is called.
+# The twin shares the weights, and reads sequences where the mode is unset too.
 
 keys = {"in_keys": lstm.in_keys[:3], "out_keys": lstm.out_keys}
 twin = LSTMModule(lstm=lstm.lstm, default_recurrent_mode=True, **keys)

@@ -3,12 +3,12 @@ The collector never sees the trained policy
 ===========================================
 
 The loss goes down and the policy that you train gets better, but the episodes that the collector
-delivers do not. Training runs on one device and collection on another. Nothing is raised.
+delivers do not. Training runs on one device and collection on another.
 
 :Subsystem: devices
 :Effect: silent
-:Cause: A policy that is not on ``policy_device`` is copied there, and the copy gets no
-   optimizer step.
+:Cause: A policy that is not on ``policy_device``, or else on ``device``, is copied there, and the
+   copy gets no optimizer step.
 :Fix: Call ``collector.update_policy_weights_()`` after the optimizer steps, or put the policy on
    ``policy_device`` before the collector is made.
 :Decided in: :source:`torchrl.collectors.BaseCollector._get_policy_and_device`
@@ -81,7 +81,7 @@ assert not unhealthy["same object"], "no longer reproduces: the policy is not co
 assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
 
 # %%
-# Without a ``policy_device``, or where the policy is there already, the collector uses the object
+# Without these two arguments, or where the policy is there already, the collector uses the object
 # that you gave it, so training changes its weights. That is why the call is often missing from code
 # that once ran on the CPU.
 #

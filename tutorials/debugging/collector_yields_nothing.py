@@ -3,14 +3,14 @@ The collector ends without yielding anything
 ============================================
 
 The collector should yield whole trajectories, and start each batch with a reset. The loop over it
-ends without a single batch, or never gets to its first. Nothing is raised.
+ends without a single batch, or never gets to its first.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: With ``reset_at_each_iter=True`` each episode that is unfinished after
-   ``frames_per_batch`` frames is thrown away, and no episode is short enough to end within
-   them.
-:Fix: Leave out ``reset_at_each_iter``, or choose ``frames_per_batch`` longer than an episode.
+:Cause: With ``trajs_per_batch`` and ``reset_at_each_iter=True`` each episode that a batch does not
+   finish is thrown away, and no episode is short enough to end within one batch.
+:Fix: Leave out ``reset_at_each_iter``, or make ``frames_per_batch`` large enough for a whole
+   episode of each environment.
 :Decided in: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`,
    :source:`torchrl.collectors.Collector._discards_in_flight_trajectories`
 :Behind it: :doc:`/reference/collectors_replay`

@@ -10,7 +10,8 @@ The loss that trains the critic computes other values for the same steps.
 :Cause: A loss module switches recurrent modules to sequences. A value estimator that you call
    yourself does not, so the critic takes single steps, each from the stored state, or from
    zeros if there is none.
-:Fix: Call the estimator inside ``with set_recurrent_mode(True):``.
+:Fix: Call the estimator inside ``with set_recurrent_mode(True):``. Make it with
+   ``deactivate_vmap=True`` or ``shifted=True``.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`
 :Behind it: :ref:`recurrent-advantages`
@@ -79,7 +80,8 @@ assert agree == starts, "no longer reproduces: other steps agree too"
 # Fix it
 # ------
 #
-# ``loss.value_estimator(batch)`` needs the block too, although it belongs to a loss.
+# ``loss.value_estimator(batch)`` needs the block too, although it belongs to a loss. With neither
+# of the two options most recurrent critics raise: :doc:`/tutorials/debugging/gae_raises_with_lstm`.
 
 fixed = estimate(set_recurrent_mode(True))
 healthy = check(fixed["batch"], fixed["value_estimator"].value_network)

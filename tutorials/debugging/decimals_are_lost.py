@@ -7,8 +7,8 @@ numbers, often nothing but zeros. Nothing is raised, and ``check_env_specs`` fin
 
 :Subsystem: environments
 :Effect: silent
-:Cause: A batched environment copies each result into memory that it has laid out from the
-   spec. The copy casts to the type of the spec.
+:Cause: With buffers, the default for specs of fixed shape, a batched environment copies each result
+   into memory that it has laid out from the spec. The copy casts to the type of the spec.
 :Fix: Give the spec the type that the environment returns, and run ``check_env_specs`` on one
    environment, before it is batched.
 :Decided in: :source:`torchrl.envs.SerialEnv._step`

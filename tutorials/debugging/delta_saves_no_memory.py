@@ -9,8 +9,8 @@ exactly as much as before.
 :Effect: silent
 :Cause: The transform leaves out integer observations unless it is told otherwise, because a
    delta of bytes, stored as 16-bit floats, would be larger than the bytes.
-:Fix: For images use ``compact_obs=True`` in the collector, with ``NextStateReconstructor`` in the
-   buffer.
+:Fix: For images of bytes use ``compact_obs=True`` in the collector, with ``NextStateReconstructor``
+   in the buffer.
 :Decided in: :source:`torchrl.envs.transforms.NextObservationDelta.__init__`,
    :source:`torchrl.envs.transforms.NextObservationDelta.in_keys`
 :Behind it: :doc:`/tutorials/memory/saving_by_observation_size`

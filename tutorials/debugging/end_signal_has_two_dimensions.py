@@ -69,8 +69,8 @@ assert unhealthy["ndim"] < unhealthy["dimensions of the rows"], gone
 # Fix it
 # ------
 #
-# A batch of :class:`~torchrl.collectors.MultiSyncCollector` has one dimension more, for the
-# workers. ``ndim`` cannot be changed later: it decides how the storage is laid out.
+# A batch of :class:`~torchrl.collectors.MultiSyncCollector` has one dimension more by default, for
+# the workers. ``ndim`` cannot be changed later: it decides how the storage is laid out.
 
 fixed = fill(ndim=2)
 healthy = check(fixed["replay_buffer"])

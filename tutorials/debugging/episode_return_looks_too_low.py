@@ -2,8 +2,8 @@
 The episode return looks too low
 ================================
 
-The logged return stays far below the length of the episodes, although CartPole pays one
-for each step. Nothing is raised.
+The logged return stays far below the length of the episodes, although CartPole pays one for each
+step.
 
 :Subsystem: evaluation
 :Effect: silent

@@ -3,7 +3,7 @@ Stored episodes get shorter with every sample
 =============================================
 
 Nothing is added to the buffer, but after each call of ``sample`` it holds more ends of episodes.
-Sequences become shorter and returns smaller. Nothing is raised.
+Sequences become shorter and returns smaller.
 
 :Subsystem: trajectories and slices
 :Effect: silent

@@ -3,7 +3,6 @@ Epsilon never goes down
 =======================
 
 The agent acts at random until the training ends, although the exploration is set up to decay.
-Nothing is raised.
 
 :Subsystem: exploration
 :Effect: silent

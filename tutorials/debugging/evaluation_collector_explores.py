@@ -3,7 +3,7 @@ The collector explores although it is switched off
 ==================================================
 
 The whole evaluation runs under ``set_exploration_type(ExplorationType.DETERMINISTIC)``, but the
-evaluation collector still takes random actions. Nothing is raised.
+evaluation collector still takes random actions.
 
 :Subsystem: exploration
 :Effect: silent

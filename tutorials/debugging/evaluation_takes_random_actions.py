@@ -2,8 +2,8 @@
 Evaluation still takes random actions
 =====================================
 
-The agent is evaluated with ``env.rollout(policy)``. Its return stays below what the values
-promise, and differs from run to run. Nothing is raised.
+The agent is evaluated with ``env.rollout(policy)``. Its return stays below what the values promise,
+and differs from run to run.
 
 :Subsystem: exploration
 :Effect: silent
@@ -20,7 +20,7 @@ promise, and differs from run to run. Nothing is raised.
 # Break it
 # --------
 #
-# The network always prefers action 0, so each other action in the rollout is an explored one.
+# The network always prefers action 0, so any other action in the rollout is an explored one.
 
 from contextlib import nullcontext
 

@@ -2,8 +2,8 @@
 Every environment plays the same episodes
 =========================================
 
-More environments, or more workers, make training no better. Their episodes start from the
-same observations, one after the other, so the batch holds copies. Nothing is raised.
+More environments, or more workers, make training no better. Their episodes start from the same
+observations, one after the other, so the batch holds copies.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent

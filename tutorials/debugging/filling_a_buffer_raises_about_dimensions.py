@@ -77,8 +77,8 @@ assert unhealthy["storage counts"] > unhealthy["batch has"], (
 )
 
 # %%
-# With several environments and ``ndim=1`` nothing is raised, which is worse: a row of the
-# buffer is then one environment with all its steps. See :ref:`replay-slices`.
+# With several environments and ``ndim=1`` nothing is raised when the buffer is filled, which is
+# worse: a row of the buffer is then one environment with all its steps. See :ref:`replay-slices`.
 #
 # Fix it
 # ------

@@ -2,8 +2,9 @@
 The first extend of a buffer takes all memory
 =============================================
 
-Everything is built, a few rows are collected, and the first ``extend`` ends the run: "can't
-allocate memory", or the process is killed without a word. The rows themselves are small.
+Everything is built, a few rows are collected, and the first ``extend`` fails with "can't allocate
+memory". Or it succeeds, and the process is killed without a word while the buffer fills. The rows
+themselves are small.
 
 :Subsystem: memory and storage
 :Effect: loud
@@ -22,8 +23,7 @@ allocate memory", or the process is killed without a word. The rows themselves a
 # Break it
 # --------
 #
-# Ten transitions of stacked frames. The buffer has room for far more than any machine has; with
-# less, the allocation succeeds and the process is killed while it fills.
+# Ten transitions of stacked frames. The buffer has room for far more than any machine has.
 
 import torch
 from tensordict import TensorDict

@@ -85,6 +85,6 @@ print(healthy)
 assert healthy["of an old batch"] == 0, "the fix does not work: old rows are sampled"
 
 # %%
-# The threads of the first buffer wait for more work. Here there is none:
+# The threads of the first buffer wait for more work. End them:
 
-broken["replay_buffer"]._prefetch_executor.shutdown()
+broken["replay_buffer"].shutdown()

@@ -21,7 +21,7 @@ A loop of your own steps an environment, and returns grow past what the task all
 # Break it
 # --------
 #
-# The loop that most people write first: step, then move "next" to the root.
+# A loop by hand: step, then move "next" to the root.
 
 import re
 import warnings

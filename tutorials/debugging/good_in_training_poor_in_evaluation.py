@@ -2,13 +2,13 @@
 Good in training, poor in evaluation
 ====================================
 
-The return of the collected episodes rises. In the evaluation environment, built by the same
-function, the same policy acts as if it had learned nothing.
+The return of the collected episodes rises. In an evaluation environment that also normalizes
+observations, the same policy acts as if it had learned nothing.
 
 :Subsystem: evaluation
 :Effect: silent
-:Cause: Each ``VecNormV2`` keeps statistics of its own. That of the evaluation environment has
-   seen a few steps, so it maps observations to other numbers than in training.
+:Cause: Two ``VecNormV2`` that are made separately keep separate statistics. That of the evaluation
+   environment has seen a few steps, so it maps observations to other numbers than in training.
 :Fix: Give the evaluation environment ``vecnorm.frozen_copy()`` of the training one.
 :Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
    :source:`torchrl.envs.transforms.VecNormV2.frozen_copy`

@@ -2,8 +2,8 @@
 The hook changes nothing that is stored
 =======================================
 
-A hook scales the rewards of each batch in place. With batches it works. When the collector writes
-to a replay buffer, the stored rewards are those that the environment paid.
+A hook scales the rewards of each batch in place. That works while the collector yields batches.
+When it writes to a replay buffer, the stored rewards are those that the environment paid.
 
 :Subsystem: replay buffers
 :Effect: silent

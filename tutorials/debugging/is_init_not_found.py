@@ -2,8 +2,8 @@
 KeyError "is_init" when an LSTM policy meets the environment
 ============================================================
 
-A policy with an LSTM or a GRU raises at its first call, which is when the collector is built. The
-key is not one of yours.
+A policy with an LSTM or a GRU raises at its first call, often while the collector is built. The key
+is not one of yours.
 
 :Subsystem: recurrent state
 :Effect: loud
@@ -78,9 +78,9 @@ assert not unhealthy["is_init after a reset"], "no longer reproduces: is_init is
 # Fix it
 # ------
 #
-# ``auto_register_policy_transforms=True`` in the collector adds both transforms too. Do not write
-# ``is_init`` yourself: what is never True silences the error and
-# :doc:`mixes the episodes </tutorials/debugging/lstm_outputs_change_after_done>`.
+# ``auto_register_policy_transforms=True`` in the collector adds both transforms too. An ``is_init``
+# of your own that is never True silences the error and :doc:`mixes the episodes
+# </tutorials/debugging/lstm_outputs_change_after_done>`.
 
 fixed = build(InitTracker())
 healthy = check(fixed["env"])

@@ -3,7 +3,7 @@ All the batches that I kept are the same
 ========================================
 
 Batches are put into a list while the collector runs. Afterwards each of them holds the numbers of
-the last one. Nothing is raised.
+the last one.
 
 :Subsystem: collectors
 :Effect: silent

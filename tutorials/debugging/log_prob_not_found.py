@@ -85,8 +85,8 @@ assert "find the log-prob" in str(broken.get("error")), "no longer reproduces"
 # Fix it
 # ------
 #
-# Fill an existing buffer again, because the probability under the old policy cannot be computed
-# afterwards.
+# Fill an existing buffer again: after an update you no longer have the weights that chose its
+# actions.
 
 fixed = one_epoch(return_log_prob=True)
 healthy = check(fixed["batch"], fixed["loss_module"])

@@ -3,7 +3,7 @@ The first batches have a log-probability of zero
 ================================================
 
 The ratios of PPO are far from one at the start of the training, and the log-probabilities in the
-first batches are exactly zero, as if each action were certain. Nothing is raised.
+first batches are exactly zero, as if each action were certain.
 
 :Subsystem: collectors
 :Effect: silent

@@ -6,8 +6,8 @@ Collecting and storing work. The first call of the loss ends in a ``RuntimeError
 
 :Subsystem: devices
 :Effect: loud
-:Cause: Batches stay on the device of the environment or of the storage, and a loss module moves
-   nothing.
+:Cause: Batches stay on the device where the collector or the storage put them, and a loss module
+   moves nothing.
 :Fix: Call ``loss_module(batch.to(device))``, or give the storage of the buffer the device of
    the loss.
 :Decided in: :source:`torchrl.objectives.LossModule`

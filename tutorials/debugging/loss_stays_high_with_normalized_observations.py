@@ -2,12 +2,12 @@
 The loss stays high with normalized observations
 ================================================
 
-Observations are normalized when they are sampled, as advised, and the value loss is as high as
-without. The targets look as if they came from another environment.
+Observations are normalized when they are sampled, and the value loss is as high as without. The
+targets look as if they came from another environment.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: A transform of a buffer changes the keys that it is given and no others.
+:Cause: In a buffer ``ObservationNorm`` changes the keys that it is given and no others.
    ``in_keys=["observation"]`` leaves ``("next", "observation")`` raw.
 :Fix: ``in_keys=["observation", ("next", "observation")]``.
 :Decided in: :source:`torchrl.envs.transforms.Transform.forward`

@@ -2,7 +2,7 @@
 The LSTM forgets everything between steps
 =========================================
 
-A recurrent policy trains, but no better than one without memory. Nothing is raised.
+A recurrent policy trains, but no better than one without memory.
 
 :Subsystem: recurrent state
 :Effect: silent
@@ -90,6 +90,6 @@ axes.text(0, 0.7, "primer", color="C1")
 axes.set(title="Hidden state at each step", xlabel="step of the batch", ylabel="norm")
 figure.set_label(
     "Without the primer the norm of the hidden state is zero at every step. With the primer it "
-    "grows from step to step and begins at zero with each episode."
+    "is zero where an episode begins, and nowhere else."
 )
 plt.show()

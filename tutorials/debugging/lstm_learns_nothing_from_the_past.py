@@ -2,8 +2,8 @@
 The LSTM acts on its memory but never learns to use it
 ======================================================
 
-The hidden state is carried, stored and correct, and the loss falls. But the network learns only
-what a single observation tells it, as if it were trained without a past.
+The hidden state is carried, stored and correct, and the loss falls. But the network never learns
+what to remember, as if it were trained without a past.
 
 :Subsystem: recurrent state
 :Effect: silent

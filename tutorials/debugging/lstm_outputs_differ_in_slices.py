@@ -1,15 +1,14 @@
 """
-LSTM outputs differ from the collected ones in every slice
-==========================================================
+LSTM outputs in slices differ from the collected ones
+=====================================================
 
-Slices come out of the replay buffer, and before any update the LSTM gives other outputs than
-during collection. The PPO ratio is far from one at the first steps of a slice, and comes back
-slowly.
+Slices come out of the replay buffer, and before any update the LSTM gives other outputs than during
+collection. The PPO ratio is off most at the first step of a slice.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The hidden state was left out of what is stored, so every slice starts from zeros, even
-   in the middle of an episode.
+:Cause: The hidden state was left out of what is stored, so each slice starts from zeros, even in
+   the middle of an episode.
 :Fix: Store the hidden state with the rest.
 :Decided in: :source:`torchrl.modules.LSTMModule._lstm`
 :Behind it: :ref:`recurrent-slices`
@@ -21,8 +20,8 @@ slowly.
 # Break it
 # --------
 #
-# The hidden state takes most of the memory of a small observation, so it is tempting to leave it
-# out.
+# Beside a small observation the hidden state takes most of the memory, so it is tempting to leave
+# it out.
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential

@@ -7,8 +7,8 @@ that the call does not mention.
 
 :Subsystem: collectors
 :Effect: loud
-:Cause: ``max_frames_per_traj`` appends a ``StepCounter`` to the environment, and this one has a
-   counter already.
+:Cause: ``max_frames_per_traj`` appends a ``StepCounter`` to the environment, and refuses an
+   environment that has a ``step_count`` already.
 :Fix: Leave out the argument, and put the limit into the counter that is there:
    ``StepCounter(max_steps=...)``.
 :Decided in: :source:`torchrl.collectors.Collector._setup_max_frames_per_traj`

@@ -2,9 +2,8 @@
 The mean reward of a sample is far too low
 ==========================================
 
-CartPole pays one for every step, but the mean reward of a sample from the buffer is far below
-one. Observations are full of zeros. Nothing is raised, and a warning only advises another way to
-sample.
+CartPole pays one for every step, but the mean reward of a sample from the buffer is far below one.
+Observations are full of zeros. A warning only advises another way to sample.
 
 :Subsystem: trajectories and slices
 :Effect: silent

@@ -3,7 +3,7 @@ N-step rewards come with the wrong next observation
 ===================================================
 
 Training with n-step returns is worse than with one step. The rewards of a sample are sums over n
-steps as they should be. Nothing is raised.
+steps as they should be.
 
 :Subsystem: memory and storage
 :Effect: silent

@@ -89,8 +89,8 @@ assert (~same).sum() > 20, "no longer reproduces: the next step has its state"
 # Fix it
 # ------
 #
-# Without reserved memory the entry is gone too, and is rebuilt as the observation is. An estimator
-# with ``shifted=True`` needs neither.
+# Without reserved memory the entry is missing, as the next observation is. Rebuild both in the same
+# way.
 
 fixed = collect(compact_obs=True, use_buffers=False)
 healthy = check(fixed["batch"])

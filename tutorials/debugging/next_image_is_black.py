@@ -77,7 +77,7 @@ broken = buffer_of_pictures(fill_value=0)
 # Check it
 # --------
 #
-# A picture with a single value is suspicious. NaN has none.
+# A picture with one value everywhere is suspicious. Pictures of NaN are counted apart.
 
 
 def check(sample):

@@ -2,14 +2,13 @@
 Some next observations belong to another step
 =============================================
 
-An agent trained with ``compact_obs=True`` learns slower than one that stores both observations. In
-a few rows of a sample, the next observation is not the one that followed. It is not NaN either, and
-nothing is raised.
+An agent trains with ``compact_obs=True``. In a few rows of a sample, the next observation is not
+the one that followed. It is not NaN either.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: If two slices of one trajectory are side by side in a sample, ``NextStateReconstructor``
-   takes the first row of the second slice for the step that followed the first slice.
+:Cause: If two slices of one trajectory are side by side in a sample, ``NextStateReconstructor`` by
+   default takes the first row of the second slice for the step that followed the first slice.
 :Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
    ``NextStateReconstructor``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`

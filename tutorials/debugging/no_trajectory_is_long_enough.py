@@ -2,8 +2,8 @@
 No trajectory is long enough for a slice
 ========================================
 
-The buffer holds episodes of many steps, and ``sample`` raises because it cannot find a
-trajectory of four. The message says that the longest has one.
+The buffer holds episodes of many steps, and ``sample`` raises because it cannot find a trajectory
+of four steps. The message says that the longest has one.
 
 :Subsystem: trajectories and slices
 :Effect: loud

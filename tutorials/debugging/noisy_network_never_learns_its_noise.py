@@ -3,8 +3,7 @@ A noisy network never learns its noise
 ======================================
 
 A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. The weights are trained, but the
-scale of the noise stays what it was at the start, and exploration does not fade. Nothing is
-raised.
+scale of the noise stays what it was at the start, and exploration does not fade.
 
 :Subsystem: exploration
 :Effect: silent

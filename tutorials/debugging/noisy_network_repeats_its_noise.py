@@ -3,7 +3,7 @@ A noisy network always makes the same noise
 ===========================================
 
 A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. If it goes wrong in a state, it
-goes wrong in the same way each time, as if it did not explore. Nothing is raised.
+goes wrong in the same way each time, as if it did not explore.
 
 :Subsystem: exploration
 :Effect: silent

@@ -9,7 +9,8 @@ the first loss of an off-policy algorithm is NaN. One optimizer step later the w
 :Effect: silent
 :Cause: The last row of each slice of compact observations has NaN as its next observation.
    These losses call ``value_estimate``, which does not replace NaN as ``forward`` does.
-:Fix: Drop the rows without a next observation before the loss.
+:Fix: With TD(0), the default of these losses, drop the rows without a next observation, except
+   terminated ones: put zeros there. With TD(lambda) store both observations.
 :Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -41,7 +42,7 @@ replay_buffer = TensorDictReplayBuffer(
     storage=LazyTensorStorage(200),
     sampler=SliceSampler(slice_len=8, traj_key=("collector", "traj_ids")),
     transform=NextStateReconstructor(step_count_key="step_count"),
-    batch_size=64,
+    batch_size=256,
 )
 replay_buffer.extend(next(iter(collector)).clone())
 collector.shutdown()
@@ -90,10 +91,17 @@ assert advantage.isfinite().all(), "no longer reproduces: forward gives NaN as w
 # Fix it
 # ------
 #
-# A row without a next observation teaches a Q-value nothing.
+# The target of a terminated row does not use its next observation, so zeros will do. Drop no rows
+# before GAE or TD(lambda), which go on from row to row.
 
-complete = ~sample["next", "observation"].isnan().any(-1)
-fixed = {"loss_module": loss_module, "batch": sample[complete]}
+missing = sample["next", "observation"].isnan().any(-1)
+terminated = sample["next", "terminated"].squeeze(-1)
+usable = sample[~missing | terminated]
+usable["next", "observation"] = usable["next", "observation"].nan_to_num(0.0)
+fixed = {"loss_module": loss_module, "batch": usable}
 healthy = check(**fixed)
 print(healthy)
 assert healthy["loss"] < float("inf"), "the fix does not work: the loss is not finite"
+assert healthy["rows"] > (~missing).sum(), (
+    "the fix does not work: no terminated row is left"
+)

@@ -2,8 +2,8 @@
 Memory grows although only one step per batch is kept
 =====================================================
 
-A list collects one interesting step of every batch, for a plot or an evaluation set. By
-``bytes()`` the list is tiny, but the memory of the process grows by a whole batch each time.
+A list collects one interesting step of every batch, for a plot or an evaluation set. By their
+``bytes()`` these steps are tiny, but the memory of the process grows by a whole batch each time.
 
 :Subsystem: memory and storage
 :Effect: silent

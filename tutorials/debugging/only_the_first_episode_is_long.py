@@ -3,7 +3,7 @@ Only the first episode is long
 ==============================
 
 The first episode of a custom environment has the length it should. All later ones end after their
-first step, and the mean return collapses. Nothing is raised.
+first step, and the mean return collapses.
 
 :Subsystem: environments
 :Effect: silent

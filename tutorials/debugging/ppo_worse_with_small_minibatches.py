@@ -3,8 +3,7 @@ PPO gets worse with smaller minibatches
 =======================================
 
 The training loop calls collector, buffer, loss and optimizer, and each loss is finite. Whole
-batches work. The smaller the minibatches, the worse the result, and the losses are never the same
-twice.
+batches work. The smaller the minibatches, the worse the result.
 
 :Subsystem: value estimation and losses
 :Effect: silent

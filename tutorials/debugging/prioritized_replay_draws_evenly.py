@@ -2,8 +2,8 @@
 Prioritized replay draws every sample equally often
 ===================================================
 
-The buffer has a prioritized sampler, but learning looks as it does with uniform replay. Nothing
-is raised, and at most there is a warning about copying tensors.
+The buffer has a prioritized sampler, but learning looks as it does with uniform replay. At most
+there is a warning about copying tensors.
 
 :Subsystem: replay buffers
 :Effect: silent

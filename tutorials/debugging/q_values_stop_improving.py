@@ -6,7 +6,7 @@ The loss of DQN falls quickly to almost nothing and stays there. The Q-values st
 the next reward, however long you train.
 
 :Subsystem: value estimation and losses
-:Effect: loud
+:Effect: silent
 :Cause: ``delay_value=True`` gives the loss a target network. Without an updater the target network
    keeps its initial random weights.
 :Fix: Create ``updater = SoftUpdate(loss, tau=0.005)``, or a ``HardUpdate``, and call

@@ -7,8 +7,8 @@ clipped or zeroed. In between the buffer was only read.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: ``buffer[:]`` and ``buffer[i]`` are views of the storage, so an in-place operation on
-   them edits the stored rows. ``sample()`` copies.
+:Cause: With a ``LazyTensorStorage`` or ``LazyMemmapStorage``, ``buffer[:]`` and ``buffer[i]`` are
+   views, so an in-place operation on them edits the stored rows. ``sample()`` copies.
 :Fix: Clone what you read by index before you change it: ``buffer[:].clone()``.
 :Decided in: :source:`torchrl.data.LazyTensorStorage.get`
 :Behind it: :doc:`/reference/collectors_replay`

@@ -3,7 +3,6 @@ Two runs with the same seed start differently
 =============================================
 
 Each run calls ``collector.set_seed(0)``, but two runs differ from their first observation on.
-Nothing is raised.
 
 :Subsystem: collectors
 :Effect: silent

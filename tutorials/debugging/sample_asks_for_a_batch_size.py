@@ -2,7 +2,7 @@
 The buffer raises because it knows no batch size
 ================================================
 
-The buffer is full, and ``sample()`` raises. Or the buffer raises when it is made, with
+The buffer is filled, and ``sample()`` raises. Or the buffer raises when it is made, with
 ``prefetch`` or with a sampler that drops the last batch.
 
 :Subsystem: replay buffers

@@ -2,13 +2,13 @@
 A sample has fewer rows than asked for
 ======================================
 
-The number of rows that ``sample(128)`` returns changes from call to call, a hundred or a few
-more. Nothing is raised until the program reshapes the sample into sequences.
+``sample(128)`` returns fewer rows, and another number of them in each call. Nothing is raised until
+the program reshapes the sample into sequences.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: With ``strict_length=False`` a slice ends with its episode, and nothing fills up the
-   missing rows.
+:Cause: With ``strict_length=False`` an episode that is shorter than a slice is drawn as it is, and
+   nothing fills up the missing rows.
 :Fix: Add ``pad_output=True`` and use the mask that it writes; or cut the sample at ``("next",
    "truncated")`` and do not reshape.
 :Decided in: :source:`torchrl.data.SliceSampler._get_index`

@@ -3,8 +3,8 @@ sample(32) returns far more than 32 transitions
 ===============================================
 
 With several environments side by side, ``buffer.sample(32)`` returns hundreds of rows in two
-dimensions, ``len(buffer)`` is far below the number of frames collected, and the storage takes
-a multiple of the memory it should. Nothing is raised.
+dimensions, ``len(buffer)`` is far below the number of frames collected, and the storage takes a
+multiple of the memory it should.
 
 :Subsystem: trajectories and slices
 :Effect: silent

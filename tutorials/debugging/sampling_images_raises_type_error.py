@@ -2,8 +2,9 @@
 Sampling images raises TypeError: non-floating dtype
 ====================================================
 
-Extending the buffer with compact pictures works. The first ``sample()`` raises. The message asks
-for a number to write where a picture is missing. Such a number would only hide the gap.
+The buffer takes pictures that were collected with ``compact_obs=True``. The first ``sample()``
+raises. The message asks for a number to write where a picture is missing. Such a number would only
+hide the gap.
 
 :Subsystem: memory and storage
 :Effect: loud

@@ -6,8 +6,8 @@ The collector has the buffer, so there should be data in it. The first ``sample`
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: Nothing is stored yet. A collector with ``replay_buffer`` fills it when its next
-   batch is asked for, not when it is made.
+:Cause: Nothing is stored yet. A ``Collector`` with ``replay_buffer`` fills it when its next batch
+   is asked for, not when it is made.
 :Fix: Sample inside the loop over the collector, once ``replay_buffer.can_sample()``.
 :Decided in: :source:`torchrl.data.RandomSampler.sample`,
    :source:`torchrl.data.SliceSampler.sample`

@@ -2,9 +2,8 @@
 Sequences of one buffer mix two runs
 ====================================
 
-Two collectors fill one buffer: an old and a new policy, a demonstrator and a learner, a run and
-its restart. Each sampled sequence has one trajectory id, but jumps from one episode into another.
-Nothing is raised.
+Two collectors fill one buffer: an old and a new policy, a demonstrator and a learner, a run and its
+restart. Each sampled sequence has one trajectory id, but jumps from one episode into another.
 
 :Subsystem: trajectories and slices
 :Effect: silent

@@ -2,8 +2,8 @@
 Sequences mix the episodes of two workers
 =========================================
 
-Several workers fill one buffer. Sampled sequences jump from one episode into another, in a row
-that is not done. Nothing is raised, and a warning at the start is easily missed.
+Several workers fill one buffer. Sampled sequences jump from one episode into another, in a row that
+is not done. A warning at the start is easily missed.
 
 :Subsystem: trajectories and slices
 :Effect: silent

@@ -2,9 +2,8 @@
 Sampled sequences run into each other
 =====================================
 
-A buffer returns sequences one after the other in a flat batch. Advantages computed on it are
-wrong, and a recurrent network carries its memory from one sequence into the next. Nothing is
-raised.
+A buffer returns sequences one after the other in a flat batch. Advantages computed on it are wrong,
+and a recurrent network carries its memory from one sequence into the next.
 
 :Subsystem: trajectories and slices
 :Effect: silent

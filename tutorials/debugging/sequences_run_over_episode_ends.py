@@ -2,8 +2,7 @@
 Sequences run over the ends of episodes
 =======================================
 
-The sampler was told to cut at ``done``, but its sequences start in one episode and end in the
-next. Nothing is raised.
+The sampler was told to cut at ``done``, but its sequences start in one episode and end in the next.
 
 :Subsystem: trajectories and slices
 :Effect: silent

@@ -3,7 +3,7 @@ set_truncated=True marks nothing in the buffer
 ==============================================
 
 The collector is told to mark the last frame of each batch as truncated. In the replay buffer that
-it fills no frame is marked, and slices run across the ends of batches. Nothing is raised.
+it fills no frame is marked, and slices run across the ends of batches.
 
 :Subsystem: collectors
 :Effect: silent

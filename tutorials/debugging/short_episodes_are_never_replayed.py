@@ -3,7 +3,6 @@ Short episodes are never replayed
 =================================
 
 The agent does not learn from its quick failures. They are in the buffer, but no sample holds one.
-Nothing is raised.
 
 :Subsystem: trajectories and slices
 :Effect: silent

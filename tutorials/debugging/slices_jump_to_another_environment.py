@@ -3,7 +3,7 @@ Sequences jump to another environment in the middle
 ===================================================
 
 Several environments run side by side. The batches are flattened, stored, and sampled as short
-sequences. Some sequences start in one environment and go on in another. Nothing is raised.
+sequences. Some sequences start in one environment and go on in another.
 
 :Subsystem: trajectories and slices
 :Effect: silent

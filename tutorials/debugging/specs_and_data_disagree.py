@@ -86,7 +86,7 @@ assert "'speed'" in unknown, "no longer reproduces: the list is another one"
 # Check it
 # --------
 #
-# Spec and data beside each other, without the assertion.
+# The types of spec and data beside each other, without the assertion.
 
 
 def check(env):

@@ -3,7 +3,7 @@ A stochastic policy takes no random action
 ==========================================
 
 PPO learns from batches of ``env.rollout(policy)`` and gets stuck at once. Each action in them is
-the most likely one. Nothing is raised.
+the most likely one.
 
 :Subsystem: exploration
 :Effect: silent

@@ -3,7 +3,7 @@ The target network has an updater and never changes
 ===================================================
 
 The loss has a target updater, and TorchRL does not warn. But the Q-values stay near the size of the
-next reward, as if the target network were frozen. Nothing is raised.
+next reward, as if the target network were frozen.
 
 :Subsystem: value estimation and losses
 :Effect: silent

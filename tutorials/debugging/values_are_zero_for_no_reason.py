@@ -3,7 +3,6 @@ Part of the sampled values is zero for no reason
 ================================================
 
 A key of the samples is right in some rows and zero in others, although no zero was written there.
-Nothing is raised.
 
 :Subsystem: replay buffers
 :Effect: silent

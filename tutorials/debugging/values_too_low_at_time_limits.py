@@ -3,7 +3,7 @@ Values are too low in a task with a time limit
 ==============================================
 
 Episodes are cut after some steps, and the critic learns that the world ends there. Value targets
-are far below the return that the policy would still get. Nothing is raised.
+are far below the return that the policy would still get.
 
 :Subsystem: value estimation and losses
 :Effect: silent

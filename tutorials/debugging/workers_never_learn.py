@@ -3,7 +3,7 @@ The workers act with their first weights forever
 ================================================
 
 Training changes the policy, but the workers of a multi-process collector act as they did in the
-first batch. Nothing is raised.
+first batch.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent

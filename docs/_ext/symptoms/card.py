@@ -6,7 +6,7 @@ Switch on: ``"docs._ext.symptoms"`` in ``extensions``, ``sphinx_copybutton`` and
 * below the first paragraph a card: a band that says silent or loud, in words and with the stamp of
   the run; cause; and fix, where each piece of code that can be pasted gets a copy button;
 * at the end of the page, before the downloads, the other fields and a link to the row of the map.
-  ``Threads`` is not shown where none was found.
+  ``Threads`` is not shown where none was found, nor ``Behind it`` where that is the page itself.
 
 The card takes the place of the fields when the page is read, so the search, the side bar and the
 Markdown twin read what is left: fields, as before.
@@ -20,9 +20,9 @@ from sphinx import addnodes
 from docs._ext.site.page_stamp import gallery_runs, read_stamp, stamp_file
 from docs._ext.symptoms.store import EFFECTS, FIELDS, TOPIC
 
-MEANING = {"silent": "nothing is raised", "loud": "an error or a warning is raised"}
+MEANING = {"silent": "no error is raised", "loud": "an error is raised"}
 ON_CARD = ("Cause", "Fix")
-NONE = "none found"
+EMPTY = {"Threads": "none found", "Behind it": "this page"}
 FOOTER = "sphx-glr-footer"
 CODE_TO_COPY = ".symptom-card code.to-copy"
 
@@ -84,8 +84,9 @@ def make_card(app, doctree):
     effect = own.pop("Effect")[1].astext() if own.keys() >= set(FIELDS) else None
     if effect not in EFFECTS:  # the map says it
         return
-    if own["Threads"][1].astext() == NONE:
-        del own["Threads"]
+    for name, text in EMPTY.items():
+        if own[name][1].astext() == text:
+            del own[name]
     for code in own["Fix"].findall(nodes.literal):
         if isinstance(code.parent, nodes.paragraph) and can_be_pasted(code.astext()):
             code["classes"].append("to-copy")

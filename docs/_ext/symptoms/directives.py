@@ -41,7 +41,7 @@ from docs._ext.gallery.order import read_order
 from docs._ext.site.page_stamp import gallery_runs
 from docs._ext.site.search_index import ENTRIES, THREADS, toml
 from docs._ext.support.page_state import page_state
-from docs._ext.symptoms.card import mark
+from docs._ext.symptoms.card import EMPTY, mark
 from docs._ext.symptoms.contents import by_subsystem, group_id
 from docs._ext.symptoms.store import EFFECTS, SUBSYSTEMS, TOPIC, SymptomError, read, read_outputs
 
@@ -170,7 +170,8 @@ class SymptomMap(SymptomDirective):
         healthy = outputs.healthy if outputs else NOT_RUN
         row += nodes.literal_block(healthy, healthy, language="none")
         others = ("Decided in", "Behind it", "Threads", "Also called")
-        rest = {"Seen": symptom.seen, **{name: fields[name] for name in others}}
+        rest = {"Seen": symptom.seen}
+        rest |= {name: fields[name] for name in others if fields[name] != EMPTY.get(name)}
         rest |= {"Executed": f":doc:`/{symptom.docname}`", "Doctor": f"``{symptom.slug}``"}
         row += self.fields(rest)
         return row

@@ -247,7 +247,7 @@ def test_a_page_is_a_card_and_a_foot(site):
         "is too small",
         "symptom-card is-silent",
         '<span class="symptom-effect is-silent">silent',
-        "nothing is raised",
+        "no error is raised",
         "executed 2023-11-14, TorchRL",
         "Cause",
         "Take all",
@@ -262,6 +262,7 @@ def test_a_page_is_a_card_and_a_foot(site):
     places = [html.index(words, html.index("<h1>")) for words in shown]
     assert places == sorted(places)
     assert "none found" not in html
+    assert "Behind it" not in html
     assert "Effect" not in html
 
 
