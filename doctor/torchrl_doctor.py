@@ -118,7 +118,7 @@ def check(slug, title):
 
 
 @check("same_seed_different_start", "Two runs with the same seed start differently")
-def _(collector, env):
+def same_seed_different_start(collector, env):
     if getattr(collector, "_frames", 1) or env.batch_size:
         return None
     twin = copy.deepcopy(env)
@@ -135,7 +135,7 @@ def _(collector, env):
 
 
 @check("log_probability_is_zero", "The first batches have a log-probability of zero")
-def _(batch, policy, loss_module=None, collector=None):
+def log_probability_is_zero(batch, policy, loss_module=None, collector=None):
     keys = getattr(loss_module, "tensor_keys", None)
     if isinstance(batch, (list, tuple)) or (keys and not hasattr(keys, "sample_log_prob")):
         return None
@@ -160,7 +160,7 @@ def _(batch, policy, loss_module=None, collector=None):
 
 
 @check("kept_batches_are_all_the_same", "All the batches that I kept are the same")
-def _(batch):
+def kept_batches_are_all_the_same(batch):
     if not isinstance(batch, (list, tuple)) or len(batch) < 2:
         return None
     places = {memory_of(one) for one in batch}
@@ -177,7 +177,7 @@ def memory_of(batch):
 
 
 @check("actions_stay_random", "The actions stay random however long I train")
-def _(collector, loss_module):
+def actions_stay_random(collector, loss_module):
     if not hasattr(getattr(loss_module, "tensor_keys", None), "action"):
         return None
     if not has_no_policy(collector):
@@ -194,7 +194,7 @@ def has_no_policy(collector):
 
 
 @check("collector_yields_nothing", "The collector ends without yielding anything")
-def _(collector, env, policy):
+def collector_yields_nothing(collector, env, policy):
     if not getattr(collector, "trajs_per_batch", None) or not collector.reset_at_each_iter:
         return None
     if getattr(collector, "set_truncated", False):
@@ -217,14 +217,14 @@ MOST_STEPS = 200
 
 
 @check("more_frames_than_asked_for", "Batches hold more frames than I asked for")
-def _(error):
+def more_frames_than_asked_for(error):
     if isinstance(error, Warning) and "not exactly divisible by" in str(error):
         return applies(f"{type(error).__name__}: {str(error).partition(',')[0]}")
     return None
 
 
 @check("set_truncated_marks_nothing", "set_truncated=True marks nothing in the buffer")
-def _(collector, replay_buffer):
+def set_truncated_marks_nothing(collector, replay_buffer):
     if not getattr(collector, "set_truncated", False):
         return None
     if getattr(collector, "extend_buffer", True):
@@ -233,7 +233,7 @@ def _(collector, replay_buffer):
 
 
 @check("stopping_a_rollout_raises", "Stopping a rollout early raises an AttributeError")
-def _(collector=None, error=None):
+def stopping_a_rollout_raises(collector=None, error=None):
     if isinstance(error, AttributeError) and "_final_rollout" in str(error):
         return applies("the loop found no output buffer")
     if getattr(collector, "interruptor", None) is None or not hasattr(collector, "_carrier"):
@@ -244,7 +244,7 @@ def _(collector=None, error=None):
 
 
 @check("whole_trajectories_blame_split_trajs", "trajs_per_batch fails and blames split_trajs")
-def _(collector=None, error=None):
+def whole_trajectories_blame_split_trajs(collector=None, error=None):
     if isinstance(error, KeyError) and "trajs_per_batch requires" in str(error):
         return applies("the batch has no trajectory ids")
     if not getattr(collector, "trajs_per_batch", None):
@@ -255,7 +255,7 @@ def _(collector=None, error=None):
 
 
 @check("old_policy_version_after_update", "The frame after an update has the old policy version")
-def _(batch, replay_buffer=None):
+def old_policy_version_after_update(batch, replay_buffer=None):
     if isinstance(batch, (list, tuple)):
         return None
     read = batch.get("policy_version", None)
@@ -283,7 +283,7 @@ def versions_read_by(replay_buffer):
 
 
 @check("max_frames_per_traj_is_refused", "max_frames_per_traj is refused by my environment")
-def _(error):
+def max_frames_per_traj_is_refused(error):
     if isinstance(error, ValueError) and "'step_count' key is already present" in str(error):
         return applies("max_frames_per_traj, and the environment counts its steps already")
     return None
@@ -293,7 +293,7 @@ def _(error):
 
 
 @check("evaluation_takes_random_actions", "Evaluation still takes random actions")
-def _(eval_env, policy, batch, collector=None, loss_module=None):
+def evaluation_takes_random_actions(eval_env, policy, batch, collector=None, loss_module=None):
     noisy = [m for m in exploration_modules(policy) if noise_of(m)[1] > 0]
     trains = collector is not None or loss_module is not None  # the batch may be for that
     if not noisy or trains or not rolled_out_by_hand(batch):
@@ -307,7 +307,7 @@ def _(eval_env, policy, batch, collector=None, loss_module=None):
 
 
 @check("epsilon_never_goes_down", "Epsilon never goes down")
-def _(policy, batch=None, collector=None):
+def epsilon_never_goes_down(policy, batch=None, collector=None):
     decaying = [m for m in exploration_modules(policy) if noise_of(m)[0] > noise_of(m)[2]]
     if not decaying:
         return None
@@ -326,7 +326,7 @@ def _(policy, batch=None, collector=None):
 
 
 @check("stochastic_policy_does_not_sample", "A stochastic policy takes no random action")
-def _(policy, loss_module, batch):
+def stochastic_policy_does_not_sample(policy, loss_module, batch):
     action = getattr(getattr(loss_module, "tensor_keys", None), "action", None)
     if isinstance(batch, (list, tuple)) or action is None or not samples(policy):
         return None
@@ -396,7 +396,7 @@ def other_than_greedy(policy, batch, action, unless_changed=True):
 
 
 @check("actions_stay_noisy", "Actions stay noisy with exploration switched off")
-def _(policy, batch=None, collector=None):
+def actions_stay_noisy(policy, batch=None, collector=None):
     layers = [m for m in modules_of(policy) if isinstance(m, NOISY_IN_TRAINING)]
     layers = [m for m in layers if getattr(m, "p", 1) > 0]
     if not layers:
@@ -438,7 +438,9 @@ def distance_from_evaluation(policy, batch):
 
 
 @check("evaluation_collector_explores", "The collector explores although it is switched off")
-def _(collector, eval_env, policy, loss_module=None, replay_buffer=None):
+def evaluation_collector_explores(
+    collector, eval_env, policy, loss_module=None, replay_buffer=None
+):
     trains = loss_module is not None or replay_buffer is not None
     explores = samples(policy) or exploration_modules(policy)
     if trains or not explores or getattr(collector, "env", None) is not eval_env:
@@ -452,7 +454,7 @@ def _(collector, eval_env, policy, loss_module=None, replay_buffer=None):
 
 
 @check("actor_of_many_fails_in_one", "The policy of many environments fails in one")
-def _(policy=None, eval_env=None, error=None):
+def actor_of_many_fails_in_one(policy=None, eval_env=None, error=None):
     if isinstance(error, ValueError) and "does not match the action shape" in str(error):
         return applies(str(error))
     if eval_env is None:
@@ -466,7 +468,7 @@ def _(policy=None, eval_env=None, error=None):
 
 
 @check("noisy_network_never_learns_its_noise", "A noisy network never learns its noise")
-def _(policy, loss_module):
+def noisy_network_never_learns_its_noise(policy, loss_module):
     layers = [m for m in noisy_layers(policy) if m.weight_sigma.requires_grad]
     if not layers or not any(trained(m.weight_mu) for m in layers):
         return None
@@ -477,7 +479,7 @@ def _(policy, loss_module):
 
 
 @check("noisy_network_repeats_its_noise", "A noisy network always makes the same noise")
-def _(policy, loss_module):
+def noisy_network_repeats_its_noise(policy, loss_module):
     layers = [m for m in noisy_layers(policy) if m.weight_mu._version > 1]
     if not layers:
         return None
@@ -501,7 +503,7 @@ def trained(parameter):
 
 
 @check("collector_keeps_its_own_policy", "The collector never sees the trained policy")
-def _(collector, policy=None, batch=None, loss_module=None):
+def collector_keeps_its_own_policy(collector, policy=None, batch=None, loss_module=None):
     acts = getattr(collector, "policy", None)
     if not isinstance(acts, torch.nn.Module):
         return None
@@ -575,7 +577,7 @@ def batches_of(batch):
 
 
 @check("loss_and_data_on_two_devices", "Loss and data are on two devices")
-def _(loss_module=None, batch=None, sample=None, error=None):
+def loss_and_data_on_two_devices(loss_module=None, batch=None, sample=None, error=None):
     if isinstance(error, RuntimeError) and is_about_two_devices(str(error)):
         return applies(str(error).partition("\n")[0][:100])
     data = sample if sample is not None else batches_of(batch)[0] if batch is not None else None
@@ -597,7 +599,7 @@ def is_about_two_devices(text):
 
 
 @check("every_environment_starts_alike", "Every environment plays the same episodes")
-def _(batch):
+def every_environment_starts_alike(batch):
     rows = batches_of(batch)[0]
     observations, _ = both_sides(rows)
     if rows.ndim < 2 or observations is None or rows.shape[:-1].numel() < 2:
@@ -664,7 +666,7 @@ def done_of(rows):
 
 
 @check("update_weights_wants_data", "update_policy_weights_(policy) raises AttributeError")
-def _(error):
+def update_weights_wants_data(error):
     if not isinstance(error, AttributeError) or "no attribute 'data'" not in str(error):
         return None
     step, places = error.__traceback__, []
@@ -677,7 +679,7 @@ def _(error):
 
 
 @check("workers_never_learn", "The workers act with their first weights forever")
-def _(collector, policy=None):
+def workers_never_learn(collector, policy=None):
     factories = getattr(collector, "policy_factory", None)
     if not is_multi_process(collector) or not isinstance(factories, (list, tuple)):
         return None
@@ -701,7 +703,7 @@ def is_multi_process(collector, name="MultiCollector"):
 
 
 @check("new_weights_arrive_late", "The batch after an update is from old weights")
-def _(collector, loss_module, batch, value_estimator=None):
+def new_weights_arrive_late(collector, loss_module, batch, value_estimator=None):
     on_policy = any(
         kind.__name__ in ("PPOLoss", "A2CLoss", "ReinforceLoss")
         for kind in type(loss_module).__mro__
@@ -727,7 +729,7 @@ def _(collector, loss_module, batch, value_estimator=None):
 
 
 @check("workers_act_alike", "All workers take the same random actions")
-def _(batch, collector=None, policy=None):
+def workers_act_alike(batch, collector=None, policy=None):
     rows = batches_of(batch)[0]
     observations, _ = both_sides(rows)
     action = rows.get("action")
@@ -746,7 +748,7 @@ def _(batch, collector=None, policy=None):
 
 
 @check("buffer_holds_garbage", "The buffer is full and holds garbage")
-def _(collector, replay_buffer):
+def buffer_holds_garbage(collector, replay_buffer):
     storage = getattr(getattr(replay_buffer, "_storage", None), "_storage", None)
     if getattr(collector, "replay_buffer", None) is not replay_buffer:
         return None  # the main process writes
@@ -770,7 +772,7 @@ A_FEW_MILLION = 10_000_000  # numbers that it compares of an entry
 
 
 @check("sequences_run_into_each_other", "Sampled sequences run into each other")
-def _(replay_buffer, sample, batch=None, value_estimator=None):
+def sequences_run_into_each_other(replay_buffer, sample, batch=None, value_estimator=None):
     length = slice_length(replay_buffer, sample)
     key = length and getattr(replay_buffer.sampler, "truncated_key", None)
     if not key or sample.ndim != 1:
@@ -786,12 +788,14 @@ def _(replay_buffer, sample, batch=None, value_estimator=None):
 
 
 @check("slices_jump_to_another_environment", "Sequences jump to another environment in the middle")
-def _(replay_buffer, collector=None):
+def slices_jump_to_another_environment(replay_buffer, collector=None):
     return None if has_workers(collector) else mixed_slices(replay_buffer)
 
 
 @check("sample_returns_far_more_rows", "sample(32) returns far more than 32 transitions")
-def _(replay_buffer, sample, batch, value_estimator=None, loss_module=None):
+def sample_returns_far_more_rows(
+    replay_buffer, sample, batch, value_estimator=None, loss_module=None
+):
     if slice_length(replay_buffer, sample) is not None:
         return None
     found = f"a sample of {len(sample)} items has {sample.numel()} rows"
@@ -808,7 +812,7 @@ def _(replay_buffer, sample, batch, value_estimator=None, loss_module=None):
 
 
 @check("advantages_wrong_with_several_workers", "Advantages are wrong when several workers collect")
-def _(batch, value_estimator, collector=None):
+def advantages_wrong_with_several_workers(batch, value_estimator, collector=None):
     one = batch[0] if isinstance(batch, list) else batch
     known = one.get(value_key("advantage", None, value_estimator), None) is not None
     if known or not along_time(value_estimator) or not may_glue(collector):
@@ -830,7 +834,7 @@ def _(batch, value_estimator, collector=None):
 
 
 @check("sequences_mix_two_runs", "Sequences of one buffer mix two runs")
-def _(replay_buffer):
+def sequences_mix_two_runs(replay_buffer):
     sampler = replay_buffer.sampler
     if not is_sliced(replay_buffer):
         return None
@@ -848,7 +852,7 @@ def _(replay_buffer):
 
 
 @check("short_episodes_are_never_replayed", "Short episodes are never replayed")
-def _(replay_buffer, sample):
+def short_episodes_are_never_replayed(replay_buffer, sample):
     if not is_sliced(replay_buffer):
         return None
     length, sampler = slice_length(replay_buffer, sample), replay_buffer.sampler
@@ -872,7 +876,7 @@ def _(replay_buffer, sample):
 
 
 @check("mean_reward_is_far_too_low", "The mean reward of a sample is far too low")
-def _(replay_buffer, sample):
+def mean_reward_is_far_too_low(replay_buffer, sample):
     mask = sample.get(PADDING, None)
     if mask is None or getattr(replay_buffer.sampler, "pad_output", False):
         return None
@@ -883,7 +887,7 @@ def _(replay_buffer, sample):
 
 
 @check("no_trajectory_is_long_enough", "No trajectory is long enough for a slice")
-def _(error=None, replay_buffer=None, sample=None):
+def no_trajectory_is_long_enough(error=None, replay_buffer=None, sample=None):
     if says(error, RuntimeError, "Did not find a single trajectory with sufficient length"):
         return applies(str(error))
     if replay_buffer is None or not is_sliced(replay_buffer):
@@ -899,7 +903,7 @@ def _(error=None, replay_buffer=None, sample=None):
 
 
 @check("one_step_cannot_be_stored", "A single step of several environments cannot be stored")
-def _(error=None, replay_buffer=None, batch=None):
+def one_step_cannot_be_stored(error=None, replay_buffer=None, batch=None):
     if says(error, RuntimeError, "tensor shape is incompatible with dest shape") and (
         "_set_index_in_td" in functions_of(error)
     ):
@@ -916,7 +920,7 @@ def _(error=None, replay_buffer=None, batch=None):
 
 
 @check("splitting_a_sample_fails", "Splitting a sample into its sequences fails")
-def _(error=None, batch=None, replay_buffer=None):
+def splitting_a_sample_fails(error=None, batch=None, replay_buffer=None):
     if says(error, RuntimeError, "split_with_sizes expects split_sizes to sum exactly") and (
         "split_trajectories" in functions_of(error)
     ):
@@ -933,7 +937,7 @@ def _(error=None, batch=None, replay_buffer=None):
 
 
 @check("end_signal_has_two_dimensions", "The end-of-trajectory signal has one dimension too many")
-def _(error=None, replay_buffer=None):
+def end_signal_has_two_dimensions(error=None, replay_buffer=None):
     if says(error, RuntimeError, "Expected the end-of-trajectory signal to be", "-dimensional"):
         return applies(str(error))
     storage = getattr(replay_buffer, "storage", None)
@@ -947,12 +951,12 @@ def _(error=None, replay_buffer=None):
 
 
 @check("sequences_mix_workers", "Sequences mix the episodes of two workers")
-def _(replay_buffer, collector):
+def sequences_mix_workers(replay_buffer, collector):
     return mixed_slices(replay_buffer) if has_workers(collector) else None
 
 
 @check("sample_has_fewer_rows_than_asked", "A sample has fewer rows than asked for")
-def _(replay_buffer, sample=None, error=None):
+def sample_has_fewer_rows_than_asked(replay_buffer, sample=None, error=None):
     sampler, asked = replay_buffer.sampler, replay_buffer.batch_size
     if getattr(sampler, "strict_length", True) or sampler.pad_output:
         return None
@@ -967,7 +971,7 @@ def _(replay_buffer, sample=None, error=None):
 
 
 @check("episodes_get_shorter_with_every_sample", "Stored episodes get shorter with every sample")
-def _(replay_buffer):
+def episodes_get_shorter_with_every_sample(replay_buffer):
     storage, sampler = replay_buffer.storage, replay_buffer.sampler
     marks = [getattr(sampler, name, None) for name in ("truncated_key", "init_key")]
     if not any(marks) or not hasattr(replay_buffer, "_set_index_in_td") or not len(storage):
@@ -982,7 +986,7 @@ def _(replay_buffer):
 
 
 @check("sequences_run_over_episode_ends", "Sequences run over the ends of episodes")
-def _(replay_buffer):
+def sequences_run_over_episode_ends(replay_buffer):
     if not is_sliced(replay_buffer):
         return None
     sampler, (rows, joined) = replay_buffer.sampler, stored_rows(replay_buffer)
@@ -996,13 +1000,13 @@ def _(replay_buffer):
 
 
 @check("slice_sampler_refuses_trajectory_key", "SliceSampler refuses trajectory_key")
-def _(error):
+def slice_sampler_refuses_trajectory_key(error):
     refused = says(error, TypeError, "SliceSampler", "argument 'trajectory_key'")
     return applies(str(error)) if refused else None
 
 
 @check("sampler_refuses_the_batch_size", "The slice sampler refuses the batch size")
-def _(error=None, replay_buffer=None):
+def sampler_refuses_the_batch_size(error=None, replay_buffer=None):
     if says(error, RuntimeError, "The batch-size must be divisible by the "):
         return applies(str(error))
     sampler = getattr(replay_buffer, "sampler", None)
@@ -1172,7 +1176,7 @@ def flat(transform):
 
 
 @check("prioritized_replay_draws_evenly", "Prioritized replay draws every sample equally often")
-def _(replay_buffer, loss_module=None):
+def prioritized_replay_draws_evenly(replay_buffer, loss_module=None):
     from torchrl.data import PrioritizedSampler
 
     sampler = getattr(replay_buffer, "sampler", None)
@@ -1199,7 +1203,7 @@ def _(replay_buffer, loss_module=None):
     "loss_stays_high_with_normalized_observations",
     "The loss stays high with normalized observations",
 )
-def _(replay_buffer, loss_module=None):
+def loss_stays_high_with_normalized_observations(replay_buffer, loss_module=None):
     from torchrl.envs.transforms import ObservationTransform
 
     transforms = transforms_of(replay_buffer)
@@ -1226,7 +1230,7 @@ def _(replay_buffer, loss_module=None):
 
 
 @check("samples_differ_from_what_the_policy_saw", "Samples differ from what the policy saw")
-def _(env, replay_buffer):
+def samples_differ_from_what_the_policy_saw(env, replay_buffer):
     from torchrl.envs.transforms import CatFrames, ObservationNorm, VecNormV2
 
     same = [(ObservationNorm, VecNormV2), (CatFrames,)]
@@ -1242,7 +1246,7 @@ def _(env, replay_buffer):
 
 
 @check("first_samples_after_refill_are_old", "The first samples after a refill hold old data")
-def _(replay_buffer):
+def first_samples_after_refill_are_old(replay_buffer):
     waiting = [f for f in getattr(replay_buffer, "_prefetch_queue", ()) if f.done()]
     if not waiting:
         return None
@@ -1267,7 +1271,7 @@ def _(replay_buffer):
 
 
 @check("values_are_zero_for_no_reason", "Part of the sampled values is zero for no reason")
-def _(batch, replay_buffer):
+def values_are_zero_for_no_reason(batch, replay_buffer):
     if not isinstance(batch, list) or not stored_leaves(replay_buffer):
         return None
     keys = [set(one.keys(True, True)) for one in batch]
@@ -1288,7 +1292,7 @@ def _(batch, replay_buffer):
 
 
 @check("stacked_frames_of_different_episodes", "Stacked frames come from different episodes")
-def _(replay_buffer):
+def stacked_frames_of_different_episodes(replay_buffer):
     from torchrl.envs.transforms import CatFrames
 
     stacking = [one for one in transforms_of(replay_buffer) if isinstance(one, CatFrames)]
@@ -1308,7 +1312,7 @@ def _(replay_buffer):
 
 
 @check("hook_changes_nothing_that_is_stored", "The hook changes nothing that is stored")
-def _(collector, replay_buffer):
+def hook_changes_nothing_that_is_stored(collector, replay_buffer):
     hook = getattr(collector, "post_collect_hook", None)
     if hook is None or not getattr(collector, "extend_buffer", True):
         return None
@@ -1334,7 +1338,7 @@ CHANGE_IN_PLACE = {"add_", "clamp_", "clip_", "copy_", "div_", "mul_", "neg_", "
 
 
 @check("sampling_raises_with_a_transform", "Sampling raises as soon as the buffer has a transform")
-def _(replay_buffer=None, sample=None, error=None):
+def sampling_raises_with_a_transform(replay_buffer=None, sample=None, error=None):
     if says(error, RuntimeError, "Failed to set the metadata", "in the sampled tensordict"):
         return applies("the index of a sample does not fit what a transform returned")
     if sample is None or not transforms_of(replay_buffer):
@@ -1343,7 +1347,7 @@ def _(replay_buffer=None, sample=None, error=None):
 
 
 @check("filling_a_buffer_raises_about_dimensions", "Filling the buffer raises about dim0 and dim1")
-def _(env=None, replay_buffer=None, error=None):
+def filling_a_buffer_raises_about_dimensions(env=None, replay_buffer=None, error=None):
     raised = says(error, ValueError, "dim0 and dim1 must be within the range")
     if env is None or replay_buffer is None:
         return applies("a tensordict with too few dimensions was transposed") if raised else None
@@ -1358,7 +1362,7 @@ def _(env=None, replay_buffer=None, error=None):
 
 
 @check("sampling_raises_at_the_start", "Sampling from the buffer raises at the start")
-def _(error, replay_buffer=None):
+def sampling_raises_at_the_start(error, replay_buffer=None):
     empty = says(error, RuntimeError, "Cannot sample from an empty storage")
     if not empty and not says(error, RuntimeError, "Could not get a tensordict out of the storage"):
         return None
@@ -1367,7 +1371,7 @@ def _(error, replay_buffer=None):
 
 
 @check("sample_asks_for_a_batch_size", "The buffer raises because it knows no batch size")
-def _(error, replay_buffer=None):
+def sample_asks_for_a_batch_size(error, replay_buffer=None):
     known = getattr(replay_buffer, "batch_size", None)
     words = ("batch_size not specified", "Dynamic batch-size", "predictable batch-size")
     if any(says(error, (RuntimeError, ValueError), one) for one in words):
@@ -1379,7 +1383,7 @@ def _(error, replay_buffer=None):
     "prioritized_replay_not_available",
     'Prioritized replay: "SumSegmentTreeFp32 is not available"',
 )
-def _(error):
+def prioritized_replay_not_available(error):
     said = re.search(r"\w+SegmentTreeFp\d+ is not available", str(error))
     if isinstance(error, RuntimeError) and said:
         return applies(f"{said[0]}; torch is {torch.__version__}")
@@ -1390,7 +1394,7 @@ def _(error):
 
 
 @check("next_observation_of_another_step", "Some next observations belong to another step")
-def _(replay_buffer, sample):
+def next_observation_of_another_step(replay_buffer, sample):
     rebuilders = rebuilders_with_nan(replay_buffer)
     if not rebuilders or sample.get(("next", "done"), None) is None:
         return None
@@ -1409,7 +1413,7 @@ def _(replay_buffer, sample):
 
 
 @check("most_next_observations_nan", "Most next observations of a sample are NaN")
-def _(replay_buffer, sample):
+def most_next_observations_nan(replay_buffer, sample):
     rebuilders = rebuilders_with_nan(replay_buffer)
     if not rebuilders:
         return None
@@ -1424,7 +1428,7 @@ def _(replay_buffer, sample):
 
 
 @check("off_policy_loss_is_nan", "The loss of DQN or SAC is NaN from the first batch")
-def _(loss_module, batch=None, sample=None):
+def off_policy_loss_is_nan(loss_module, batch=None, sample=None):
     if isinstance(batch, list):
         batch = batch[0]
     for data in (batch, sample):
@@ -1443,7 +1447,7 @@ def _(loss_module, batch=None, sample=None):
 
 
 @check("n_step_next_observation_wrong", "N-step rewards come with the wrong next observation")
-def _(replay_buffer):
+def n_step_next_observation_wrong(replay_buffer):
     steps = [one.n_steps for one in transforms_in(replay_buffer, "MultiStepTransform")]
     if not steps or max(steps) == 1:
         return None
@@ -1454,7 +1458,7 @@ def _(replay_buffer):
 
 
 @check("memmap_buffer_fills_memory", "A memory-mapped buffer fills the memory, not the disk")
-def _(replay_buffer, collector=None):
+def memmap_buffer_fills_memory(replay_buffer, collector=None):
     leaves = memory_mapped(replay_buffer)
     if not leaves:
         return None
@@ -1469,7 +1473,7 @@ def _(replay_buffer, collector=None):
 
 
 @check("buffer_outlives_its_files", "The buffer works, but its files are gone")
-def _(replay_buffer):
+def buffer_outlives_its_files(replay_buffer):
     leaves = memory_mapped(replay_buffer)
     files = [file_of(leaf) for leaf in leaves if file_of(leaf) is not None]
     gone = [file for file in files if not Path(file).exists()]
@@ -1479,7 +1483,7 @@ def _(replay_buffer):
 
 
 @check("reading_changes_the_buffer", "Stored rewards change although nothing is written")
-def _(replay_buffer, batch):
+def reading_changes_the_buffer(replay_buffer, batch):
     stored = {leaf.untyped_storage().data_ptr() for leaf in stored_leaves(replay_buffer)}
     batches = batch if isinstance(batch, list) else [batch]
     items = [item for one in batches for item in one.items(True, True)]
@@ -1494,7 +1498,7 @@ def _(replay_buffer, batch):
 
 
 @check("delta_saves_no_memory", "NextObservationDelta saves no memory on images")
-def _(env):
+def delta_saves_no_memory(env):
     deltas = [one for one in env_modules(env) if type(one).__name__ == "NextObservationDelta"]
     if not deltas:
         return None
@@ -1506,7 +1510,7 @@ def _(env):
 
 
 @check("restored_observations_infinite", "Some next observations of a sample are infinite")
-def _(replay_buffer, sample):
+def restored_observations_infinite(replay_buffer, sample):
     for one in transforms_in(replay_buffer, "NextObservationDelta"):
         pairs = [(sample.get(key, None), sample.get(next_key(key), None)) for key in one.in_keys]
         bad = [(~now.isinf() & then.isinf()).sum() for now, then in pairs if then is not None]
@@ -1516,7 +1520,7 @@ def _(replay_buffer, sample):
 
 
 @check("next_image_is_black", "Some next images of a sample are all black")
-def _(replay_buffer, sample):
+def next_image_is_black(replay_buffer, sample):
     for one in transforms_in(replay_buffer, "NextStateReconstructor"):
         jumps = jumps_in(sample)
         if jumps is None or one.fill_value != one.fill_value:
@@ -1533,7 +1537,7 @@ def _(replay_buffer, sample):
 
 
 @check("sampling_images_raises_type_error", "Sampling images raises TypeError: non-floating dtype")
-def _(replay_buffer=None, error=None):
+def sampling_images_raises_type_error(replay_buffer=None, error=None):
     if isinstance(error, TypeError) and "root key" in str(error):
         return applies(str(error)) if "has non-floating dtype" in str(error) else None
     for one in transforms_in(replay_buffer, "NextStateReconstructor"):
@@ -1552,7 +1556,7 @@ def _(replay_buffer=None, error=None):
 
 
 @check("sampling_raises_nonetype_floating", 'Sampling raises "NoneType has no is_floating_point"')
-def _(replay_buffer=None, error=None):
+def sampling_raises_nonetype_floating(replay_buffer=None, error=None):
     said = "'NoneType' object has no attribute 'is_floating_point'"
     if isinstance(error, AttributeError) and said in str(error):
         return applies(f"{said}: a transform reads a key that is not there")
@@ -1566,7 +1570,7 @@ def _(replay_buffer=None, error=None):
 
 
 @check("first_extend_takes_all_memory", "The first extend of a buffer takes all memory")
-def _(replay_buffer=None, batch=None, error=None):
+def first_extend_takes_all_memory(replay_buffer=None, batch=None, error=None):
     if isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in str(error):
         return applies(str(error).partition("DefaultCPUAllocator: ")[2].partition(".")[0])
     storage = getattr(replay_buffer, "storage", None)
@@ -1587,14 +1591,14 @@ def _(replay_buffer=None, batch=None, error=None):
 
 
 @check("memmap_storage_refuses_gpu", "A memory-mapped buffer refuses the GPU")
-def _(error):
+def memmap_storage_refuses_gpu(error):
     if isinstance(error, ValueError) and "Memory map device other than CPU" in str(error):
         return applies(str(error).partition(". ")[0])
     return None
 
 
 @check("one_kept_step_keeps_the_batch", "Memory grows although only one step per batch is kept")
-def _(batch, replay_buffer=None):
+def one_kept_step_keeps_the_batch(batch, replay_buffer=None):
     if not isinstance(batch, list):
         return None
     stored = {leaf.untyped_storage().data_ptr() for leaf in stored_leaves(replay_buffer)}
@@ -1608,7 +1612,7 @@ def _(batch, replay_buffer=None):
 
 
 @check("buffer_file_already_exists", 'Extending a buffer raises "The file already exists"')
-def _(replay_buffer=None, error=None):
+def buffer_file_already_exists(replay_buffer=None, error=None):
     if isinstance(error, RuntimeError) and re.search(r"\.memmap already exists", str(error)):
         return applies(str(error))
     storage = getattr(replay_buffer, "storage", None)
@@ -1792,7 +1796,7 @@ def flag(batch, key):
 
 
 @check("lstm_forgets_every_step", "The LSTM forgets everything between steps")
-def _(batch, policy, env=None):
+def lstm_forgets_every_step(batch, policy, env=None):
     modules = recurrent_modules(policy)
     hidden, batches = state_keys(modules), in_order(batch)
     if not hidden or not batches:
@@ -1821,7 +1825,7 @@ def forgets(module, batch):
 
 
 @check("lstm_outputs_change_after_done", "LSTM outputs change in the loss after an episode ends")
-def _(batch, policy):
+def lstm_outputs_change_after_done(batch, policy):
     batches = in_order(batch) if recurrent_modules(policy) else []
     ends = unmarked = 0
     for one in batches:
@@ -1840,7 +1844,7 @@ def _(batch, policy):
 @check(
     "lstm_learns_nothing_from_the_past", "The LSTM acts on its memory but never learns to use it"
 )
-def _(loss_module, batch):
+def lstm_learns_nothing_from_the_past(loss_module, batch):
     from torchrl.objectives import LossModule
 
     batches = in_order(batch)
@@ -1872,7 +1876,7 @@ def _(loss_module, batch):
 
 
 @check("critic_ignores_the_past_in_gae", "A recurrent critic gives values as if it had no memory")
-def _(value_estimator, batch):
+def critic_ignores_the_past_in_gae(value_estimator, batch):
     from torchrl.modules import set_recurrent_mode
 
     batches, keys = in_order(batch), getattr(value_estimator, "tensor_keys", None)
@@ -1897,7 +1901,7 @@ def _(value_estimator, batch):
 
 
 @check("lstm_outputs_differ_in_slices", "LSTM outputs in slices differ from the collected ones")
-def _(replay_buffer, sample, policy):
+def lstm_outputs_differ_in_slices(replay_buffer, sample, policy):
     hidden = state_keys(recurrent_modules(policy))
     marks = flag(sample, "is_init")
     if not hidden or marks is None or not hasattr(replay_buffer.sampler, "slice_len"):
@@ -1917,7 +1921,7 @@ def _(replay_buffer, sample, policy):
 
 
 @check("burn_in_works_once", "Burn-in works for the first sample only")
-def _(replay_buffer):
+def burn_in_works_once(replay_buffer):
     from torchrl.envs.transforms import BurnInTransform
 
     burns = [t for t in transforms_of(replay_buffer) if isinstance(t, BurnInTransform)]
@@ -1942,7 +1946,7 @@ def states(batch, hidden):
 
 
 @check("next_hidden_state_is_zero", 'The hidden state under "next" is zero in every step')
-def _(batch, policy):
+def next_hidden_state_is_zero(batch, policy):
     hidden = state_keys(recurrent_modules(policy))
     pairs = [pair for one in in_order(batch) for pair in states(one, hidden)]
     if not pairs:
@@ -1954,7 +1958,7 @@ def _(batch, policy):
 
 
 @check("ppo_ratio_off_in_minibatches", "The PPO ratio of an LSTM is off in every minibatch")
-def _(sample, policy):
+def ppo_ratio_off_in_minibatches(sample, policy):
     marks = flag(sample, "is_init")
     pairs = list(states(sample, state_keys(recurrent_modules(policy))))
     if marks is None or not pairs:
@@ -1969,7 +1973,7 @@ def _(sample, policy):
 
 
 @check("two_lstms_share_their_memory", "With a second LSTM the policy acts on the wrong memory")
-def _(policy):
+def two_lstms_share_their_memory(policy):
     hidden = state_keys(run_in_turn(policy).values())
     twice = sorted({str(key) for key in hidden if hidden.count(key) > 1})
     if twice:
@@ -1987,7 +1991,7 @@ def run_in_turn(part):
 
 
 @check("environments_share_one_memory", "An LSTM remembers other environments, not its own past")
-def _(batch=None, policy=None, error=None):
+def environments_share_one_memory(batch=None, policy=None, error=None):
     if isinstance(error, ValueError) and "(recurrent_mode=True) requires the" in str(error):
         return applies("the policy is called in recurrent mode on a single step")
     hidden, batches = state_keys(recurrent_modules(policy)), in_order(batch)
@@ -2006,7 +2010,7 @@ def _(batch=None, policy=None, error=None):
 
 
 @check("is_init_not_found", 'KeyError "is_init" when an LSTM policy meets the environment')
-def _(policy=None, env=None, error=None, batch=None):
+def is_init_not_found(policy=None, env=None, error=None, batch=None):
     if isinstance(error, KeyError) and "is_init" in str(error):
         return applies("the error names is_init, which InitTracker writes")
     if env is None or not recurrent_modules(policy):
@@ -2021,7 +2025,7 @@ def _(policy=None, env=None, error=None, batch=None):
 
 
 @check("gae_raises_with_lstm", "GAE raises with an LSTM critic and works with any other")
-def _(value_estimator=None, error=None):
+def gae_raises_with_lstm(value_estimator=None, error=None):
     mapped = re.search(r"(?s)atching rule.*aten::(lstm|gru)|vmap: .*data-dependent", str(error))
     if isinstance(error, RuntimeError) and mapped:
         return applies("the error is of torch.vmap over a recurrent module")
@@ -2038,7 +2042,7 @@ def _(value_estimator=None, error=None):
 
 
 @check("lstm_raises_in_parallel_env_only", "The LSTM policy raises in a ParallelEnv, nowhere else")
-def _(policy=None, env=None, error=None, batch=None):
+def lstm_raises_in_parallel_env_only(policy=None, env=None, error=None, batch=None):
     hidden = state_keys(recurrent_modules(policy))
     lost = re.search("The key (.*) was not found in the dest tensordict", str(error))
     if isinstance(error, KeyError) and lost and lost[1] in [*map(str, hidden), *DEFAULT_STATES]:
@@ -2054,7 +2058,7 @@ def _(policy=None, env=None, error=None, batch=None):
 
 
 @check("next_states_vanish_after_one_use", "Hidden states vanish from the batch after one use")
-def _(batch, policy):
+def next_states_vanish_after_one_use(batch, policy):
     hidden = state_keys(recurrent_modules(policy))
     pairs = [(one, *pair) for one in in_order(batch) for pair in states(one, hidden)]
     lost = steps = 0
@@ -2071,7 +2075,7 @@ def _(batch, policy):
 
 
 @check("primer_raises_in_batched_env", "TensorDictPrimer raises with several environments")
-def _(error):
+def primer_raises_in_batched_env(error):
     if isinstance(error, RuntimeError) and "expand_specs wasn't specified" in str(error):
         return applies("the error asks for expand_specs")
     return None
@@ -2101,7 +2105,7 @@ def one_batch(batch):
 
 
 @check("values_too_low_at_time_limits", "Values are too low in a task with a time limit")
-def _(batch=None, sample=None, value_estimator=None, loss_module=None):
+def values_too_low_at_time_limits(batch=None, sample=None, value_estimator=None, loss_module=None):
     if value_estimator is None and loss_module is None:
         return None
     done_key, key = (value_key(n, loss_module, value_estimator) for n in ("done", "terminated"))
@@ -2194,7 +2198,7 @@ def neighbors(data, estimator, network, done_key):
 
 
 @check("advantages_leak_between_environments", "One environment changes the advantages of another")
-def _(batch, value_estimator, collector=None):
+def advantages_leak_between_environments(batch, value_estimator, collector=None):
     data, done_key = one_batch(batch), value_key("done", None, value_estimator)
     if not follows_rows(value_estimator) or (collector is not None and may_glue(collector)):
         return None
@@ -2230,7 +2234,7 @@ def in_no_order(data, estimator, network, done_key):
 
 
 @check("advantages_look_like_noise", "Advantages look like noise")
-def _(value_estimator, batch=None, sample=None):
+def advantages_look_like_noise(value_estimator, batch=None, sample=None):
     if not follows_rows(value_estimator):
         return None
     done_key = value_key("done", None, value_estimator)
@@ -2247,7 +2251,7 @@ def _(value_estimator, batch=None, sample=None):
 
 
 @check("ppo_worse_with_small_minibatches", "PPO gets worse with smaller minibatches")
-def _(loss_module, batch=None, sample=None, value_estimator=None):
+def ppo_worse_with_small_minibatches(loss_module, batch=None, sample=None, value_estimator=None):
     key = getattr(keys_of(loss_module), "advantage", None)
     kind = getattr(getattr(loss_module, "value_type", None), "name", None)
     if key is None or kind == "TD0":
@@ -2272,7 +2276,7 @@ def _(loss_module, batch=None, sample=None, value_estimator=None):
 
 
 @check("q_values_stop_improving", "Q-values stop improving after the first steps")
-def _(loss_module, target_updater=None):
+def q_values_stop_improving(loss_module, target_updater=None):
     pairs = target_networks(loss_module)
     attached = getattr(loss_module, "_has_update_associated", None)
     if not pairs:
@@ -2290,7 +2294,7 @@ def _(loss_module, target_updater=None):
 
 
 @check("target_updater_never_steps", "The target network has an updater and never changes")
-def _(loss_module, target_updater=None):
+def target_updater_never_steps(loss_module, target_updater=None):
     pairs = target_networks(loss_module)
     attached = getattr(loss_module, "_has_update_associated", None) or {}
     updated = target_updater is not None or any(attached.get(name[7:-7]) for name in pairs)
@@ -2324,7 +2328,7 @@ def targets_left(pairs):
 
 
 @check("ppo_clips_before_the_first_update", "PPO clips ratios before the first update")
-def _(loss_module, batch=None, sample=None):
+def ppo_clips_before_the_first_update(loss_module, batch=None, sample=None):
     key = getattr(keys_of(loss_module), "sample_log_prob", None)
     agree = None
     for name, data in {"batch": one_batch(batch), "sample of the buffer": sample}.items():
@@ -2360,7 +2364,7 @@ def computed_log_prob(loss_module, rows):
 
 
 @check("state_value_missing_on_some_batches", "KeyError: state_value, on some batches only")
-def _(loss_module=None, batch=None, error=None):
+def state_value_missing_on_some_batches(loss_module=None, batch=None, error=None):
     if isinstance(error, KeyError) and "clip_value is set to" in str(error):
         return applies("the loss found no old values to clip against")
     data, key = one_batch(batch), value_key("value", loss_module)
@@ -2378,7 +2382,7 @@ def _(loss_module=None, batch=None, error=None):
 
 
 @check("stored_log_prob_requires_grad", "RuntimeError: stored action_log_prob requires grad")
-def _(loss_module=None, batch=None, sample=None, error=None):
+def stored_log_prob_requires_grad(loss_module=None, batch=None, sample=None, error=None):
     words = str(error)
     if isinstance(error, RuntimeError) and "stored" in words and "requires grad" in words:
         return applies(f"the loss refuses the data: {words}")
@@ -2395,7 +2399,7 @@ def _(loss_module=None, batch=None, sample=None, error=None):
 
 
 @check("part_of_the_batch_has_no_advantage", "The last rows of each batch have no advantage")
-def _(batch, value_estimator):
+def part_of_the_batch_has_no_advantage(batch, value_estimator):
     data = one_batch(batch)
     if getattr(value_estimator, "shifted", False) is not True or not data.ndim:
         return None
@@ -2417,7 +2421,7 @@ def _(batch, value_estimator):
 
 
 @check("worse_with_a_shorter_time_limit", "A shorter time limit makes the policy worse")
-def _(batch, env, value_estimator=None, loss_module=None):
+def worse_with_a_shorter_time_limit(batch, env, value_estimator=None, loss_module=None):
     data = one_batch(batch)
     keys = [value_key(name, loss_module, value_estimator) for name in ("done", "terminated")]
     done, terminated = (get_next(data, key) for key in keys)
@@ -2466,7 +2470,7 @@ def step_limits(env):
 
 
 @check("gae_none_not_subscriptable", "GAE: 'NoneType' object is not subscriptable")
-def _(value_estimator=None, loss_module=None, error=None):
+def gae_none_not_subscriptable(value_estimator=None, loss_module=None, error=None):
     networks = {
         "value estimator": (value_estimator, getattr(value_estimator, "value_network", None)),
         "loss": (loss_module, getattr(loss_module, "critic_network", None)),
@@ -2488,7 +2492,7 @@ def _(value_estimator=None, loss_module=None, error=None):
 
 
 @check("sets_of_keys_are_exclusive", "GAE: the sets of keys to stack are exclusive")
-def _(batch=None, value_estimator=None, loss_module=None, error=None):
+def sets_of_keys_are_exclusive(batch=None, value_estimator=None, loss_module=None, error=None):
     data, key = one_batch(batch), value_key("value", None, value_estimator)
     network = getattr(value_estimator, "value_network", None)
     if value_key("action", loss_module) in (getattr(network, "out_keys", None) or ()):
@@ -2511,7 +2515,7 @@ BY_DEFAULT = {"gamma": 0.99, "lmbda": 0.95}  # what make_value_estimator takes
 
 
 @check("a_new_gamma_changes_nothing", "A new gamma changes nothing")
-def _(value_estimator, loss_module):
+def a_new_gamma_changes_nothing(value_estimator, loss_module):
     inner = getattr(loss_module, "_value_estimator", None)  # the property would make one
     if inner is None or inner is value_estimator or type(inner) is not type(value_estimator):
         return None
@@ -2533,7 +2537,7 @@ def _(value_estimator, loss_module):
 
 
 @check("log_prob_not_found", "KeyError: couldn't find the log-prob")
-def _(loss_module=None, batch=None, sample=None, error=None):
+def log_prob_not_found(loss_module=None, batch=None, sample=None, error=None):
     if isinstance(error, KeyError) and "find the log-prob" in str(error):
         return applies(f"the loss says: {error.args[0]}")
     if "PPOLoss" not in {kind.__name__ for kind in type(loss_module).__mro__}:
@@ -2556,7 +2560,7 @@ def _(loss_module=None, batch=None, sample=None, error=None):
 
 
 @check("always_the_first_action", "The environment always takes the first action")
-def _(batch, env):
+def always_the_first_action(batch, env):
     rows = batches_of(batch)[0]
     for key in env.action_keys:
         spec, action = env.full_action_spec_unbatched[key], rows.get(key)
@@ -2570,7 +2574,7 @@ def _(batch, env):
 
 
 @check("frames_after_the_end", "Episodes go on after they are done")
-def _(batch):
+def frames_after_the_end(batch):
     rows = batches_of(batch)[0]
     count = steps_after_an_end(rows)
     if count is None or not rolled_out_by_hand(rows):  # a collector resets
@@ -2592,7 +2596,7 @@ def steps_after_an_end(rows):
 
 
 @check("decimals_are_lost", "A batched environment loses the decimals")
-def _(env):
+def decimals_are_lost(env):
     while type(env).__name__ == "TransformedEnv":
         env = env.base_env
     if "create_env_fn" not in vars(env):
@@ -2625,7 +2629,7 @@ def is_whole(kind):
 
 
 @check("only_the_first_episode_is_long", "Only the first episode is long")
-def _(batch):
+def only_the_first_episode_is_long(batch):
     rows = batches_of(batch)[0]
     if steps_after_an_end(rows) != 0:  # no end, or not reset at all
         return None
@@ -2641,7 +2645,7 @@ def _(batch):
 
 
 @check("specs_and_data_disagree", "check_env_specs says that specs and data differ")
-def _(env=None, error=None):
+def specs_and_data_disagree(env=None, error=None):
     if isinstance(error, AssertionError) and is_about_specs(str(error)):
         return applies(str(error).partition("\n")[0][:100])
     if env is None or hasattr(env, "create_env_fn"):  # a batched one casts its data to the specs
@@ -2665,7 +2669,7 @@ def is_about_specs(text):
 
 
 @check("good_in_training_poor_in_evaluation", "Good in training, poor in evaluation")
-def _(env, eval_env):
+def good_in_training_poor_in_evaluation(env, eval_env):
     from torchrl.envs.transforms import ObservationNorm, VecNorm, VecNormV2
 
     compared = []
@@ -2725,7 +2729,7 @@ def steps_seen(norm):
 
 
 @check("evaluation_rollout_ends_too_early", "The evaluation rollout ends much too early")
-def _(batch):
+def evaluation_rollout_ends_too_early(batch):
     if isinstance(batch, list) or batch.ndim != 2 or batch.get("collector") is not None:
         return None
     done = batch.get(("next", "done"))
@@ -2742,7 +2746,7 @@ def _(batch):
 
 
 @check("episode_return_looks_too_low", "The episode return looks too low")
-def _(batch, collector=None):
+def episode_return_looks_too_low(batch, collector=None):
     if isinstance(batch, list) or batch.get(("next", "episode_reward")) is None:
         return None
     returns, done = batch["next", "episode_reward"], batch["next", "done"]
@@ -2760,7 +2764,7 @@ def _(batch, collector=None):
 
 
 @check("return_is_not_the_score", "The logged return is not the score of the game")
-def _(env):
+def return_is_not_the_score(env):
     from torchrl.envs import transforms
 
     names = ("RewardScaling", "RewardClipping", "SignTransform", "BinarizeReward", "VecNormV2")
