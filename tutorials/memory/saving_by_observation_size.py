@@ -83,9 +83,9 @@ print(f"CartPole: {saving_of_compact_obs(lambda: GymEnv('CartPole-v1')):.1%}")
 # .. redirect-from:: tutorials/memory/saving_by_observation_size.html#the-curve
 #
 # A frame holds two observations of ``o`` bytes and ``r`` bytes of everything else. ``compact_obs``
-# saves ``o / (2 * o + r)``, which approaches one half from below. The delta of a ``float32``
-# observation takes half of its bytes, so it saves half as much. A synthetic environment gives
-# observations of any size.
+# saves ``o / (2 * o + r)``, which approaches one half from below. The delta has half the width of a
+# ``float32`` observation, so it saves half as much. A synthetic environment gives observations of
+# any size.
 #
 # .. fold:: An environment with random observations of a given shape
 

@@ -62,7 +62,7 @@ from torchrl.modules import (
     recurrent_mode,
     set_recurrent_mode,
 )
-from torchrl.objectives import LossModule, value
+from torchrl.objectives import DQNLoss, LossModule, value
 from torchrl.objectives.value import GAE, TD0Estimator, ValueEstimatorBase
 from torchrl.weight_update import WeightSyncScheme
 
@@ -439,6 +439,18 @@ def test_a_collector_splits_trajectories():
     assert batch.shape == (3, 3)
 
 
+@guards("time-named-unless-split")
+def test_a_collector_names_the_time_dimension_unless_it_splits():
+    (batch,) = collect(8)
+    assert batch.names == ["time"]
+    for layout, names in {"cat": ["time"], "padded": [None, "time"]}.items():
+        (batch,) = collect(8, trajs_per_batch=2, traj_format=layout)
+        assert batch.names == names
+    with pytest.warns(UserWarning, match="contiguous-trajectory layout"):
+        (batch,) = collect(8, split_trajs=True)
+    assert batch.names == [None, None]
+
+
 @guards("splitting-needs-ids")
 def test_splitting_needs_the_ids():
     with pytest.raises(ValueError, match="requires track_traj_ids=True"):
@@ -659,6 +671,16 @@ def test_the_delta_leaves_integers_alone():
     assert torch.uint8 in NextObservationDelta(in_keys=["observation"]).excluded_dtypes
 
 
+@guards("delta-restores-in-keys", "buffer-delta-names-entries")
+def test_a_buffer_restores_the_delta_of_its_in_keys():
+    env = TransformedEnv(GymEnv("CartPole-v1"), NextObservationDelta())
+    stored = env.rollout(3)
+    unnamed = NextObservationDelta()(stored.clone())
+    assert ("next", "observation") not in unnamed.keys(include_nested=True)
+    restored = NextObservationDelta(in_keys=["observation"])(stored.clone())
+    assert restored["next", "observation"].isfinite().all()
+
+
 def test_a_large_difference_becomes_infinite():
     delta = NextObservationDelta(in_keys=["observation"])
     assert torch.tensor(1e5).to(delta.delta_dtype).isinf()
@@ -748,6 +770,17 @@ def test_one_nan_spreads_backward_without_the_sanitizer(monkeypatch):
     gae = GAE(gamma=0.9, lmbda=0.5, value_network=network())
     data = gae(rollout(last=torch.nan, terminated=rollout()["next", "done"]))
     assert data["advantage"].isnan().all()
+
+
+@guards("nan-reaches-earlier-trajectories")
+def test_one_nan_spreads_to_earlier_trajectories_without_the_sanitizer(monkeypatch):
+    end = torch.tensor([[True], [False], [False]])
+    data = rollout(done=end, terminated=end)
+    data["next", "observation"][1] = torch.nan
+    gae = GAE(gamma=0.9, lmbda=0.5, value_network=network())
+    assert gae(data.clone())["advantage"].isfinite().all()
+    monkeypatch.setattr(GAE, "_sanitize_next_obs_nan", staticmethod(lambda data, in_keys: data))
+    assert gae(data)["advantage"].isnan().flatten().tolist() == [True, True, False]
 
 
 def test_rows_outside_the_budget_are_finite_and_wrong():
@@ -970,3 +1003,10 @@ def test_triton_refuses_the_cpu():
     )
     with set_recurrent_mode(True), pytest.raises(ValueError, match="Expected a cuda device"):
         module(data)
+
+
+@guards("accepted-keys-inherited")
+def test_a_class_has_accepted_keys_of_its_own_or_of_its_base():
+    assert "_AcceptedKeys" in vars(DQNLoss)
+    assert "_AcceptedKeys" not in vars(GAE)
+    assert GAE._AcceptedKeys is ValueEstimatorBase._AcceptedKeys
