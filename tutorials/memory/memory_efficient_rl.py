@@ -317,9 +317,9 @@ figure.set_label(
 #
 # :class:`~torchrl.envs.transforms.NextObservationDelta` on the environment stores the difference
 # ``next - obs`` in ``float16``, half the width of a ``float32`` observation. The same transform on
-# the buffer adds it back; name the entries there in ``in_keys``. :claim:`buffer-delta-names-entries`
-# Half of the saving is left, and *every* row has its next observation, ends included, with a
-# rounding error.
+# the buffer adds it back; name the entries there in ``in_keys``.
+# :claim:`buffer-delta-names-entries` Half of the saving is left, and *every* row has its next
+# observation, ends included, with a rounding error.
 
 from torchrl.envs.transforms import NextObservationDelta
 
