@@ -68,7 +68,7 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 #      - a ``scratch_dir`` of its own for each buffer
 #    * - to go on with the files in ``scratch_dir``
 #      - ``dumps``, then ``loads``: the files alone are not read
-#      - ``existsok=True`` overwrites them
+#      - setting ``existsok`` overwrites them
 #
 # Size of a row: :doc:`memory_efficient_rl`. Speed: :doc:`/performance/replay_buffers`.
 #
@@ -184,14 +184,12 @@ print("the rows of the loaded buffer are overwritten")
 #
 # .. redirect-from:: tutorials/memory/buffers_on_disk.html#larger-than-the-limit
 #
-# A forked child limits its own anonymous memory, which is memory that no file backs
-# (``RLIMIT_DATA``). The limit leaves room for three chunks of pixels. Then the child fills a buffer
-# in memory and one on disk, with more rows than fit into that room.
+# A forked child limits its memory that no file backs (``RLIMIT_DATA``), with room for three chunks
+# of pixels. Then it fills a buffer in memory and one on disk with more rows than fit there.
 #
 # .. fold:: A child with a memory limit, which fills both buffers with pixels
 
-PIXELS = (4, 84, 84)
-FRAME_BYTES = 4 * 84 * 84
+PIXELS, FRAME_BYTES = (4, 84, 84), 4 * 84 * 84
 CHUNK_FRAMES = 128
 WRITTEN_FRAMES = 8 * CHUNK_FRAMES
 ROOM_BYTES = 3 * CHUNK_FRAMES * FRAME_BYTES
@@ -263,8 +261,7 @@ def run_child(target, folder):
 
 
 # %%
-# The tensors of ``LazyTensorStorage`` are anonymous memory and count against the limit. The pages
-# of the files do not:
+# The tensors of ``LazyTensorStorage`` count against the limit. The pages of the files do not:
 
 if ON_LINUX:
     report = run_child(child_under_limit, folder / "limited")

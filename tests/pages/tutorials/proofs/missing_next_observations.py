@@ -2,6 +2,9 @@
 # Runs at the end of tutorials/memory/missing_next_observations.py, with its names.
 
 if __name__ == "__main__":
+    assert torch.equal(compact["observation"], full["observation"])
+    following = full["observation"].roll(-1, dims=0)
+    assert torch.equal((following != full[NEXT_OBS]).any(-1), trajectory_end)
     assert terminated.any()
     assert (done & ~terminated).any()
     assert nan_rows["GAE"][1] == nan_rows["TD(lambda)"][1] == N_FRAMES
