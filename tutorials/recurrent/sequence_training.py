@@ -508,22 +508,8 @@ for mistake in [None, *MISTAKES]:
 #
 # If the environment never sets ``is_init`` to true, nothing changes *in this setup*: the sampler
 # writes its own marks, and the primer has set the states to zeros. It does harm if a loss gets the
-# batch without a sampler.
+# batch without a sampler. :claim:`sampler-marks-without-tracker`
 #
-# .. fold:: The sampler overwrites is_init
-
-samples = []
-never = batch.clone()
-never["is_init"] = torch.zeros_like(never["is_init"])
-for stored in (batch, never):
-    buffer = make_buffer()
-    buffer.extend(stored.reshape(-1))
-    torch.manual_seed(0)
-    samples.append(buffer.sample())
-assert (samples[0] == samples[1]).all()
-print("same sample with and without marks of the environment")
-
-# %%
 # Where this stops being true
 # ---------------------------
 #

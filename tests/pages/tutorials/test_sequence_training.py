@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
+from tests.support.claims import guards
 from tests.support.tutorial_script import run_driver
 
 pytestmark = [pytest.mark.slow, pytest.mark.mutation]
@@ -124,6 +125,7 @@ def late():
     return run_changed(["nothing", *CAUGHT_LATE])
 
 
+@guards("sampler-marks-without-tracker")
 def test_page_and_its_proofs_pass(early):
     assert early["nothing"] == "the page passed"
 

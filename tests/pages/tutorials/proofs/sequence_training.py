@@ -2,6 +2,7 @@
 # Runs at the end of tutorials/recurrent/sequence_training.py, or of its part before the training.
 
 import gymnasium
+from torchrl.modules import set_recurrent_mode
 
 # The dynamics and the ends of the episodes are those of Gymnasium's CartPole.
 steps = CartPoles(4, seed=0).rollout(40, break_when_any_done=False).reshape(-1).cpu()
@@ -35,8 +36,22 @@ assert (traj_lengths < SLICE_STEPS).any()
 
 assert check(*first_sample("no recurrent mode"), "no recurrent mode")[1] == N_SLICES < n_rows
 
+# Marks of the environment change no sample, but what a loss computes on the batch itself.
+samples, outputs = [], []
+never = batch.clone()
+never["is_init"] = torch.zeros_like(never["is_init"])
+for stored in (batch, never):
+    buffer = make_buffer()
+    buffer.extend(stored.reshape(-1))
+    torch.manual_seed(0)
+    samples.append(buffer.sample())
+    with torch.no_grad(), set_recurrent_mode(True):
+        outputs.append(features(stored.clone())["features"])
+assert (samples[0] == samples[1]).all()
+torch.testing.assert_close(outputs[0], batch["features"])
+assert (outputs[1] - outputs[0]).abs().max() > 0.1
+
 if "with_memory" in globals():
     assert (last > 3 * with_memory[:, 0]).all()
     assert last.mean() > 2 * plateau.mean()
     assert all(map(math.isfinite, losses))
-    assert not never["is_init"].any()
