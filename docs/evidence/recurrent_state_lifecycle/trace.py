@@ -609,7 +609,7 @@ EFFECT = {
     ("draw", 0): "copies the rows of the slices, and the flags of the sampler into them",
     ("draw", 1): "chooses slices",
     ("draw", 2): "``is_init`` is True on the first row of each slice",
-    ("loss", 0): "stands around ``forward`` of every loss",
+    ("loss", 0): "wraps ``forward`` of every loss module",
     ("loss", 1): "recurrent mode on",
     ("loss", 2): "the loss itself",
     ("loss", 3): "asks the policy for its distribution",
