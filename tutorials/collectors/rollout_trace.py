@@ -495,7 +495,7 @@ assert seen == []
 # * calls inside a traced call: the policy above copies its input, and the trace has no line for
 #   that;
 # * parts of the carrier, such as its ``"next"``, which the loop takes out and passes on;
-# * anything but a method of a TensorDict: ``list.append`` makes a carrier a row of the batch;
+# * other functions: ``list.append`` makes a carrier a row of the batch;
 # * kernels: on CUDA a line says that the call returned, not that the device has finished;
 # * other processes: a collector with :term:`workers <worker>` has no loop of its own in this one.
 #   :claim:`multi-collector-has-no-loop`
