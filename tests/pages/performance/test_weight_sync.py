@@ -23,6 +23,7 @@ from benchmarks.suites import bench_weight_sync_server as server_suite
 from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.evidence_module import load_evidence
 
 COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 CPU = torch.device("cpu")
@@ -202,6 +203,31 @@ def test_pipe_scheme_shares():
     assert target.module.marker.data_ptr() == source.module.marker.data_ptr()
 
 
+@guards("no-worker-on-other-device-learns")
+def test_no_worker_learns_where_all_act_on_another_device():
+    plays, policy = load_evidence("weight_sync/ownership").plays, suite.make_policy(4000, 2)
+    with suite.quick_start():
+        collector = MultiSyncCollector(
+            [suite.one_thread] * 2,
+            policy,
+            frames_per_batch=8,
+            total_frames=-1,
+            policy_device="cpu:0",
+            env_device="cpu",
+            storing_device="cpu",
+            auto_register_policy_transforms=False,
+        )
+    batches = iter(collector)
+    played = [plays(policy, next(batches), "action")]
+    with torch.no_grad():
+        policy.module.marker.add_(1)
+    played.append(plays(policy, next(batches), "action"))
+    collector.update_policy_weights_()
+    played.append(plays(policy, next(batches), "action"))
+    collector.shutdown()
+    assert played == [True, False, False]
+
+
 @guards("update-advances-version", "server-thread-same-module")
 def test_a_call_advances_the_version():
     policy = suite.make_policy(4000, 2)
@@ -314,8 +340,8 @@ def test_tensors_and_workers():
     for scheme in suite.SCHEMES:
         many = update_time(f"{scheme}-sync-w2-4mb-elsewhere-t{suite.MANY_TENSORS}")
         assert many > update_time(f"{scheme}-sync-w2-16mb-elsewhere")
-        one, four = (update_time(f"{scheme}-sync-w{n}-4mb-elsewhere") for n in (1, 4))
-        assert one < four
+        one, two, four = (update_time(f"{scheme}-sync-w{n}-4mb-elsewhere") for n in (1, 2, 4))
+        assert one < two < four
         assert one < update_time(f"{scheme}-async-w1-4mb-elsewhere")
 
 
