@@ -227,7 +227,7 @@ def multi_agent_table():
                         outcome(estimator),
                     ]
                 )
-    return {"columns": ["Estimator", "Key of the critic", "Told so", "Result"], "rows": rows}
+    return {"columns": ["Estimator", "The critic writes", "Call before", "Result"], "rows": rows}
 
 
 def outcome(estimator):

@@ -4,7 +4,8 @@ from unittest import mock
 
 import pytest
 import torch
-from torchrl.objectives.value import GAE
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchrl.objectives.value import GAE, functional
 
 from benchmarks import interleaved
 from benchmarks.record import Library
@@ -239,7 +240,6 @@ def test_forward_pass_of_the_loss():
 
 @guards(
     "gae-short-rows",
-    "filter-fixed-operators",
     "gae-many-rows",
     "filter-length-until-threshold",
     "gae-ends-inside-batch",
@@ -258,6 +258,27 @@ def test_where_the_vectorized_form_loses():
         assert large < 256 / 16 * small / 3
     for steps in (128, 512, 2048):
         assert against_loop(steps=steps, dones=2) > against_loop(steps=steps, dones=0)
+
+
+@guards("filter-fixed-operators")
+def test_operators_by_length():
+    class Operators(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.count += 1
+            return function(*args, **(kwargs or {}))
+
+    def count(function, steps):
+        value, following, reward = torch.randn(3, 16, steps, 1)
+        with Operators() as found:
+            function(0.99, 0.95, value, following, reward, torch.rand(16, steps, 1) < 0.02)
+        return found.count
+
+    loop = functional.generalized_advantage_estimate
+    vectorized = functional.vec_generalized_advantage_estimate
+    assert count(vectorized, 8) == count(vectorized, 128) == count(vectorized, 512)
+    assert count(loop, 8) <= count(vectorized, 8) < count(loop, 128)
 
 
 @guards("td-vectorized-always-faster", "gae-vectorized-loses", "td-default-unless-discount-tensor")

@@ -150,6 +150,29 @@ def test_a_compiled_ppo_loss_samples(eager_backend):
         torch.testing.assert_close(found[key], expected[key])
 
 
+@guards("one-hot-entropy-sample-breaks")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.parametrize("bonus", [True, False])
+def test_the_sample_for_the_entropy_breaks_the_graph(eager_backend, bonus):
+    loss, data = bench.clip_ppo_one_hot(3)
+    loss = bench.ClipPPOLoss(loss.actor_network, loss.critic_network, entropy_bonus=bonus)
+    eager_backend(loss)(data.copy())
+    assert bool(torch._dynamo.utils.counters["graph_break"]) is bonus
+    assert (graphs() == 1) is not bonus
+
+
+@guards("batch-of-one-compiles")
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_batch_of_one_compiles(eager_backend, dynamic):
+    module = bench.make_value()
+    call = torch.compile(module, backend="eager", dynamic=dynamic)
+    found = []
+    for size in (3, 4, 5, 1):
+        call(bench.make_batch(size).select("observation"))
+        found.append(graphs())
+    assert found == ([1, 1, 1, 2] if dynamic else [1, 2, 2, 3])
+
+
 @guards("recompile-limit-graphs", "over-limit-runs-eagerly")
 def test_beyond_the_limit_it_runs_eagerly(eager_backend, caplog):
     limit = torch._dynamo.config.recompile_limit
@@ -161,7 +184,7 @@ def test_beyond_the_limit_it_runs_eagerly(eager_backend, caplog):
         result = call(bench.TensorDict({"observation": observation, **extra}, [4]))
         torch.testing.assert_close(result["action"], module.module(observation))
     assert graphs() == limit
-    said = [record for record in caplog.records if "recompile_limit" in record.getMessage()]
+    said = [one for one in caplog.records if "hit config.recompile_limit" in one.getMessage()]
     assert len(said) == 1
 
 
@@ -241,7 +264,7 @@ def test_a_broken_graph_costs(of):
     whole, broken = "clip-ppo-b256", "clip-ppo-one-hot-b256"
     assert (of(whole, "graph_breaks"), of(broken, "graph_breaks")) == (0, 2)
     gained = {key: 1 - of(key, "time_vs_eager") for key in (whole, broken)}
-    assert 0.35 < gained[broken] / gained[whole] < 0.7
+    assert 0.6 < gained[broken] / gained[whole] < 0.73  # about two thirds
     assert of(broken, "compile_time") > of(whole, "compile_time")
 
 
