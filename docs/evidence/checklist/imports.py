@@ -62,7 +62,7 @@ IMPORTS = (
         "advantages_and_losses",
     ),
     ("torchrl.objectives", "ClipPPOLoss A2CLoss SACLoss DQNLoss", "advantages_and_losses"),
-    ("torchrl._utils", "compile_with_warmup", "compile"),
+    ("torchrl", "compile_with_warmup", "compile"),
     ("tensordict.nn", "CudaGraphModule", "compile"),
     ("torchrl.modules", "ProbabilisticActor ValueOperator ActorValueOperator", "networks"),
     ("torchrl.objectives", "SoftUpdate HardUpdate", "networks"),

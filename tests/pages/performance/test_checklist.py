@@ -149,6 +149,15 @@ def test_neighbors_overlap_below_the_first_row():
     assert clear == [True] + [False] * (len(names) - 2)
 
 
+@guards("validation-off-already")
+def test_no_pipeline_validates(small):
+    for items in ((), ("no-validation",)):
+        pipeline = suite.Pipeline("cartpole", items, CPU)
+        batch = pipeline.collector.rollout()
+        pipeline.collector.shutdown()
+        assert not pipeline.actor.get_dist(batch)._validate_args, items
+
+
 @guards("small-batches-form-no-gain")
 def test_the_vectorized_form_gains_nothing():
     for world in suite.WORLDS:

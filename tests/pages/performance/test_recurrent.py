@@ -263,16 +263,6 @@ def test_compiled_lstm_scan_allocates_large_tensors(tmp_path):
     assert int(child.stdout.split()[-1]) >= BOUND
 
 
-@guards("small-batches-to-pad", "large-batches-to-scan")
-def test_eager_backends_by_size():
-    def first(cell, **size):
-        return min(EAGER, key=lambda name: backend(cell, name, **size))
-
-    for cell, best in {"lstm": "scan-recompute", "gru": "scan"}.items():
-        assert first(cell, batch=4) == first(cell, steps=32) == "pad"
-        assert first(cell, batch=64) == first(cell, steps=512) == best
-
-
 @guards("backend-reset-tradeoff")
 def test_scan_does_not_care_about_resets():
     for cell in ("lstm", "gru"):
