@@ -5,11 +5,13 @@
 
 (() => {
   const UPPER = 0.3; // share of the window's height
+  const LONG = 24; // entries; of more, the inner ones show for the section that is being read
   const list = document.getElementById("on-this-page");
   const bar = list.closest(".bd-sidebar-secondary");
   const links = [...list.querySelectorAll("a")];
   const places = links.map((link) => document.getElementById(decodeURIComponent(link.hash.slice(1))));
   let jumped = false;
+  list.classList.toggle("is-long", links.length > LONG);
 
   const mark = (begins) => {
     const current = links[places.findLastIndex((place) => place && begins(place))];

@@ -132,7 +132,7 @@ class EvidenceDirective(SphinxDirective):
             "",
             "",
             nodes.strong("", "Executed"),
-            nodes.Text(": printed by "),
+            nodes.Text(" printed by "),
             link_file(self.env, script, f"{DOWNLOADS}/{name}.py", text),
             nodes.Text(" in a build of this site."),
             classes=["evidence-origin"],

@@ -184,8 +184,11 @@ def code(text):
     return nodes.literal(text, text)
 
 
-def stamp_line(env, record, outdated, full=True):
-    """The paragraph below a table or a plot: where and when, with links; *full* to its stamp."""
+def stamp_line(env, record, outdated, full=True, values=None):
+    """The paragraph below a table or a plot: where and when, with links; *full* to its stamp.
+
+    The last link is *values*, or leads to all values of the record.
+    """
     address = f"{record['suite']}@{record['device']}"
     reasons = "; ".join(records.reasons(outdated))
     mark = AGAIN.capitalize() if reasons else "Measured"
@@ -203,7 +206,7 @@ def stamp_line(env, record, outdated, full=True):
         paragraph += nodes.Text(", ")
     paragraph += link_record(env, address, "raw data" if full else "Raw data")
     paragraph += nodes.Text(", ")
-    paragraph += link_csv(env, record, address)
+    paragraph += values or link_csv(env, record, address)
     paragraph += nodes.Text(".")
     return paragraph
 

@@ -40,7 +40,8 @@ part is left out. Another torch is named beside the stamp.
 
 It writes links from each value to the record's stamp, which the page with ``record-index`` shows,
 and the records themselves as ``_downloads/records/<suite>-<device>.json`` and, one line for each
-value, ``.csv``.
+value, ``.csv``; the values of each plot as ``_downloads/records/<page>-plot<number>.csv``. A page
+with a plot loads ``chart-points.js``, by which its values are had without a mouse.
 """
 
 from fnmatch import fnmatchcase
@@ -69,6 +70,7 @@ from docs._ext.records.store import (
     ABSENT,
     complain,
     library,
+    link_chart_csv,
     link_stamp,
     note_outdated,
     reach,
@@ -113,6 +115,7 @@ class RecordDirective(SphinxDirective):
     """What the directives share: reaching the record, ``:if-absent:`` and warnings."""
 
     required_arguments = 1
+    values = None  # a link to those that are shown, in place of all of the record
     option_spec = {  # noqa: RUF012 - docutils' interface
         "caption": directives.unchanged,
         "if-absent": directives.unchanged_required,
@@ -125,7 +128,8 @@ class RecordDirective(SphinxDirective):
             record, outdated = reach(self.env, *split_address(self.address))
             outdated = {key: outdated[key] for key in self.keys(record) if key in outdated}
             note_outdated(self.address, records.reasons(outdated), self.get_location())
-            return [*self.render(record, outdated), stamp_line(self.env, record, outdated)]
+            shown = self.render(record, outdated)
+            return [*shown, stamp_line(self.env, record, outdated, values=self.values)]
         except records.AbsentError as error:
             if text := self.options.get("if-absent"):
                 return [nodes.paragraph("", text, classes=["not-measured"])]
@@ -199,6 +203,8 @@ class RecordPlot(RecordDirective):
             series = {name: [(str(x), v) for x, v in points] for name, points in series.items()}
         series = looks.looking(table, self.options.get("series"), series, self.address)
         measured = self.measured(declared)
+        name = f"plot{self.env.new_serialno('record-plot')}"
+        self.values = link_chart_csv(self.env, record, name, self.keys(record), metric)
         svg = record_plot.draw(
             series,
             measured,
@@ -206,7 +212,7 @@ class RecordPlot(RecordDirective):
             x_unit=x_unit,
             places=places,
             log=self.options.get("log", ""),
-            name=f"plot{self.env.new_serialno('record-plot')}",
+            name=name,
             label=self.options.get("alt") or described(series, measured, x_title, x_unit),
         )
         figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["record-plot"])
@@ -301,6 +307,12 @@ def read_again(app, env, added, changed, removed):
     return sorted(waiting & env.found_docs)
 
 
+def walk_points(app, pagename, templatename, context, doctree):
+    """html-page-context: the script of pages with a plot."""
+    if '<figure class="record-plot' in context.get("body", ""):
+        app.add_js_file("chart-points.js", loading_method="defer")
+
+
 def setup(app):
     app.add_config_value("records_folder", str(ROOT / "benchmarks"), "env", [str])
     app.add_config_value("records_series", str(looks.TABLE), "env", [str])
@@ -314,4 +326,5 @@ def setup(app):
     app.add_directive("record-index", RecordIndex)
     app.add_directive("record-newest", RecordNewest)
     app.connect("env-get-outdated", read_again)
+    app.connect("html-page-context", walk_points)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from docs._ext.support.charts import (
     INK,
     LETTER,
-    WIDTH,
     apart,
     part_of_page,
     render,
@@ -23,7 +22,8 @@ from docs._ext.support.charts import (
     written,
 )
 
-# All in points.
+# All in points. Narrower than charts.WIDTH: the letters are larger on a phone.
+WIDTH = 352
 LINE = 1.3 * LETTER  # from one line of text to the next
 ALONE, SHARED = 185, 130  # height of a panel that stands alone, and of one among several
 EDGE = 1.5  # from the left edge to text, whose first letter may reach over
@@ -31,7 +31,7 @@ ROW = 1.65 * LETTER  # height of a row
 INSET = 9  # from the first and the last point to the edge of the panel
 KEY = 14  # from the panel to the text of a label; the mark of its series stands between
 GAP = 0.35 * LETTER  # from one label to the next
-NAME = 27  # letters on one line of a label
+NAME = 20  # letters on one line of a label
 SHORT = 12  # letters of names beside which a second column of panels fits
 # The empty cell of the logo, as in tables: field-manual.css, .not-measured.
 MISSING = {"boxstyle": "round,pad=0.25", "fill": False, "ls": (0, (3, 2)), "lw": 0.7, "ec": INK}

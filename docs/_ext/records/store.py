@@ -91,9 +91,20 @@ def link_csv(env, record, address):
     return link_file(env, as_csv(record), path, nodes.inline("", "CSV"))
 
 
-def as_csv(record):
-    """The values of *record*: key and title, each parameter, the metric, its quartiles."""
-    benchmarks = record["benchmarks"].items()
+def link_chart_csv(env, record, name, keys, metric):
+    """A link to the values of a chart, whose *name* is its own on its page."""
+    path = f"{DOWNLOADS}/{env.docname.replace('/', '-')}-{name}.csv"
+    text = as_csv(record, keys, [metric])
+    return link_file(env, text, path, nodes.inline("", "CSV of this chart"))
+
+
+def as_csv(record, keys=None, metrics=None):
+    """The values of *record*: key and title, each parameter, the metric, its quartiles.
+
+    All of them, or those of some *keys* and *metrics*.
+    """
+    chosen = record["benchmarks"] if keys is None else keys
+    benchmarks = [(key, record["benchmarks"][key]) for key in chosen]
     parameters = list(dict.fromkeys(name for _, one in benchmarks for name in one["parameters"]))
     points = ("median", "q1", "q3", "min", "max", "rounds")
     output = StringIO()
@@ -102,6 +113,8 @@ def as_csv(record):
     for key, one in benchmarks:
         given = [one["parameters"].get(name, "") for name in parameters]
         for metric, values in one["metrics"].items():
+            if metrics and metric not in metrics:
+                continue
             unit = record["metrics"][metric]["unit"]
             found = (values[point] for point in points)
             writer.writerow([key, one["title"], *given, metric, unit, *found])

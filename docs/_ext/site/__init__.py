@@ -21,6 +21,7 @@ MODULES = (
     "search_index",
     "term_hints",
     "term_index",
+    "thumbnails",
     "tutorial_head",
 )
 

@@ -3,7 +3,7 @@
 A cell is a text, a node, or a list of these. Columns of numbers are aligned right; a value and its
 range in parentheses, ``1.04 (1.02–1.07) ms``, each stay in one line. Below 480 pixels the style
 sheet draws each row as a card, with the header of a column before its cell: ``data-column`` of the
-cell in HTML.
+cell in HTML. So it does with the tables of pages that have three columns and more.
 
 Switch on: ``app.setup_extension("docs._ext.support.table_nodes")``.
 """
@@ -16,7 +16,9 @@ from docutils import nodes
 # A sign, digits, an exponent or ×, a short unit behind a space that does not break.
 NUMBER = re.compile(r"[\N{MINUS SIGN}-]?[\d.,]+(?:e[+-]?\d+|×)?(?:\u00a0\S{1,6})?")
 WITH_RANGE = re.compile(r"(?P<value>[^ (]*\d[^ (]*) (?P<range>\([^ )]*\d[^ )]*\)[^ ]*)(?P<rest>.*)")
+BEFORE_ARGUMENTS = re.compile(r"(?<=\w)(?=\(\w)")
 NO_NUMBER = ("", "–")
+WIDE = 3  # columns that a phone has no room for
 
 
 class table_cell(nodes.entry):
@@ -83,7 +85,27 @@ def _nodes(part):
         value, around, rest = ranged["value"], ranged["range"], ranged["rest"]
         whole = [nodes.inline(text, text, classes=["one-line"]) for text in (value, around)]
         return [whole[0], nodes.Text(" "), whole[1], nodes.Text(rest)]
-    return [nodes.Text(part)]
+    # A long name breaks before its arguments.
+    first, *others = BEFORE_ARGUMENTS.split(part)
+    breaks = [(nodes.raw("", "<wbr>", format="html"), nodes.Text(other)) for other in others]
+    return [nodes.Text(first), *(one for pair in breaks for one in pair)]
+
+
+def name_columns(app, doctree):
+    """doctree-read: the cells of wide tables written by hand know the header of their column."""
+    for found in doctree.findall(nodes.table):
+        head, body = (next(iter(found.findall(kind)), None) for kind in (nodes.thead, nodes.tbody))
+        entries = list(found.findall(nodes.entry))
+        spans = any("morecols" in entry or "morerows" in entry for entry in entries)
+        if head is None or len(head) != 1 or len(head[0]) < WIDE or spans:
+            continue
+        names = [entry.astext() for entry in head[0]]
+        for row in body:
+            for entry, name in zip(list(row), names, strict=True):
+                if not isinstance(entry, table_cell):
+                    cell = table_cell("", *entry.children, column=name)
+                    cell.update_basic_atts(entry)
+                    entry.replace_self(cell)
 
 
 def visit_cell(translator, node):
@@ -98,4 +120,5 @@ def depart_cell(translator, node):
 
 def setup(app):
     app.add_node(table_cell, html=(visit_cell, depart_cell))
+    app.connect("doctree-read", name_columns)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
