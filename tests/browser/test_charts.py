@@ -75,6 +75,49 @@ def found_on(page, name):
     return found
 
 
+CHART = "figure.record-plot > svg"
+
+
+def test_the_values_of_a_chart_are_had_by_keyboard(open_page, site_url):
+    page = open_page()
+    page.goto(site_url + "index.html")
+    chart, value = page.locator(CHART), page.locator(".chart-value")
+    assert chart.get_attribute("role") == "slider"
+    assert chart.get_attribute("aria-label")
+    texts = chart.locator("title").all_text_contents()
+    chart.evaluate("(e) => e.focus({focusVisible: true})")
+    for key, number in (("", 0), ("ArrowRight", 1), ("ArrowUp", 2), ("ArrowLeft", 1), ("End", -1)):
+        if key:
+            page.keyboard.press(key)
+        assert value.inner_text() == texts[number]
+        assert chart.get_attribute("aria-valuetext") == texts[number]
+    assert int(chart.get_attribute("aria-valuenow")) == len(texts)
+    page.keyboard.press("ArrowRight")  # no point follows
+    assert value.inner_text() == texts[-1]
+    page.keyboard.press("Escape")
+    assert not value.is_visible()
+    page.keyboard.press("Home")
+    assert value.inner_text() == texts[0]
+    page.keyboard.press("Tab")  # the chart is one stop
+    assert not value.is_visible()
+    assert not chart.evaluate("(e) => e.contains(document.activeElement)")
+
+
+def test_a_finger_shows_the_nearest_value_of_a_chart(open_page, site_url):
+    page = open_page(width=390, has_touch=True, is_mobile=True)
+    page.goto(site_url + "index.html")
+    chart = page.locator(CHART)
+    chart.scroll_into_view_if_needed()
+    point = chart.locator("g:has(> title)").nth(2)
+    box = point.bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] / 2 + 3, box["y"] + box["height"] / 2)
+    value = page.locator(".chart-value")
+    assert value.inner_text() == point.locator("title").text_content()
+    shown = value.bounding_box()
+    assert shown["x"] >= 0
+    assert shown["x"] + shown["width"] <= 390
+
+
 def test_every_drawing_can_be_made_out(open_page, site_url, drawn):
     page, said, count = open_page(), [], 0
     for name in drawn:

@@ -150,6 +150,19 @@ def test_a_jump_marks_the_section_that_holds_its_target(long_page):
         assert marked(long_page) == [section], anchor
 
 
+def test_of_many_entries_the_inner_ones_of_the_current_section_show(open_page, site_url):
+    page = open_page()
+    page.goto(site_url + "reference/upstream_errata.html")
+    page.wait_for_load_state("load")
+    names = sections(page)
+    shown = page.locator("#on-this-page a:visible")
+    assert shown.count() == len(names)
+    own = page.locator(f"#on-this-page a[href='#{names[1]}'] + ul a")
+    scroll_to(page, names[1], above=200)
+    assert shown.count() == len(names) + own.count() > len(names)
+    assert own.first.is_visible()
+
+
 def test_a_click_marks_its_own_entry_also_at_the_end_of_the_page(long_page):
     last_two = long_page.locator("#on-this-page a:visible")
     for number in (-1, -2):

@@ -1,7 +1,9 @@
 """Paper: dark on white, whole to its last words, no heading left alone, stamp and address below."""
 
 import functools
+import html
 import io
+import re
 import unicodedata
 
 import pypdf
@@ -88,6 +90,21 @@ def test_no_heading_is_alone_at_the_foot_of_a_sheet(printed, kind):
     titles = {letters(title) for title in said["headings"]}
     alone = {n: line for n, sheet in enumerate(sheets[:-1], 1) if (line := lowest(sheet)) in titles}
     assert not alone, f"{kind}: sheets that end with a heading"
+
+
+def test_paper_has_the_values_of_a_chart(printed, site):
+    pages, _ = printed("home")
+    whole = letters("".join(page.extract_text() for page in pages))
+    fold = (site / "index.html").read_text("utf-8").partition('<details class="record-points">')[2]
+    values = re.findall(r'<span class="one-line">(.*?)</span>', fold.partition("</details>")[0])
+    assert len(values) > 4
+    assert not [value for value in values if letters(html.unescape(value)) not in whole]
+
+
+def test_a_short_page_does_not_leave_a_sheet_to_its_foot(printed):
+    """The symptom page with a figure and two listings fits on two."""
+    pages, _ = printed("symptom")
+    assert len(pages) == 2
 
 
 def test_paper_is_white_whatever_the_screen_shows(browser, site_url, sample):

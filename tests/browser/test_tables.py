@@ -62,6 +62,23 @@ def test_rows_are_cards_on_a_phone(at, path):
     assert said.strip('"') == cell.get_attribute("data-column") != ""
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "performance/environments.html",
+        "reference/collectors_internals.html",
+        "reference/recurrent_state_lifecycle.html",
+        "tutorials/memory/memory_efficient_rl.html",
+    ],
+)
+def test_no_table_of_a_page_leaves_a_phone(at, path):
+    page = at(path, 390)
+    tables = page.locator("article table.table:visible")
+    assert tables.count()
+    beyond = "all => all.map((e) => e.scrollWidth - e.parentElement.clientWidth)"
+    assert max(tables.evaluate_all(beyond)) <= 0
+
+
 def test_knobs_fit_their_column(at):
     page = at("performance/knobs.html", 1280)
     table = page.locator("article table.knobs")

@@ -562,6 +562,19 @@ def test_plots_share_a_page(project):
     assert "<em>two</em>" in project.html()
 
 
+def test_a_plot_links_its_own_values(project):
+    project.page(f"{LINES}\n{BARS}\n")
+    clean(project)
+    links = re.findall(r'href="_downloads/records/([^"]*csv)"', project.html())
+    assert links == ["index-plot0.csv", "index-plot1.csv"]
+    published = project.folder / "html" / "_downloads" / "records"
+    head, *lines, last = (published / links[1]).read_text("utf-8").split("\n")
+    assert head == "key,title,kind,size,metric,unit,median,q1,q3,min,max,rounds"
+    assert [line.split(",")[0] for line in lines] == ["small-a", "small-b"]
+    assert {line.split(",time,")[1] for line in lines} == {"s,0.03,0.02,0.04,0.01,0.05,5"}
+    assert last == ""
+
+
 def test_plot_takes_the_color_of_the_text_and_styles_nothing_else(project):
     project.page(LINES)
     clean(project)

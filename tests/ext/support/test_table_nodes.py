@@ -1,5 +1,7 @@
 """Cells of numbers are told from words, and keep value and range in one line each."""
 
+import re
+
 import pytest
 from docutils import nodes
 
@@ -53,3 +55,30 @@ def test_a_row_has_an_address_and_its_link():
     assert [one["refid"] for one in first.findall(nodes.reference)] == ["row-a"]
     with pytest.raises(ValueError, match="argument"):
         made(["a", "1"], ["b", "2"], ids=["row-a"])
+
+
+def test_a_long_name_may_break_before_its_arguments():
+    cell = made(["LazyMemmapStorage(scratch_dir)", "2 (3)"]).next_node(nodes.tbody)[0][0]
+    assert [one.astext() for one in cell[0]] == ["LazyMemmapStorage", "<wbr>", "(scratch_dir)"]
+
+
+def test_cells_of_wide_tables_of_a_page_know_their_header(tmp_path):
+    from sphinx.testing.util import SphinxTestApp
+
+    rows = [["One", "Two", "``three``"], ["a", ":term:`b`", "c"]]
+    lines = [".. list-table::\n   :header-rows: 1\n"]
+    for row in rows:
+        lines += [
+            f"   {'-' if number else '* -'} {text}".replace("   -", "     -")
+            for number, text in enumerate(row)
+        ]
+    wide = "\n".join(lines)
+    narrow = "= =\nA B\n= =\n1 2\n= =\n"
+    spans = "=== === ===\nAll     One\n======= ===\n1   2   3\n=== === ===\n"
+    (tmp_path / "conf.py").write_text('extensions = ["docs._ext.support.table_nodes"]\n')
+    (tmp_path / "index.rst").write_text(f"T\n=\n\n{wide}\n\n{narrow}\n\n{spans}\n")
+    app = SphinxTestApp("html", srcdir=tmp_path)
+    app.build()
+    html = (app.outdir / "index.html").read_text("utf-8")
+    app.cleanup()
+    assert re.findall(r'data-column="(.*?)"', html) == ["One", "Two", "three"]
