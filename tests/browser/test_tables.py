@@ -66,7 +66,6 @@ def test_rows_are_cards_on_a_phone(at, path):
     "path",
     [
         "performance/environments.html",
-        "reference/collectors_internals.html",
         "reference/recurrent_state_lifecycle.html",
         "tutorials/memory/memory_efficient_rl.html",
     ],
