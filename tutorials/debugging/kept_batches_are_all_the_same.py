@@ -12,7 +12,8 @@ the last one.
 :Decided in: :source:`torchrl.collectors.Collector.iterator`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: none found
-:Also called: list of batches identical, overwritten batch, aliasing, data changes later
+:Also called: list of batches identical, same tensor at each iteration, overwritten batch, aliasing,
+   data changes later
 """
 
 # %%
