@@ -23,7 +23,7 @@ def write(app, exception):
     """build-finished: the thumbnails of the site."""
     if exception or app.builder.format != "html":
         return
-    for path in sorted(Path(app.outdir, "_images").glob("sphx_glr_*_thumb.svg")):
+    for path in sorted(Path(app.outdir, app.builder.imagedir).glob("sphx_glr_*_thumb.svg")):
         path.write_text(without_letters(path.read_text("utf-8")), "utf-8")
 
 
