@@ -301,8 +301,9 @@ figure.set_label(
 # The sampler marks the end of each slice as done, but the buffer merges these marks *after* its
 # transforms have run (:source:`torchrl.data.TensorDictReplayBuffer.sample`). So the rows with a
 # wrong next observation have ``done=True`` in your sample, and had ``done=False`` when the
-# transform saw them. :claim:`touching-rows-are-done-in-the-sample` In a sample of yours, step
-# counts show them: the next row does not count one more, and the next observation is not NaN.
+# transform saw them. :claim:`touching-rows-are-done-in-the-sample` To find them in your sample,
+# compare step counts: a row is wrong if its next observation is not NaN and the row below does not
+# count one step more.
 #
 # With ``step_count_key`` the last row of a slice is NaN, unless the following slice starts at the
 # very next step. GAE and the TD estimators stay finite on such rows when you call them on the

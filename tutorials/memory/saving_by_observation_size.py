@@ -313,8 +313,11 @@ print(f"{int(overflow.sum())} of {overflow.numel()} restored values are infinite
 # Use the delta for normalized floats when the loss needs the last observation of a trajectory.
 # Scale observations before you store their difference.
 #
-# Time, and the peak of the process
-# ---------------------------------
+# Collection time and peak memory
+# -------------------------------
+#
+# .. redirect-from::
+#    tutorials/memory/saving_by_observation_size.html#time-and-the-peak-of-the-process
 #
 # While the collector stacks the rows, it holds the single rows as well. So the peak memory of the
 # process grows by more than the bytes of the batch, and ``compact_obs`` lowers it by a smaller
