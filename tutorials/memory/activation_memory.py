@@ -285,9 +285,8 @@ for options, rows_per_call in CHUNKINGS:
 assert peaks[1] < peaks[0] / 3
 
 # %%
-# The measured peak is the prediction plus what GAE itself holds: a copy of the batch and the
-# values, less than two batches. With small chunks this is most of the peak, and smaller chunks only
-# add calls.
+# The measured peak is the prediction plus the rest of the call: the copy of the batch that it gets
+# and the values, together less than two batches. Smaller chunks do not shrink that part.
 #
 # The options apply to the estimator only. A loss that trains the value network calls it on its
 # whole minibatch: make the minibatch smaller. By default the chunks cut along the first dimension.

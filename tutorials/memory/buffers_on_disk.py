@@ -76,7 +76,7 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 # ------------------
 #
 # The storage writes nothing before the first rows come. Then it makes one file for each entry, for
-# the *full* capacity. So the size of all files is the capacity times the bytes of a row. Each row
+# the *full* capacity. So the size of these files is the capacity times the bytes of a row. Each row
 # has one integer more than the batch, its index in the buffer. A file system that supports sparse
 # files takes the disk space only as rows are written.
 

@@ -132,8 +132,8 @@ for key, n_bytes in measured.items():
 print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES}")
 
 # %%
-# The next observation is a quarter of this frame, as much as the one-hot action. Dropping it cannot
-# halve a CartPole rollout.
+# The next observation is about a quarter of this frame, as much as the one-hot action. Dropping it
+# cannot halve a CartPole rollout.
 #
 # Why the next observation is kept
 # --------------------------------
