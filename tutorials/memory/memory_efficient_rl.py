@@ -70,9 +70,7 @@ collector.shutdown()
 #      - ``compact_obs`` with a :ref:`fill_value <memory-integers>`
 #      - a check of step counts to find the missing rows
 #
-# Below you count the bytes of a short CartPole rollout, drop the copies, rebuild them, try the
-# delta, and take one PPO step. A box titled *Wrong on purpose* marks code to avoid; most of it runs
-# without an error.
+# A box titled *Wrong on purpose* marks code to avoid; most of it runs without an error.
 
 # %%
 # Where the observation memory goes
@@ -429,8 +427,7 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs
 # * :doc:`n_step_and_truncations`: where you have to keep the next observation
 # * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory
-# * :doc:`activation_memory`: recurrent sequences without padding, the scan and Triton backends, and
-#   value networks in chunks
+# * :doc:`activation_memory`: recurrent sequences without padding, value networks in chunks
 #
 # Further reading
 # ---------------
