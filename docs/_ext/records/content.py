@@ -242,7 +242,7 @@ def index_entry(env, record, outdated):
     section = nodes.section("", nodes.title(title, title), ids=[stamp_id(address)])
     section += stamp_line(env, record, outdated, full=False)
     stamp = table(["Stamp", address], [list(pair) for pair in full_stamp(record, outdated)])
-    about = nodes.paragraph("", record["description"])
+    about = nodes.paragraph("", "", *with_literals(record["description"]))
     section += fold("record-fold", "How it was measured, and the full stamp", about, stamp)
     metrics = [
         [code(metric), unit_and_kind(record, metric), declared["description"]]
@@ -258,6 +258,12 @@ def index_entry(env, record, outdated):
         values = values_table(record, chosen, list(record["metrics"]), outdated, keys=True)
         section += fold("record-fold", f"Values of {len(chosen)} benchmarks", values)
     return section
+
+
+def with_literals(text):
+    """The nodes of a suite's docstring: what stands in double backticks is code."""
+    parts = text.split("``")
+    return [code(part) if place % 2 else nodes.Text(part) for place, part in enumerate(parts)]
 
 
 def unit_and_kind(record, metric):

@@ -261,13 +261,26 @@ class RecordIndex(SphinxDirective):
             result.insert(0, index_list(self.env, taken))
         every = {f"{suite}@{device}" for suite in found.suites() for device in records.DEVICES}
         if missing := sorted(every - set(addresses)):
-            paragraph = nodes.paragraph("", "No record has been taken yet of ")
-            for position, address in enumerate(missing):
-                paragraph += nodes.Text(", " if position else "")
-                paragraph += code(address)
-            paragraph += nodes.Text(".")
-            result.insert(1 if taken else 0, paragraph)
+            result.insert(1 if taken else 0, not_taken(missing, sorted(every)))
         return result
+
+
+def not_taken(missing, every):
+    """The paragraph of the records that are missing; a device that has none is named alone."""
+    named, devices = list(missing), []
+    for device in records.DEVICES:
+        of_device = [address for address in every if address.endswith(f"@{device}")]
+        if len(of_device) > 1 and set(of_device) <= set(missing):
+            devices.append(device)
+            named = [address for address in named if address not in of_device]
+    paragraph = nodes.paragraph("", "No record has been taken yet ")
+    for position, text in enumerate([*devices, *named]):
+        before = "on " if position < len(devices) else "of "
+        first = position in (0, len(devices))
+        paragraph += nodes.Text((", " if position else "") + (before if first else ""))
+        paragraph += code(text)
+    paragraph += nodes.Text(".")
+    return paragraph
 
 
 class RecordNewest(SphinxDirective):

@@ -44,9 +44,10 @@ Markup
     all knobs.
 
 What it writes
-    A description with the id ``knob-no-cuda-sync``, whose fields are folded behind its default, an
-    entry of the index, and the table. A parameter or symbol that is not there, a missing field, a
-    knob with two entries (``knobs.duplicate``) and a reference to no knob are reported.
+    A description with the id ``knob-no-cuda-sync``, whose fields are folded behind its default
+    (as plain text), an entry of the index, and the table. A parameter or symbol that is not there,
+    a missing field, a knob with two entries (``knobs.duplicate``) and a reference to no knob are
+    reported.
 """
 
 import ast
@@ -196,7 +197,6 @@ class Knob(SphinxDirective):
         what = first_sentence(body.next_node(nodes.paragraph).astext())
         value, source = self.facts(bare.rpartition(".")[2])
         fields = nodes.field_list(classes=["knob-fields"])
-        fields += field("Default", value)
         for option, title in SAID.items():
             fields += field(title, self.parse_inline(self.options[option])[0])
         fields += field("Source", source)

@@ -14,6 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from benchmarks import record as records
+from docs._ext.records import directives
 from tests.support import ROOT
 
 AGAIN = "to be measured again"
@@ -79,7 +80,7 @@ def toy_record(library):
         "suite": "toy",
         "device": "cpu",
         "title": "A toy",
-        "description": "Measures nothing.",
+        "description": "Measures nothing. The keys ``small-*`` are small.",
         "code": code_of(library, ["small-a", "large-a", "small-b", "large-b"]),
         "taken": {
             "date": "2026-01-02T03:04:05Z",
@@ -270,6 +271,15 @@ def test_record_taken_later_replaces_the_text(project):
     assert "Takes 13,200 B." in project.text()
     assert "A toy (CUDA)" in project.text("stamps")
     assert "No record has been taken yet" not in project.text("stamps")
+
+
+def test_a_device_without_any_record_is_named_alone():
+    every = [f"{suite}@{device}" for suite in ("a", "b") for device in ("cpu", "cuda")]
+    said = directives.not_taken(["a@cuda", "b@cuda"], every).astext()
+    assert said == "No record has been taken yet on cuda."
+    said = directives.not_taken(["a@cuda", "b@cpu", "b@cuda"], every).astext()
+    assert said == "No record has been taken yet on cuda, of b@cpu."
+    assert directives.not_taken(["b@cpu"], every).astext() == "No record has been taken yet of b@cpu."
 
 
 GAPS = [
@@ -756,6 +766,7 @@ def test_index_shows_the_whole_stamp(project):
         "torch 2.15.0, torchrl 0.14.1, triton absent",
         "bytes|B, exact|All of them.",
         "time|s, median (quartiles) of 5 rounds after 1 unmeasured|Wall time.",
+        "The keys small-* are small.",
         "B, large|26,400 B|30 (20–40) ms, noisy|large-b",
         "No record has been taken yet of toy@cuda.",
     ):

@@ -69,7 +69,7 @@ def test_an_entry_has_the_installed_default_and_its_source(folder):
     assert build(folder) == (0, "")
     shown = text(folder, "page")
     assert "no_cuda_sync Leaves out a wait. Default: False . When to turn it, trade-off, " in shown
-    assert "Default : False When : Never blindly. Trade-off : Speed for safety. Measured" in shown
+    assert "measured When : Never blindly. Trade-off : Speed for safety. Measured" in shown
     assert 'id="knob-no-cuda-sync"' in (folder / "html" / "page.html").read_text()
     assert "github.com/pytorch/rl/blob/v" in (folder / "html" / "page.html").read_text()
     assert "SWITCH (driver) Leaves out a wait. Default: unset" in text(folder, "other")
@@ -93,7 +93,7 @@ def test_a_parameter_of_another_name_is_read(folder):
     page.write_text(page.read_text() + knob)
     assert build(folder) == (0, "")
     installed = inspect.signature(HardUpdate).parameters["value_network_update_interval"].default
-    assert f"Default : value_network_update_interval={installed} When" in text(folder, "page")
+    assert f"Default: value_network_update_interval={installed} . When" in text(folder, "page")
     assert "Source : SoftUpdate" in text(folder, "page")
 
 
