@@ -279,7 +279,9 @@ def test_a_device_without_any_record_is_named_alone():
     assert said == "No record has been taken yet on cuda."
     said = directives.not_taken(["a@cuda", "b@cpu", "b@cuda"], every).astext()
     assert said == "No record has been taken yet on cuda, of b@cpu."
-    assert directives.not_taken(["b@cpu"], every).astext() == "No record has been taken yet of b@cpu."
+    assert (
+        directives.not_taken(["b@cpu"], every).astext() == "No record has been taken yet of b@cpu."
+    )
 
 
 GAPS = [
