@@ -1,5 +1,7 @@
 """What a record looks like on a page: values, tables, stamps; ``directives`` places it."""
 
+import re
+
 from docutils import nodes
 
 from benchmarks import record as records
@@ -10,6 +12,7 @@ from docs._ext.support.charts import written
 
 SAME = 1.05  # values whose ratio is below this are about the same
 ONCE = "one run"
+EMPHASIS = re.compile(r"(?<![\w*-])\*(\w[^*]*\w)\*(?!\w)")  # not the stars of trunk-*
 
 # -- Values ----------------------------------------------------------------------
 
@@ -261,9 +264,14 @@ def index_entry(env, record, outdated):
 
 
 def with_literals(text):
-    """The nodes of a suite's docstring: what stands in double backticks is code."""
-    parts = text.split("``")
-    return [code(part) if place % 2 else nodes.Text(part) for place, part in enumerate(parts)]
+    """The nodes of a suite's docstring: double backticks are code, stars around words emphasis."""
+    found = []
+    for place, part in enumerate(text.split("``")):
+        pieces = [part] if place % 2 else EMPHASIS.split(part)
+        for number, piece in enumerate(pieces):
+            said = nodes.emphasis(piece, piece) if number % 2 else nodes.Text(piece)
+            found.append(code(piece) if place % 2 else said)
+    return found
 
 
 def unit_and_kind(record, metric):

@@ -14,7 +14,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from benchmarks import record as records
-from docs._ext.records import directives
+from docs._ext.records import content, directives
 from tests.support import ROOT
 
 AGAIN = "to be measured again"
@@ -271,6 +271,13 @@ def test_record_taken_later_replaces_the_text(project):
     assert "Takes 13,200 B." in project.text()
     assert "A toy (CUDA)" in project.text("stamps")
     assert "No record has been taken yet" not in project.text("stamps")
+
+
+def test_a_description_has_code_and_emphasis():
+    found = content.with_literals("Keys ``a-*`` and b-*, c-*; *time against it* is the ratio.")
+    assert "".join(node.astext() for node in found).startswith("Keys a-* and b-*, c-*; time")
+    assert [node.astext() for node in found if node.tagname == "literal"] == ["a-*"]
+    assert [node.astext() for node in found if node.tagname == "emphasis"] == ["time against it"]
 
 
 def test_a_device_without_any_record_is_named_alone():
