@@ -283,7 +283,7 @@ def add_relations(app, docname, source) -> None:
     text = _foreign_relations(app.api_catalog).get(docname)
     if not text:
         return
-    block = ".. dropdown:: What belongs together with this page\n\n" + "".join(
+    block = ".. dropdown:: Related classes, functions and pages\n\n" + "".join(
         f"   {line}\n" if line else "\n" for line in text.split("\n")
     )
     footer = GALLERY_FOOTER.search(source[0])
