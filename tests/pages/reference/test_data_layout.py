@@ -9,7 +9,15 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
-from torchrl.envs import Compose, GymEnv, InitTracker, SerialEnv, StepCounter, TransformedEnv
+from torchrl.envs import (
+    Compose,
+    GymEnv,
+    InitTracker,
+    SerialEnv,
+    StepCounter,
+    Transform,
+    TransformedEnv,
+)
 from torchrl.objectives.value import GAE, TD0Estimator, TDLambdaEstimator
 
 from tests.support import ROOT
@@ -50,6 +58,17 @@ def test_root_flags_are_false():
             assert batch["next", "done"].any()
             for flag in ("done", "terminated", "truncated"):
                 assert not batch[flag].any()
+
+
+@guards("root-flags-others")
+def test_a_lone_flag_reaches_the_root():
+    class Lone(Transform):
+        def _step(self, tensordict, following):
+            return following.set("truncated", torch.ones(1, dtype=torch.bool))
+
+    (batch,) = batches(1, frames=6, env=TransformedEnv(GymEnv("CartPole-v1"), Lone()))
+    assert batch["truncated"][1:].all()
+    assert not batch["done"].any()
 
 
 @guards("batch-row-cut")
