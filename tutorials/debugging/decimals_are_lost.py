@@ -12,7 +12,7 @@ numbers, often nothing but zeros. Nothing is raised, and ``check_env_specs`` fin
 :Fix: Give the spec the type that the environment returns, and run ``check_env_specs`` on one
    environment, before it is batched.
 :Decided in: :source:`torchrl.envs.SerialEnv._step`
-:Behind it: :doc:`/reference/glossary`
+:Behind it: this page
 :Threads: none found
 :Also called: observation is always zero, dtype cast, float became int, truncated rewards
 """

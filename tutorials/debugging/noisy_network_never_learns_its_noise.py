@@ -70,8 +70,8 @@ assert not unhealthy["of the noise"], "no longer reproduces: the noise has a gra
 # Fix it
 # ------
 #
-# The training runs inside ``set_exploration_type(ExplorationType.RANDOM)`` on both sides of this
-# page: the loss overrides that, and follows only its own attribute.
+# Both runs train inside ``set_exploration_type(ExplorationType.RANDOM)``: the loss overrides that,
+# and follows only its own attribute.
 
 fixed = train(noise_in_loss=True)
 healthy = check(fixed["policy"].module[0].module)

@@ -21,9 +21,9 @@ and points to a warning above that was often never printed.
 # Break it
 # --------
 #
-# The installation that runs this page is complete, so it plays an incomplete one: the file of the
-# sampler is executed once more while ``torchrl._torchrl`` cannot be imported. The installed sampler
-# stays as it is.
+# The installation that runs this page is complete, so this cell imitates an incomplete one: the
+# file of the sampler is executed once more while ``torchrl._torchrl`` cannot be imported. The
+# installed sampler stays as it is.
 
 import importlib.util
 import sys

@@ -2,8 +2,8 @@
 Stopping a rollout early raises an AttributeError
 =================================================
 
-An ``interruptor`` cuts the rollouts of a collector that fills a replay buffer. At the first cut
-the collector fails over an attribute that your program does not mention.
+An ``interruptor`` cuts the rollouts of a collector that fills a replay buffer. At the first cut the
+collector fails on an attribute that your program does not mention.
 
 :Subsystem: collectors
 :Effect: loud
@@ -81,7 +81,7 @@ assert unhealthy["frames"] == 0, "no longer reproduces: the frames were written"
 # Fix it
 # ------
 #
-# A batch that was cut keeps its length. The rows behind the cut have a negative trajectory id.
+# A batch that was cut keeps its length. The rows after the cut have a negative trajectory id.
 
 fixed = collect(by_collector=False)
 healthy = check(fixed["replay_buffer"])

@@ -63,7 +63,7 @@ assert "has no attribute 'data'" in str(error), "no longer reproduces: another e
 # Check it
 # --------
 #
-# Whether the collector has the weights.
+# Does the collector have the weights?
 
 
 def check(collector, policy):
