@@ -97,7 +97,7 @@ assert unhealthy["plain"] > 0 == unhealthy["NaN"], (
 # ------
 #
 # The storage keeps its bytes. What is missing in a sample is NaN now: a value estimator sees it,
-# and ``isnan`` finds the rows to drop.
+# and ``isnan`` finds the rows.
 
 fixed = buffer_of_pictures(ToTensorImage(in_keys=["pixels"]))
 healthy = check(fixed["replay_buffer"].sample())

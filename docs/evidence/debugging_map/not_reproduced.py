@@ -75,8 +75,8 @@ def max_frames_per_traj():
         assert batch.shape == (N_FRAMES,), f"max_frames_per_traj={limit} gives {batch.shape}"
     return (
         "``max_frames_per_traj`` gives empty batches",
-        "Whatever its value, a batch is full: tried were " + ", ".join(map(str, limits)) + ". What "
-        "yields nothing is ``trajs_per_batch`` with ``reset_at_each_iter``.",
+        "A batch is full with each limit that was tried (" + ", ".join(map(str, limits)) + "). A "
+        "collector with ``trajs_per_batch`` and ``reset_at_each_iter`` may yield nothing.",
     )
 
 
@@ -108,7 +108,7 @@ def edited_batch():
     assert fresh["observation"].isfinite().all(), "an edited batch leaks into the next"
     return (
         "A batch that is edited in place leaks into the next one",
-        "A ``Collector`` yields a copy: the next batch is untouched.",
+        "By default a ``Collector`` yields a copy: the next batch is untouched.",
     )
 
 
