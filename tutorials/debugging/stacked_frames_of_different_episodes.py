@@ -9,8 +9,8 @@ their frames never followed each other in this order.
 :Effect: silent
 :Cause: ``CatFrames`` in a buffer stacks rows that are neighbors in the sample. A random
    sampler draws neighbors from anywhere.
-:Fix: ``transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)``, which
-   draws the frames that belong together.
+:Fix: ``transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)``, which draws the
+   frames that belong together, for a plain ``ReplayBuffer``.
 :Decided in: :source:`torchrl.envs.transforms.CatFrames.unfolding`,
    :source:`torchrl.envs.transforms.CatFrames.make_rb_transform_and_sampler`
 :Behind it: :doc:`/reference/data_layout`
