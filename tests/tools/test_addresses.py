@@ -36,6 +36,7 @@ def site(tmp_path):
         "deep/page.html": PAGE,
         "_static/template.html": PAGE,
         "_downloads/records/toy.json": "{}",
+        "_downloads/records/page-plot0.csv": "not registered: the number of a plot moves",
         "deep/page.html.md": "",
         "llms.txt": "",
         "searchindex.js": "",
