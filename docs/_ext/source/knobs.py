@@ -259,14 +259,16 @@ class KnobRole(SphinxRole):
 class KnobIndex(SiteTable):
     """``knob-index``: every knob with its page."""
 
-    columns: ClassVar = {"Knob": 3, "What it does": 4, "Default": 2}
+    columns: ClassVar = {"Knob": 3, "What it does": 4, "Default": 3}
     classes: ClassVar = ["knobs"]
     entries = staticmethod(entries)
 
     @staticmethod
     def row(app, docname, page, entry):
         label = nodes.literal(entry["name"], entry["name"])
-        value = nodes.literal(entry["default"], entry["default"])
+        value = entry["default"]
+        if " " not in value:  # else words, or values with the classes that have them
+            value = nodes.literal(value, value)
         anchor = make_refnode(app.builder, docname, page, entry["id"], label)
         return [anchor, entry["what"], value]
 

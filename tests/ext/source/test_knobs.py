@@ -105,6 +105,15 @@ def test_the_table_and_the_role_lead_to_the_entries(folder):
     assert "no_cuda_sync Leaves out a wait. False" in text(folder, "index")
 
 
+def test_a_default_in_words_is_no_code(folder):
+    other = folder / "docs" / "other.rst"
+    other.write_text(other.read_text().replace(":default: unset", ":default: unset, no checks"))
+    build(folder)
+    table = (folder / "html" / "index.html").read_text().partition("<table")[2]
+    assert "<p>unset, no checks</p>" in table
+    assert '<span class="pre">False</span></code></p>' in table
+
+
 def test_an_edited_entry_changes_the_table_elsewhere(folder):
     build(folder)
     page = folder / "docs" / "page.rst"
