@@ -19,6 +19,7 @@ and its cure.
 from __future__ import annotations
 
 import argparse
+import builtins
 import contextlib
 import contextvars
 import copy
@@ -148,13 +149,19 @@ def log_probability_is_zero(batch, policy, loss_module=None, collector=None):
         return applies(f"init_random_frames={unasked}, and the loss reads {probabilities[0]}")
     if any(k not in batch.keys(True) for k in probabilities):
         return undecided(f"the batch lacks {probabilities[0]}; were its actions random?")
-    floats = [k for k in outputs if k in batch.keys(True) and batch[k].is_floating_point()]
+    computed = [k for k in outputs if k != value_key("action", loss_module)]  # it may be drawn
+    floats = [k for k in computed if k in batch.keys(True) and batch[k].is_floating_point()]
     if floats == probabilities:
         return None
     zero = [~different(batch[k], torch.zeros_like(batch[k]), batch.shape) for k in floats]
     silent = torch.stack(zero).all(0)
     silent &= batch.get(PADDING, torch.ones_like(silent))
     if not silent.any():
+        if unasked:
+            said = f"init_random_frames={unasked}, and the policy writes {probabilities[0]}"
+            return undecided(f"{said}; does your loss read it?")
+        if collector is None and not begins(batch):
+            return undecided("the policy was asked in this batch; give the first, or collector=")
         return clear("the policy was asked for each action")
     return applies(f"{int(silent.sum())} of {silent.numel()} rows hold nothing of the policy")
 
@@ -180,9 +187,15 @@ def memory_of(batch):
 def actions_stay_random(collector, loss_module):
     if not hasattr(getattr(loss_module, "tensor_keys", None), "action"):
         return None
+    unasked, total = (getattr(collector, n, None) or 0 for n in INIT_AND_TOTAL)
+    if unasked and unasked >= total > 0:
+        return applies(f"init_random_frames={unasked}, and total_frames={total}")
     if not has_no_policy(collector):
         return clear("the collector has a policy")
     return applies("the collector acts with a RandomPolicy, and the loss trains another")
+
+
+INIT_AND_TOTAL = ("init_random_frames", "total_frames")
 
 
 def has_no_policy(collector):
@@ -262,15 +275,17 @@ def old_policy_version_after_update(batch, replay_buffer=None):
     acted = batch.get(("next", "policy_version"), None)
     if not isinstance(read, torch.Tensor) or not isinstance(acted, torch.Tensor):
         return None
-    old = int((read != acted).sum())
-    if not old:
-        return clear("root and next have the same versions")
+    old, count = int((read != acted).sum()), len(acted.unique())
     seen = f"{old} frames have the version of the step before; next has their own"
-    read = versions_read_by(replay_buffer)
-    if "policy_version" in read:
-        return applies(f"{seen}, and the replay buffer does not read it")
-    if read:
+    keys = versions_read_by(replay_buffer)
+    if keys and "policy_version" not in keys:
         return clear("the replay buffer reads the version of next")
+    if not old and count > 1:
+        return clear(f"root and next have the same of {count} versions")
+    if not old:
+        return undecided("all frames have one version; give a batch that follows an update")
+    if keys:
+        return applies(f"{seen}, and the replay buffer does not read it")
     return undecided(f"{seen}; which of them is read?")
 
 
@@ -302,6 +317,10 @@ def evaluation_takes_random_actions(eval_env, policy, batch, collector=None, los
     if other is None:
         return undecided("the policy is not the one that took these actions any more")
     if not other.any():
+        # Of the actions that epsilon changes, half may be the same by chance.
+        chance = (1 - min(max(noise_of(m)[1] for m in noisy), 1) / 2) ** other.numel()
+        if chance > 0.001:
+            return undecided(f"{other.numel()} actions are too few to tell; give a longer rollout")
         return clear("each action is the one that the policy takes without exploration")
     return applies(f"{int(other.sum())} of {other.numel()} actions are explored ones")
 
@@ -330,7 +349,10 @@ def stochastic_policy_does_not_sample(policy, loss_module, batch):
     action = getattr(getattr(loss_module, "tensor_keys", None), "action", None)
     if isinstance(batch, (list, tuple)) or action is None or not samples(policy):
         return None
-    if other_than_greedy(policy, batch, action, unless_changed=False).any():
+    other = other_than_greedy(policy, batch, action)
+    if other is None:
+        return undecided("the policy is not the one that took these actions any more")
+    if other.any():
         return clear("actions differ from the most likely one")
     drawn = act(policy, batch, "RANDOM")
     wanted = different(drawn[action], batch[action], batch.shape)
@@ -383,33 +405,33 @@ def different(some, others, shape):
     return (~torch.isclose(some.double(), others.double())).reshape(*shape, -1).any(-1)
 
 
-def other_than_greedy(policy, batch, action, unless_changed=True):
+def other_than_greedy(policy, batch, action):
     """Which rows hold another action than the policy takes without exploration.
 
-    With *unless_changed*, None where nothing else that the policy writes is as in the batch.
+    None where some do and nothing else that the policy writes is as in the batch.
     """
     again = act(policy, batch, "DETERMINISTIC")
     other = different(again[action], batch[action], batch.shape)
     outputs = [k for k in policy.out_keys if k != action and k in batch.keys(True)]
     same = [k for k in outputs if torch.allclose(again[k].double(), batch[k].double())]
-    return None if unless_changed and other.any() and not same else other
+    return None if other.any() and not same else other
 
 
 @check("actions_stay_noisy", "Actions stay noisy with exploration switched off")
-def actions_stay_noisy(policy, batch=None, collector=None):
+def actions_stay_noisy(policy, own_batch=None, collector=None):
     layers = [m for m in modules_of(policy) if isinstance(m, NOISY_IN_TRAINING)]
     layers = [m for m in layers if getattr(m, "p", 1) > 0]
     if not layers:
         return None
     active = sorted({type(m).__name__ for m in layers if m.training})
-    if not active:
-        return clear("the policy is in evaluation mode")
-    seen = f"in training mode: {', '.join(active)}"
-    single = batch is not None and not isinstance(batch, (list, tuple))
+    single = own_batch is not None and not isinstance(own_batch, (list, tuple))
     single = single and hasattr(policy, "in_keys")
-    strange = distance_from_evaluation(policy, batch) if single else None
+    strange = distance_from_evaluation(policy, own_batch) if single else None
     if strange == 0:
         return clear("the batch was collected in evaluation mode")
+    if not active:
+        return undecided("in evaluation mode now; give a batch, to see whether it was before")
+    seen = f"in training mode: {', '.join(active)}"
     dropout = any(m.training and isinstance(m, DROPOUT) for m in layers)
     if collector is not None or strange is None or not dropout:
         # A loop may switch the mode before each batch; that of a copy of the collector is noisy.
@@ -512,9 +534,11 @@ def collector_keeps_its_own_policy(collector, policy=None, batch=None, loss_modu
         return None
     if all(ours[name].data_ptr() == theirs[name].data_ptr() for name in ours):
         return None
-    if all(torch.equal(ours[name].cpu(), theirs[name].cpu()) for name in ours):
-        return clear("the collector's copy has the weights of the policy")
     batches = batches_of(batch)
+    if all(torch.equal(ours[name].cpu(), theirs[name].cpu()) for name in ours):
+        if batches and repeats(acts, batches[0]) is False:
+            return clear("the collector's copy has new weights, and they are those of the policy")
+        return undecided("the collector's copy has the weights of the policy so far; train first")
     if len(batches) < 2:
         return undecided("the collector's copy has other weights; give a list of batches")
     first, last = (repeats(acts, rows) for rows in (batches[0], batches[-1]))
@@ -613,9 +637,11 @@ def every_environment_starts_alike(batch):
     seen = f"{len(environments)} environments"
     late = undecided(f"{seen}; the batch does not begin with a reset, so give the first one")
     unique = torch.cat([one.unique(dim=0) for one in starts])
-    if len(unique.unique(dim=0)) == len(unique):
-        return clear(f"{seen} start from different observations") if begun else late
     count = min(map(len, starts))
+    if len(unique.unique(dim=0)) == len(unique):
+        if begun and count < 2:  # seeded alike after the first reset, they look the same
+            return undecided(f"{seen} start apart; give a batch with two episodes of each")
+        return clear(f"{seen} start from different observations") if begun else late
     if count < 3:
         return undecided("environments start alike; too few episodes to tell from a fixed start")
     _, numbers = torch.cat(starts).unique(dim=0, return_inverse=True)
@@ -626,6 +652,8 @@ def every_environment_starts_alike(batch):
         new_each_time = all(len(one.unique()) == len(one) for one in each)
         if new_each_time and sum(map(len, threes)) > len(set().union(*threes)):
             return applies(f"{seen}; one starts as another did some episodes before")
+        if len(torch.stack([one[1:count] for one in each]).unique(dim=0)) < len(environments):
+            return undecided(f"{seen} start alike from their second episode on; give more of them")
         return clear(f"{seen}, as many sequences of starts") if begun else late
     if sequences.numel() > len(numbers.unique()):  # few places to start from: by chance, or all
         return None
@@ -723,9 +751,12 @@ def new_weights_arrive_late(collector, loss_module, batch, value_estimator=None)
     numbers = torch.stack(acted).flatten()
     if len(numbers) < 4:
         return undecided("give four batches, with an update between each two")
-    if numbers.diff().tolist() == [0] + [1] * (len(numbers) - 2):
-        return applies(f"one update a batch, and versions {numbers.tolist()} for an on-policy loss")
-    return clear(f"batches of the versions {numbers.tolist()}")
+    steps, seen = numbers.diff().tolist(), f"versions {numbers.tolist()}"
+    if steps == [0] + [1] * (len(numbers) - 2):
+        return applies(f"one update a batch, and {seen} for an on-policy loss")
+    if set(steps) == {1} and begins(batches_of(batch)[0]):
+        return clear(f"batches of the {seen}")
+    return undecided(f"batches of the {seen}; give the first four, with an update between each two")
 
 
 @check("workers_act_alike", "All workers take the same random actions")
@@ -739,12 +770,37 @@ def workers_act_alike(batch, collector=None, policy=None):
     moves = action.reshape(workers, rows.shape[-1], -1)
     if workers < 2 or (moves == moves[:, :1]).all():
         return None
-    if (moves != moves[:1]).any() or (observations == observations[:1]).all():
-        return clear(f"{workers} streams of actions differ")
+    alike, one_place = (moves == moves[:1]).all(), (observations == observations[:1]).all()
+    seen = f"{workers} streams of {moves.shape[1]} actions"
     drawn = policy is not None and (samples(policy) or exploration_modules(policy))
-    if drawn or has_no_policy(collector):
-        return applies(f"{workers} streams of {moves.shape[1]} actions are one and the same")
-    return None  # a policy that draws nothing may do the same everywhere
+    if alike and one_place:
+        return undecided(f"{seen} are the same, as are the observations")
+    if alike and not (drawn or has_no_policy(collector)):
+        return None  # a policy that draws nothing may do the same everywhere
+    if alike:
+        return applies(f"{seen} are one and the same")
+    if has_no_policy(collector):
+        return clear(f"{seen} differ, and no policy makes a difference")
+    if not drawn or "action" not in policy.out_keys:
+        return undecided(f"{seen} differ; pass the policy= that drew them")
+    noise = moves.double() - act(policy, rows, "DETERMINISTIC")["action"].reshape(moves.shape)
+    common = in_common(noise)
+    if common is None or common > 0.3:
+        return undecided(f"{seen} differ; is what was drawn the same? Give more frames")
+    return clear(f"what was drawn in {seen} correlates by {common:.2f} at most")
+
+
+def in_common(noise):
+    """The largest correlation of what two workers drew, (workers, time, numbers); None if unknown.
+
+    Without any noise in a stream there is nothing to compare.
+    """
+    lines = noise - noise.mean(1, keepdim=True)
+    lines = lines.flatten(1)
+    if not (lines != 0).any(1).all():
+        return None
+    correlation = torch.corrcoef(lines)
+    return float(correlation.triu(1).abs().max())
 
 
 @check("buffer_holds_garbage", "The buffer is full and holds garbage")
@@ -872,7 +928,11 @@ def short_episodes_are_never_replayed(replay_buffer, sample):
         episodes = lengths[finished]
     short = int((episodes < length).sum())
     found = f"{short} of {len(episodes)} finished episodes are shorter than {length} steps"
-    return applies(found) if short > max(2, 0.2 * len(episodes)) else clear(found)
+    if short > max(2, 0.2 * len(episodes)):
+        return applies(found)
+    if short or not len(episodes):
+        return undecided(f"{found}; do these matter?" if short else "no episode has ended")
+    return clear(found)
 
 
 @check("mean_reward_is_far_too_low", "The mean reward of a sample is far too low")
@@ -881,9 +941,14 @@ def mean_reward_is_far_too_low(replay_buffer, sample):
     if mask is None or getattr(replay_buffer.sampler, "pad_output", False):
         return None
     found = f"{int((~mask).sum())} of {mask.numel()} rows of a sample are padding"
-    if mask.all():
-        return clear(found)
-    return applies(found) if sample.ndim == 1 else undecided(f"{found}; do you mask them?")
+    stored = stored_leaf(replay_buffer, PADDING)
+    if mask.all() and stored is not None and stored.all():
+        return clear("no stored row is padding")
+    if sample.ndim == 1 and not mask.all():
+        return applies(found)
+    if stored is not None:
+        found += f", and {int((~stored).sum())} of {stored.numel()} in the storage"
+    return undecided(f"{found}; do you mask them?")
 
 
 @check("no_trajectory_is_long_enough", "No trajectory is long enough for a slice")
@@ -967,7 +1032,15 @@ def sample_has_fewer_rows_than_asked(replay_buffer, sample=None, error=None):
     if sample is None or asked is None:
         return None
     found = f"{sample.numel()} rows for a sample of {asked}"
-    return undecided(f"{found}; do you reshape it?") if sample.numel() < asked else clear(found)
+    if sample.numel() >= asked:
+        length = slice_length(replay_buffer, sample)
+        if not is_sliced(replay_buffer) or length is None:
+            return undecided(f"{found}; are there trajectories shorter than a slice?")
+        short = int((pieces(replay_buffer)[0] < length).sum())
+        if not short:
+            return clear(f"{found}, and no stored trajectory is shorter than a slice")
+        found += f", and {short} stored trajectories are shorter than a slice"
+    return undecided(f"{found}; do you reshape it?")
 
 
 @check("episodes_get_shorter_with_every_sample", "Stored episodes get shorter with every sample")
@@ -996,7 +1069,11 @@ def sequences_run_over_episode_ends(replay_buffer):
     cut = any_flag(rows, sampler.end_keys or [sampler.end_key])
     missed = int((ended & ~cut)[:-1][joined].sum())
     found = f"the sampler's key marks {int(cut.sum())} ends and misses {missed} episodes that end"
-    return applies(found) if missed else clear(found)
+    if missed:
+        return applies(found)
+    if ("next", "done") not in (sampler.end_keys or [sampler.end_key]):
+        return undecided(f"{found}; has an episode ended otherwise, as by a time limit?")
+    return clear(found)
 
 
 @check("slice_sampler_refuses_trajectory_key", "SliceSampler refuses trajectory_key")
@@ -1214,19 +1291,27 @@ def loss_stays_high_with_normalized_observations(replay_buffer, loss_module=None
             changed += [key for key in one.in_keys if key in one.out_keys and isinstance(key, str)]
     if not changed or not len(replay_buffer):
         return None
-    row, read = replay_buffer.storage.get(0), getattr(loss_module, "in_keys", ())
-    # What is rebuilt after the transform, or read by no loss any more, may stay raw.
-    stored = row.keys(True) if hasattr(row, "keys") and "advantage" not in row else ()
+    row, read = replay_buffer.storage.get(0), getattr(loss_module, "in_keys", None)
+    if not hasattr(row, "keys") or "advantage" in set(row.keys()):
+        return None  # what a loss reads under "next" is read already
     for key in changed:
         later = ("next", key)
-        if later not in stored or later in reached:
+        # What is rebuilt after the transform is made of what it has changed.
+        first = next(one for one in transforms if key in one.in_keys or key in rebuilt_by(one))
+        there = later in row.keys(True) or key in rebuilt_by(first)
+        if not there or later in reached:
             continue
         what = f"a transform of the buffer changes {key!r} and not {later!r}"
+        if read is None:
+            return undecided(f"{what}; does your loss read it?")
         if later in read:
             return applies(what)
-        if loss_module is None:
-            return undecided(f"{what}; does your loss read it?")
     return clear("changed keys are changed in the next step too")
+
+
+def rebuilt_by(transform):
+    """The keys whose next value a transform of a replay buffer takes from the row below."""
+    return transform.keys if type(transform).__name__ == "NextStateReconstructor" else ()
 
 
 @check("samples_differ_from_what_the_policy_saw", "Samples differ from what the policy saw")
@@ -1267,7 +1352,11 @@ def first_samples_after_refill_are_old(replay_buffer):
     ]
     old = torch.stack([((a != b) & (a == a)).any(1) for a, b in pairs]).any(0).sum().item()
     found = f"{old} of {len(index)} rows of the next sample were overwritten after it was drawn"
-    return applies(found) if old > len(index) / 2 else clear(found)
+    if old > len(index) / 2:
+        return applies(found)
+    if transforms_of(replay_buffer):
+        return undecided(f"{found}, as far as trajectory ids tell: another run may have the same")
+    return undecided(f"{found}: was the buffer filled anew?") if old else clear(found)
 
 
 @check("values_are_zero_for_no_reason", "Part of the sampled values is zero for no reason")
@@ -1277,18 +1366,22 @@ def values_are_zero_for_no_reason(batch, replay_buffer):
     keys = [set(one.keys(True, True)) for one in batch]
     somewhere = set.union(*keys) - set.intersection(*keys)
     somewhere = [k for k in sorted(somewhere, key=str) if stored_leaf(replay_buffer, k) is not None]
+    rows = sum(one.numel() for one in batch)
+    if not somewhere and rows < len(replay_buffer):
+        return undecided(f"{rows} rows in batches, {len(replay_buffer)} stored: give all batches")
     if not somewhere:
         return clear(f"what is stored is in all {len(batch)} batches or in none")
     stored = replay_buffer.storage.get(slice(0, min(len(replay_buffer), FEW_THOUSAND)))
     for key in somewhere:
         rows = stored.get(key, None) if hasattr(stored, "keys") else None
-        if rows is None or not rows.is_floating_point():
-            continue
-        zero = int((rows.reshape(len(rows), -1) == 0).all(1).sum())
-        if zero >= min(map(len, batch)):
+        zero = 0 if rows is None else int((rows.reshape(len(rows), -1) == 0).all(1).sum())
+        if zero and zero >= min(map(len, batch)):
             having = f"{sum(key in one for one in keys)} of {len(batch)} batches"
-            return applies(f"{key!r} is in {having}, and zero in {zero} of {len(rows)} stored rows")
-    return clear(f"{somewhere[0]!r} is not in all batches, and no batch of stored rows is zero")
+            found = f"{key!r} is in {having}, and zero in {zero} of {len(rows)} stored rows"
+            if rows.is_floating_point():
+                return applies(found)
+            return undecided(f"{found}; is zero a value of it?")
+    return undecided(f"{somewhere[0]!r} is not in all batches; what do its stored rows hold?")
 
 
 @check("stacked_frames_of_different_episodes", "Stacked frames come from different episodes")
@@ -1321,7 +1414,31 @@ def hook_changes_nothing_that_is_stored(collector, replay_buffer):
     for key, method in called_on_entries(hook):
         if method in CHANGE_IN_PLACE:
             return applies(f"the hook calls {method} on {key!r}, of which it has a copy")
+    if not changes_nothing(hook):
+        return undecided("does the hook change an entry in place? It has copies of the entries")
     return clear("the hook changes no entry in place")
+
+
+def changes_nothing(function):
+    """Whether the code shows it: no call in place, no code elsewhere, no write but to a key."""
+    own = function.__code__
+    arguments, code = own.co_varnames[: own.co_argcount], list(dis.get_instructions(function))
+    for container, _, one in zip([None, None, *code], [None, *code], code, strict=False):
+        name = str(one.argval)
+        if one.opname == "STORE_SUBSCR" and container.argval not in arguments:
+            return False
+        if one.opname.startswith("INPLACE_") or (
+            one.opname == "BINARY_OP" and one.argrepr.endswith("=")
+        ):
+            return False
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and not hasattr(builtins, name):
+            return False
+        if one.opname in ("LOAD_DEREF", "LOAD_CLOSURE", "MAKE_FUNCTION"):
+            return False
+        called = one.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_CONST")
+        if called and name.endswith("_") and not name.endswith("__"):
+            return False
+    return True
 
 
 def called_on_entries(function):
@@ -1429,21 +1546,23 @@ def most_next_observations_nan(replay_buffer, sample):
 
 @check("off_policy_loss_is_nan", "The loss of DQN or SAC is NaN from the first batch")
 def off_policy_loss_is_nan(loss_module, batch=None, sample=None):
-    if isinstance(batch, list):
-        batch = batch[0]
-    for data in (batch, sample):
+    found = None
+    for data in (one_batch(batch), sample):
         missing = rows_without_next(data)
         if missing is None:
             continue
-        if not missing.any() or missing.all():
-            return clear(f"{int(missing.sum())} of {len(missing)} rows have no next observation")
         what = f"{int(missing.sum())} of {len(missing)} rows have no next observation"
-        if not gives_nan(loss_module, data) or gives_nan(loss_module, data[~missing]):
-            return clear(f"{what}, and the loss does not depend on them")
-        if data is batch:
+        if missing.all():
+            found = undecided(what)
+        elif not missing.any():
+            found = found or clear(what)
+        elif not gives_nan(loss_module, data) or gives_nan(loss_module, data[~missing]):
+            found = found or clear(f"{what}, and the loss does not depend on them")
+        elif data is not sample:
             return applies(f"{what}; with them the loss is NaN, without them it is finite")
-        return undecided(f"{what} in a sample and make the loss NaN unless you drop them")
-    return None
+        else:
+            return undecided(f"{what} in a sample and make the loss NaN unless you drop them")
+    return found
 
 
 @check("n_step_next_observation_wrong", "N-step rewards come with the wrong next observation")
@@ -1462,9 +1581,12 @@ def memmap_buffer_fills_memory(replay_buffer, collector=None):
     leaves = memory_mapped(replay_buffer)
     if not leaves:
         return None
-    places = [(leaf, place_of(leaf)) for leaf in leaves if file_of(leaf) is None]
-    size = sum(leaf.untyped_storage().nbytes() for leaf, place in places if place in SHARED)
-    what = f"{size >> 20} MiB of the storage are in nameless files in shared memory"
+    files = [(leaf, file_of(leaf)) for leaf in leaves]
+    nameless = [leaf for leaf, file in files if file is None and place_of(leaf) in SHARED]
+    named = [leaf for leaf, file in files if file is not None and in_memory(file)]
+    size = sum(leaf.untyped_storage().nbytes() for leaf in nameless + named)
+    of_a_name = "nameless files" if len(nameless) >= len(named) else "files"
+    what = f"{size >> 20} MiB of the storage are in {of_a_name} in shared memory"
     if size < 16 << 20:
         return clear(what)
     if hasattr(collector, "procs"):
@@ -1483,18 +1605,25 @@ def buffer_outlives_its_files(replay_buffer):
 
 
 @check("reading_changes_the_buffer", "Stored rewards change although nothing is written")
-def reading_changes_the_buffer(replay_buffer, batch):
-    stored = {leaf.untyped_storage().data_ptr() for leaf in stored_leaves(replay_buffer)}
-    batches = batch if isinstance(batch, list) else [batch]
-    items = [item for one in batches for item in one.items(True, True)]
+def reading_changes_the_buffer(replay_buffer, own_batch=None):
+    leaves = stored_leaves(replay_buffer)
+    stored = {leaf.untyped_storage().data_ptr() for leaf in leaves}
+    items = [item for one in batches_of(own_batch) for item in one.items(True, True)]
     views = [(k, leaf) for k, leaf in items if leaf.untyped_storage().data_ptr() in stored]
-    if not views:
-        return clear("the batch has memory of its own") if stored else None
+    if not stored:
+        return None
     writes = {key: leaf._version for key, leaf in views if not leaf.is_inference()}
     most = max(writes, key=writes.get, default=None)
     if most is not None and writes[most] > min(writes.values()):
         return applies(f"{most} of a view of the buffer was written more often than the rest")
-    return undecided("the batch is a view of the buffer: has something changed it?")
+    if views:
+        return undecided("the batch is a view of the buffer: has something changed it?")
+    written = {None if leaf.is_inference() else leaf._version for leaf in leaves}
+    if len(written) == 1 and None not in written:
+        return clear("each entry of the storage was written equally often")
+    return undecided(
+        "some entries of the storage were written more often than others: by extend()?"
+    )
 
 
 @check("delta_saves_no_memory", "NextObservationDelta saves no memory on images")
@@ -1529,9 +1658,12 @@ def next_image_is_black(replay_buffer, sample):
         filled = sample[key].new_full((), one.fill_value)
         plain = (sample[key] == filled).reshape(len(sample), -1).all(1)[:-1] & jumps
         if (ended := sample.get(("next", "terminated"), None)) is not None:
-            plain &= ~ended.reshape(len(sample), -1).any(1)[:-1]  # no loss looks beyond
+            jumps = jumps & ~ended.reshape(len(sample), -1).any(1)[:-1]  # no loss looks beyond
+        plain &= jumps
         if plain.any():
             return applies(f"{int(plain.sum())} rows of {key} are {filled.item()} everywhere")
+        if not jumps.any():
+            return undecided("no slice of this sample ends inside an episode")
         return clear(f"no row of {key} is {filled.item()} everywhere")
     return None
 
@@ -1714,6 +1846,15 @@ def place_of(leaf):
     return None
 
 
+def in_memory(file):
+    """Whether the file system of *file* has no disk; False where the system does not say."""
+    mounts = Path("/proc/mounts")
+    lines = mounts.read_text().splitlines() if mounts.exists() else ()
+    kinds = {line.split()[1]: line.split()[2] for line in lines}
+    places = [str(one) for one in Path(file).resolve().parents]
+    return next((kinds[one] for one in places if one in kinds), None) in ("tmpfs", "ramfs")
+
+
 def env_modules(env):
     """The transforms of the environment and of those that it wraps."""
     from torchrl.envs import TransformedEnv
@@ -1838,13 +1979,15 @@ def lstm_outputs_change_after_done(batch, policy):
         unmarked += int((begun & ~start[..., 1:]).sum())
     if unmarked > ends / 2:  # where environments are joined end to end, one may lack it
         return applies(f"is_init is False after {unmarked} of {ends} ends of an episode")
+    if unmarked:
+        return undecided(f"is_init is False after {unmarked} of {ends} ends of an episode")
     return clear(f"is_init follows {ends} ends") if ends else None
 
 
 @check(
     "lstm_learns_nothing_from_the_past", "The LSTM acts on its memory but never learns to use it"
 )
-def lstm_learns_nothing_from_the_past(loss_module, batch):
+def lstm_learns_nothing_from_the_past(loss_module, batch, sample=None):
     from torchrl.objectives import LossModule
 
     batches = in_order(batch)
@@ -1852,6 +1995,8 @@ def lstm_learns_nothing_from_the_past(loss_module, batch):
     if not hidden or not batches or batches[0].get("is_init", None) is None:
         return None
     if isinstance(loss_module, LossModule):
+        if sample is not None and sample.ndim and not goes_on(sample):
+            return undecided("a LossModule runs sequences, and a sample holds rows in no order")
         return clear("a LossModule runs sequences")
     if batches[0].get(hidden[0], None) is None:
         return undecided(f"needs {hidden[0]} in the batch")
@@ -1917,6 +2062,9 @@ def lstm_outputs_differ_in_slices(replay_buffer, sample, policy):
     inside = int((marks & ~stored.reshape(marks.shape)).sum())
     if inside:
         return applies(f"{inside} slices begin inside an episode, and {hidden[0]} is not stored")
+    length = slice_length(replay_buffer, sample)
+    if not is_sliced(replay_buffer) or pieces(replay_buffer)[0].max() > length:
+        return undecided("each slice of this sample begins an episode; do the others?")
     return clear("each slice begins an episode")
 
 
@@ -1954,6 +2102,8 @@ def next_hidden_state_is_zero(batch, policy):
     empty = sum(bool(now.any()) and not after.any() for now, after in pairs)
     if empty:
         return applies("all next hidden states are zero, those of the steps are not")
+    if not any(after.any() for _, after in pairs):
+        return undecided("all hidden states are zero")
     return clear("there are next hidden states")
 
 
@@ -1969,7 +2119,9 @@ def ppo_ratio_off_in_minibatches(sample, policy):
     jumps, rows = int((goes_on & ~follows).sum()), int(goes_on.sum())
     if rows and jumps > rows / 2:
         return applies(f"{jumps} of {rows} rows do not continue the row above")
-    return clear(f"{rows - jumps} of {rows} rows continue the row above") if rows else None
+    if jumps:
+        return undecided(f"{jumps} of {rows} rows do not continue the row above")
+    return clear(f"{rows} rows continue the row above") if rows else None
 
 
 @check("two_lstms_share_their_memory", "With a second LSTM the policy acts on the wrong memory")
@@ -2004,6 +2156,8 @@ def environments_share_one_memory(batch=None, policy=None, error=None):
     # Of a sequence the last row alone gets a state; without any, nothing ran, as in random frames.
     first, last = empty[..., 0, :], empty[..., -1, :]
     steps, alone = int((~last).sum()), int((first & ~last).sum())
+    if not steps:
+        return undecided("all hidden states are zero")
     if alone > steps / 2:
         return applies(f"in {alone} of {steps} steps the last environment alone has a state")
     return clear(f"the first environment has a state in {steps - alone} of {steps} steps")
@@ -2058,9 +2212,9 @@ def lstm_raises_in_parallel_env_only(policy=None, env=None, error=None, batch=No
 
 
 @check("next_states_vanish_after_one_use", "Hidden states vanish from the batch after one use")
-def next_states_vanish_after_one_use(batch, policy):
+def next_states_vanish_after_one_use(own_batch, policy):
     hidden = state_keys(recurrent_modules(policy))
-    pairs = [(one, *pair) for one in in_order(batch) for pair in states(one, hidden)]
+    pairs = [(one, *pair) for one in in_order(own_batch) for pair in states(one, hidden)]
     lost = steps = 0
     for one, now, after in pairs:
         if (start := flag(one, "is_init")) is not None and after.any():
@@ -2110,6 +2264,13 @@ def values_too_low_at_time_limits(batch=None, sample=None, value_estimator=None,
         return None
     done_key, key = (value_key(n, loss_module, value_estimator) for n in ("done", "terminated"))
     given = {"batch": one_batch(batch), "sample of the buffer": sample}
+    if key == done_key and any(get_next(data, key) is not None for data in given.values()):
+        cuts = [get_next(data, "truncated") for data in given.values()]
+        cut = sum(int(one.sum()) for one in cuts if one is not None)
+        found = f"{done_key} is read as terminated"
+        if cut:
+            return applies(f"{found}: {cut} time limits count as death")
+        return undecided(f"{found}; are there time limits?")
     lacking = {
         name: data
         for name, data in given.items()
@@ -2281,16 +2442,24 @@ def q_values_stop_improving(loss_module, target_updater=None):
     attached = getattr(loss_module, "_has_update_associated", None)
     if not pairs:
         return None
+    other = getattr(target_updater, "loss_module", loss_module) is not loss_module
     if attached is None and target_updater is None:
         return undecided("pass target_updater; this release does not say whether there is one")
     missing = [n for n in pairs if attached is not None and not attached.get(n[7:-7], True)]
-    if target_updater is not None or not missing:
-        return clear("the target networks have an updater") if targets_left(pairs) else None
     left = targets_left(pairs)
+    if (target_updater is not None and not other) or not missing:
+        if not left:
+            return None
+        if target_updater is None or other:
+            return undecided("the loss has an updater; pass it as target_updater=")
+        if has_stepped(target_updater):
+            return clear("the target networks have an updater, and it has stepped")
+        return undecided("the target networks have an updater; has it stepped?")
+    none = "the updater is of another loss" if other else "no updater"
     for name in missing:
         if name in left:
-            return applies(f"no updater, and {left.count(name)} tensors have left {name} behind")
-    return undecided("no updater is attached; ask again after a few training steps")
+            return applies(f"{none}, and {left.count(name)} tensors have left {name} behind")
+    return undecided(f"{none} is attached; ask again after a few training steps")
 
 
 @check("target_updater_never_steps", "The target network has an updater and never changes")
@@ -2298,14 +2467,60 @@ def target_updater_never_steps(loss_module, target_updater=None):
     pairs = target_networks(loss_module)
     attached = getattr(loss_module, "_has_update_associated", None) or {}
     updated = target_updater is not None or any(attached.get(name[7:-7]) for name in pairs)
-    counter = getattr(target_updater, "counter", None)
-    if counter:
-        return clear("the updater has counted calls of its step()")
-    if not pairs or not updated or not targets_left(pairs):
-        return None  # or before the first training step
-    if counter == 0:  # after a step that counts to 0 again, no tensor is left behind
-        return applies("the updater has counted no step(), and the networks have gone apart")
-    return undecided("there is an updater, which does not record whether its step() is called")
+    if not pairs or not updated:
+        return None
+    if target_updater is None:
+        pass_it = "the loss has an updater; pass it as target_updater="
+        return undecided(pass_it) if targets_left(pairs) else None
+    if getattr(target_updater, "eps", None) == 1:
+        return applies("eps is 1, so step() leaves the target network as it is")
+    stepped = has_stepped(target_updater)
+    if stepped:
+        return clear("step() was called")
+    if not targets_left(pairs):
+        return None  # before the first training step
+    updates = updates_of(pairs)
+    if stepped is False and updates >= FEWEST_UPDATES:
+        return applies(f"step() was not called once in about {updates} updates of the weights")
+    return undecided("there is an updater; is its step() called? Ask again later")
+
+
+FEWEST_UPDATES = 10  # a loop may take some before its first step of the updater
+
+
+def updates_of(pairs):
+    """How often the weights were changed in place, as their start and an optimizer do it."""
+    weights = [one for source, _ in pairs.values() for one in source.values(True, True)]
+    return max((weight._version for weight in weights), default=0)
+
+
+def has_stepped(target_updater):
+    """Whether ``step()`` of the updater was called; None where nothing tells.
+
+    A `HardUpdate` counts, and begins anew when it has copied. Arithmetic in place leaves a list of
+    leaves in a locked tensordict, here the updater's own. A copy shows whether it does so in this
+    release; compiled code may not.
+    """
+    if getattr(target_updater, "counter", None):
+        return True
+    compiled = sys.modules.get("torch._dynamo.utils")
+    if compiled is not None and compiled.counters["frames"]:
+        return None
+    if _has_trace(target_updater):
+        return True
+    if not getattr(getattr(target_updater, "_targets", None), "is_locked", False):
+        return None
+    twin = copied(target_updater)
+    twin._targets.lock_()  # a copy is not
+    if hasattr(twin, "counter"):
+        twin.counter = twin.value_network_update_interval
+    twin.step()
+    return False if _has_trace(twin) else None
+
+
+def _has_trace(target_updater):
+    targets = getattr(target_updater, "_targets", {})
+    return any("_items_list" in (getattr(one, "_cache", None) or {}) for one in targets.values())
 
 
 def target_networks(loss_module):
@@ -2334,17 +2549,24 @@ def ppo_clips_before_the_first_update(loss_module, batch=None, sample=None):
     for name, data in {"batch": one_batch(batch), "sample of the buffer": sample}.items():
         if data is None or not data.ndim or not isinstance(key, (str, tuple)):
             continue
-        rows = data[..., :2]
+        rows = data[..., :32]
         stored, computed = rows.get(key, None), computed_log_prob(loss_module, rows)
         if not isinstance(stored, torch.Tensor) or not isinstance(computed, torch.Tensor):
             continue
         if stored.shape != computed.shape:
-            shapes = f"{tuple(stored.shape)} in two rows of the {name}"
+            shapes = f"{tuple(stored.shape)} in {rows.shape[-1]} rows of the {name}"
             return applies(
                 f"{key} has shape {shapes}, and the loss computes {tuple(computed.shape)}"
             )
-        agree = f"{key} has the shape that the loss computes"
-    return clear(agree) if agree else None
+        off = float((stored - computed).abs().max())
+        if off < 0.01:
+            agree = agree or clear(f"{key} of the {name} is what the loss computes")
+        else:
+            agree = undecided(
+                f"{key} of the {name} is off by up to {off:.2g} from what the loss computes; "
+                "has the policy changed since?"
+            )
+    return agree
 
 
 def computed_log_prob(loss_module, rows):
@@ -2382,14 +2604,14 @@ def state_value_missing_on_some_batches(loss_module=None, batch=None, error=None
 
 
 @check("stored_log_prob_requires_grad", "RuntimeError: stored action_log_prob requires grad")
-def stored_log_prob_requires_grad(loss_module=None, batch=None, sample=None, error=None):
+def stored_log_prob_requires_grad(loss_module=None, own_batch=None, sample=None, error=None):
     words = str(error)
     if isinstance(error, RuntimeError) and "stored" in words and "requires grad" in words:
         return applies(f"the loss refuses the data: {words}")
     if not hasattr(keys_of(loss_module), "sample_log_prob"):
         return None
     keys = [value_key(name, loss_module) for name in ("sample_log_prob", "action")]
-    given = [data for data in (one_batch(batch), sample) if data is not None]
+    given = [data for data in (one_batch(own_batch), sample) if data is not None]
     stored = [(key, data.get(key, None)) for data in given for key in keys]
     stored = [(key, value) for key, value in stored if isinstance(value, torch.Tensor)]
     for key, value in stored:
@@ -2436,19 +2658,26 @@ def worse_with_a_shorter_time_limit(batch, env, value_estimator=None, loss_modul
     whole = lines[1:] == lines[:-1]  # both ends in one line: the length of an episode
     lengths = ends.diff()[whole & deaths[ends[1:]]].tolist()
     longest, limits = max(lengths, default=0), step_limits(env)
-    if lengths.count(longest) < 2 or longest < 2:
-        return clear("no two terminations after the same longest time") if lengths else None
+    if not lengths:
+        return None
     network = getattr(
         value_estimator, "value_network", getattr(loss_module, "critic_network", None)
     )
     if any(end_is_seen(data, key, deaths) for key in observed_keys(data, network)):
         return clear("the observation tells the last step from all others")
-    found = f"{lengths.count(longest)} episodes terminate after {longest} steps, none later"
-    if longest in limits:
+    cut = get_next(data, "truncated")
+    if cut is not None and (cut & ~terminated.reshape(cut.shape)).any():
+        return clear("a time limit is reported as truncated")
+    ties = lengths.count(longest)
+    found = f"{ties} of {len(lengths)} episodes terminate after {longest} steps, none later"
+    if longest in limits and ties > 1 and longest > 1:
         return applies(f"{found}, and env.{limits[longest]} is {longest}")
-    if set(lengths) == {longest} and len(lengths) > 2:
-        return undecided(f"{found} or earlier: if that is a time limit, report it as truncated")
-    return clear("episodes terminate after different times")
+    if longest in limits or ties > 1 or len(lengths) < ENOUGH_EPISODES:
+        return undecided(f"{found}: if that is a time limit, report it as truncated")
+    return clear(found)
+
+
+ENOUGH_EPISODES = 10  # of one of which alone is the longest
 
 
 def end_is_seen(data, key, ends):
@@ -2561,7 +2790,7 @@ def log_prob_not_found(loss_module=None, batch=None, sample=None, error=None):
 
 @check("always_the_first_action", "The environment always takes the first action")
 def always_the_first_action(batch, env):
-    rows = batches_of(batch)[0]
+    rows, found = batches_of(batch)[0], None
     for key in env.action_keys:
         spec, action = env.full_action_spec_unbatched[key], rows.get(key)
         if type(spec).__name__ != "OneHot" or action is None:
@@ -2569,8 +2798,8 @@ def always_the_first_action(batch, env):
         shape = tuple(action.shape[rows.ndim :])
         if not shape or shape[-1] != spec.shape[-1]:
             return applies(f"{key} has shape {shape}, its one-hot spec {tuple(spec.shape)}")
-        return clear(f"{key} has the shape of its one-hot spec")
-    return None
+        found = clear(f"{key} has the shape of its one-hot spec")
+    return found
 
 
 @check("frames_after_the_end", "Episodes go on after they are done")
@@ -2694,7 +2923,9 @@ def good_in_training_poor_in_evaluation(env, eval_env):
         # A frozen copy may be old and still agree.
         if seen_in_test is not None and seen_in_test < seen / 10 and apart(train, test, key):
             return applies(found)
-    return clear("the statistics of both agree or rest on a similar number") if compared else None
+        if not hasattr(test, "to_observation_norm") or apart(train, test, key):
+            return undecided(f"the statistics of {key!r} differ: are those of training the newer?")
+    return clear("the statistics of both agree") if compared else None
 
 
 def leaf_env(env):
@@ -2717,7 +2948,7 @@ def apart(train, test, key):
     # The numbers of environments may differ.
     a, b = ([x.reshape(-1, x.shape[-1]).mean(0) for x in (n.loc, n.scale)] for n in (a, b))
     moved = [(a[0] + side * a[1] - b[0]) / b[1] - side for side in (-1, 1)]
-    return bool((torch.stack(moved).abs() > 0.5).any())
+    return not bool((torch.stack(moved).abs() <= 0.5).all())  # NaN is apart, too
 
 
 def steps_seen(norm):
@@ -2742,6 +2973,8 @@ def evaluation_rollout_ends_too_early(batch):
             f"{at_the_end} of {len(done)} environments ended at step {done.shape[1]}, "
             "and with it the rollout"
         )
+    if not before:
+        return undecided(f"no environment ended before step {done.shape[1]}; give a longer rollout")
     return clear(f"the rollout did not stop at the first of {len(done)} environments")
 
 
@@ -2760,7 +2993,7 @@ def episode_return_looks_too_low(batch, collector=None):
     )
     if (("next", "episode_reward"), "mean") in called_on_entries(hook):
         return applies(f"{found}; the hook takes the first")
-    return clear("the hook does not average unfinished episodes")
+    return undecided(f"{found}; which of them do you log?")
 
 
 @check("return_is_not_the_score", "The logged return is not the score of the game")
@@ -2769,15 +3002,18 @@ def return_is_not_the_score(env):
 
     names = ("RewardScaling", "RewardClipping", "SignTransform", "BinarizeReward", "VecNormV2")
     kinds = tuple(getattr(transforms, name) for name in names if hasattr(transforms, name))
-    changed, summed = {}, set()
+    changed, unknown, summed = {}, {}, set()
     for one in transforms_of(env):
         if isinstance(one, transforms.RewardSum):
             # With a sum of its own before, the second one is meant.
             for key in changed.keys() & set(one.in_keys) - summed:
                 return applies(f"RewardSum adds up {key!r} after {changed[key]} has changed it")
+            for key in unknown.keys() & set(one.in_keys) - summed:
+                return undecided(f"does {unknown[key]} change {key!r}, which RewardSum adds up?")
             summed |= set(one.in_keys)
-        elif isinstance(one, kinds):
-            changed |= {key: type(one).__name__ for key in one.out_keys if key in one.in_keys}
+        elif not isinstance(one, transforms.DTypeCastTransform):
+            seen = changed if isinstance(one, kinds) else unknown
+            seen |= {key: type(one).__name__ for key in one.out_keys if key in one.in_keys}
     return clear("RewardSum adds up what the environment paid") if summed else None
 
 
@@ -3103,6 +3339,11 @@ KINDS = {
 }
 
 
+# What a check calls the batch: any, or the one that the reader gave, and no other.
+BATCHES = ("batch", "own_batch")
+ARGUMENT_FOR = {"own_batch": "batch"}
+
+
 def is_lazy(parameter):
     return isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin)
 
@@ -3161,9 +3402,9 @@ class Examination:
         buffer = self.given.get("replay_buffer")
         if buffer is not None:
             self.attempt("nothing could be drawn from replay_buffer", self.draw, buffer)
-        if "batch" not in self.given and (
-            collector is not None or {"env", "policy"} <= set(self.given)
-        ):
+        if "batch" in self.given:
+            self.given["own_batch"] = self.given["batch"]
+        elif collector is not None or {"env", "policy"} <= set(self.given):
             self.attempt("no batch could be collected", self.collect, frames)
 
     def attempt(self, what, function, *arguments):
@@ -3221,10 +3462,11 @@ class Examination:
         if (
             verdict
             and verdict.state == FAILED
-            and isinstance(arguments.get("batch"), (list, tuple))
+            and any(isinstance(arguments.get(name), (list, tuple)) for name in BATCHES)
         ):
             # A check that is made for one batch.
-            verdict = self.verdict_of(one, arguments | {"batch": arguments["batch"][-1]})
+            last = {name: arguments[name][-1] for name in BATCHES if name in arguments}
+            verdict = self.verdict_of(one, arguments | last)
         return verdict
 
     def verdict_of(self, one, arguments):
@@ -3388,7 +3630,7 @@ def diagnose(
             for one in CHECKS.values():
                 lacking = [name for name in one.needs if name not in examination.given]
                 if lacking:
-                    report.lacking[one.slug] = lacking
+                    report.lacking[one.slug] = [ARGUMENT_FOR.get(name, name) for name in lacking]
                 elif (verdict := examination.look(one)) is None:
                     report.unconcerned.append(one.slug)
                 else:

@@ -155,6 +155,8 @@ def test_a_healthy_pipeline_is_told_nothing_and_stays_as_it_is(name, folder):
     train()
     with unchanged(**given):
         assert alarming(diagnose(**given, seconds=SECONDS)) == []
+    if "collector" not in given:
+        return
     batch = next(iter(given["collector"])).clone()
     with unchanged(batch=batch, **given):
         assert alarming(diagnose(**given, batch=batch, seconds=SECONDS)) == []

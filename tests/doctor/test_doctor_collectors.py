@@ -92,7 +92,7 @@ def test_environments_with_few_places_to_start_from(places):
     env = SerialEnv(8, lambda: FewStarts(*places))
     env.set_seed(0)
     batch = batch_of(env, None, 160)
-    assert said("every_environment_starts_alike", batch=batch) in (None, CLEAR)
+    assert said("every_environment_starts_alike", batch=batch) in (None, CLEAR, UNDECIDED)
 
 
 def test_an_observation_without_a_type_loses_no_decimals():

@@ -35,11 +35,13 @@ from torchrl.envs import (
 from torchrl.envs.transforms.rb_transforms import NextStateReconstructor
 from torchrl.modules import (
     MLP,
+    AdditiveGaussianModule,
     EGreedyModule,
     LSTMModule,
     ProbabilisticActor,
     QValueActor,
     QValueModule,
+    TanhModule,
     TanhNormal,
     ValueOperator,
     set_recurrent_mode,
@@ -47,6 +49,8 @@ from torchrl.modules import (
 from torchrl.objectives import (
     A2CLoss,
     ClipPPOLoss,
+    DDPGLoss,
+    DiscreteCQLLoss,
     DQNLoss,
     HardUpdate,
     SACLoss,
@@ -382,6 +386,95 @@ def rebuilt_dqn():
     return given | {"target_updater": updater}, train
 
 
+def a2c():
+    """On-policy, with GAE, without a replay buffer."""
+    env = TransformedEnv(cartpole(), Compose(StepCounter(max_steps=100), RewardSum()))
+    actor = categorical_actor(env, logits())
+    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[CELLS]))
+    options = {"auto_register_policy_transforms": False}
+    collector = Collector(env, actor, frames_per_batch=60, total_frames=-1, **options)
+    advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+    loss = A2CLoss(actor, critic)
+    optimizer = torch.optim.RMSprop(loss.parameters(), 1e-3)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(3):
+            batch = next(batches)
+            with torch.no_grad():
+                advantage(batch)
+            step(optimizer, loss(batch))
+
+    given = {"collector": collector, "loss_module": loss}
+    return given | {"value_estimator": advantage, "policy": actor}, train
+
+
+def ddpg():
+    env = TransformedEnv(GymEnv("Pendulum-v1"), Compose(DoubleToFloat(), StepCounter(max_steps=50)))
+    net = MLP(in_features=3, out_features=1, num_cells=[CELLS])
+    actor = TensorDictSequential(
+        TensorDictModule(net, in_keys=["observation"], out_keys=["param"]),
+        TanhModule(in_keys=["param"], out_keys=["action"], spec=env.action_spec),
+    )
+    noise = AdditiveGaussianModule(spec=env.action_spec, annealing_num_steps=500)
+    critic = ValueOperator(
+        MLP(in_features=4, out_features=1, num_cells=[CELLS]),
+        in_keys=["observation", "action"],
+    )
+    collector = Collector(
+        env,
+        TensorDictSequential(actor, noise),
+        frames_per_batch=60,
+        total_frames=-1,
+        auto_register_policy_transforms=False,
+    )
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(500), batch_size=16)
+    loss = DDPGLoss(actor, critic, delay_actor=True, delay_value=True)
+    loss.make_value_estimator(gamma=0.99)
+    updater = SoftUpdate(loss, tau=0.01)
+    optimizer = torch.optim.Adam(loss.parameters(), 1e-3)
+
+    def train():
+        batches = iter(collector)
+        for _ in range(3):
+            batch = next(batches)
+            noise.step(batch.numel())
+            buffer.extend(batch.reshape(-1))
+            for _ in range(4):
+                step(optimizer, loss(buffer.sample()))
+                updater.step()
+
+    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
+    return given | {"target_updater": updater}, train
+
+
+def offline():
+    """A data set, and no collector; the policy acts in an environment of the evaluation."""
+    env = TransformedEnv(cartpole(), Compose(StepCounter(), InitTracker()))
+    with torch.no_grad():
+        data = env.rollout(120, break_when_any_done=False)
+    data["collector", "traj_ids"] = data["is_init"].squeeze(-1).cumsum(0)
+    policy = q_policy(env)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(len(data)),
+        sampler=SliceSampler(slice_len=4, traj_key=("collector", "traj_ids")),
+        batch_size=16,
+    )
+    buffer.extend(data)
+    loss = DiscreteCQLLoss(policy)
+    loss.make_value_estimator(gamma=0.99)
+    updater = SoftUpdate(loss, tau=0.05)
+    optimizer = torch.optim.Adam(loss.parameters(), 1e-3)
+
+    def train():
+        for _ in range(12):
+            step(optimizer, loss(buffer.sample()))
+            updater.step()
+
+    given = {"replay_buffer": buffer, "loss_module": loss, "target_updater": updater}
+    return given | {"policy": policy, "env": env}, train
+
+
 def workers_environment():
     return TransformedEnv(cartpole(), Compose(StepCounter(), RewardSum()))
 
@@ -414,5 +507,8 @@ PIPELINES = {
         batched_ppo,
         vtrace,
         rebuilt_dqn,
+        a2c,
+        ddpg,
+        offline,
     )
 }

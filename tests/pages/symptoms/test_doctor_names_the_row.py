@@ -26,7 +26,7 @@ def test_a_check_has_the_title_of_its_page():
 
 
 def test_a_check_takes_what_diagnose_can_give():
-    known = {*torchrl_doctor.ARGUMENTS, "sample"}
+    known = {*torchrl_doctor.ARGUMENTS, "sample", "own_batch"}
     taken = {slug: set(one.takes) - known for slug, one in torchrl_doctor.CHECKS.items()}
     assert {slug: names for slug, names in taken.items() if names} == {}
 

@@ -1,0 +1,86 @@
+"""Symptoms of environments and of evaluation."""
+
+import copy
+
+import torch
+from torchrl.envs import RewardScaling, RewardSum, SerialEnv, Transform, TransformedEnv, VecNormV2
+
+from tests.support.healthy_pipelines import cartpole
+from tests.support.planted import in_batch, only
+
+
+def _base(env):
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return env
+
+
+def always_the_first_action(pipeline):
+    if type(pipeline["env"].full_action_spec_unbatched["action"]).__name__ == "OneHot":
+        batch = pipeline["batch"]
+        batch["action"] = batch["action"].long().argmax(-1)
+        yield in_batch(pipeline, batch)
+
+
+def specs_and_data_disagree(pipeline):
+    if pipeline["env"].batch_size:
+        return
+    base = _base(pipeline["env"])
+    spec = base.observation_spec.clone()
+    spec["observation"] = spec["observation"].to(torch.float64)
+    base.observation_spec = spec
+    yield only(pipeline, "env", "policy")
+
+
+def evaluation_rollout_ends_too_early(pipeline):
+    base = _base(pipeline["env"])
+    if not isinstance(base, SerialEnv):
+        return
+    base.close()
+    base = SerialEnv(3, cartpole)
+    for steps in (200, 4):
+        torch.manual_seed(0)
+        with torch.no_grad():
+            yield {"batch": base.rollout(steps)}
+
+
+class _LogReward(Transform):
+    """A transform of the reader's own."""
+
+    def __init__(self):
+        super().__init__(in_keys=["reward"], out_keys=["reward"])
+
+    def _apply_transform(self, reward):
+        return reward.abs().log1p()
+
+    def _reset(self, tensordict, tensordict_reset):
+        return tensordict_reset
+
+
+def return_is_not_the_score(pipeline):
+    if "collector" not in pipeline:
+        return
+    base = _base(pipeline["env"])
+    for change in (RewardScaling(0.0, 0.1), _LogReward()):
+        env = TransformedEnv(TransformedEnv(base, change), RewardSum())
+        yield {"env": env, "policy": pipeline["policy"]}
+        yield {"env": env}
+
+
+def good_in_training_poor_in_evaluation(pipeline):
+    base = _base(pipeline["env"])
+    if isinstance(base, SerialEnv) or "recurrent_state_h" in pipeline["batch"]:
+        return
+
+    def normalized(shift, steps):
+        env = TransformedEnv(copy.deepcopy(base), VecNormV2(in_keys=["observation"], decay=0.9))
+        env.rollout(steps, break_when_any_done=False)
+        norm = env.transform
+        norm._var += norm._loc * (2 * shift) + shift**2  # the mean of squares
+        norm._loc += shift
+        return env
+
+    env = normalized(0.0, 100)
+    yield {"env": env, "eval_env": normalized(5.0, 3)}
+    yield {"env": env, "eval_env": normalized(5.0, 80)}
+    yield {"env": env, "eval_env": copy.deepcopy(base)}
