@@ -1141,7 +1141,7 @@ def has_workers(collector):
 
 def stored_rows(replay_buffer):
     """The first rows of the storage, time first, and the pairs of neighbors that nothing cuts."""
-    storage = replay_buffer.storage
+    storage = shallow(replay_buffer.storage)  # which keeps its shape once it was asked for it
     rows = storage[: min(storage.shape[0], FEW_THOUSAND)]
     joined = torch.ones(len(rows) - 1, *rows.shape[1:], dtype=torch.bool, device=rows.device)
     cursor = getattr(storage, "_last_cursor_index", None)
