@@ -527,6 +527,12 @@ def trained(parameter):
 @check("collector_keeps_its_own_policy", "The collector never sees the trained policy")
 def collector_keeps_its_own_policy(collector, policy=None, batch=None, loss_module=None):
     acts = getattr(collector, "policy", None)
+    if is_multi_process(collector):
+        if any(getattr(collector, "policy_factory", None) or []):
+            return None  # workers_never_learn
+        learns = policy if isinstance(policy, torch.nn.Module) else acts
+        known = isinstance(learns, torch.nn.Module)
+        return weights_of_workers(collector, learns, batch) if known else None
     if not isinstance(acts, torch.nn.Module):
         return None
     ours, theirs = trained_weights(policy, acts, collector, loss_module), acts.state_dict()
@@ -553,6 +559,38 @@ def collector_keeps_its_own_policy(collector, policy=None, batch=None, loss_modu
     if repeats(learned, batches[0]):
         return undecided("weights differ, and both compute what the first batch holds")
     return applies("the copy acts as in the first batch; the policy has other weights by now")
+
+
+def told_by_workers(collector, question):
+    """What the workers of a collector answer to *question*, or a sentence why they are not asked.
+
+    Between two batches those of a `MultiSyncCollector` wait. Others would lose a batch.
+    """
+    if not is_multi_process(collector, "MultiSyncCollector"):
+        return None, f"the workers of a {type(collector).__name__} cannot be asked as they collect"
+    if getattr(collector, "closed", False) or not all(p.is_alive() for p in collector.procs):
+        return None, "a worker of the collector has ended"
+    if getattr(collector, "_running_free", False) or not hasattr(collector, "get_distant_attr"):
+        return None, "the workers of the collector take no questions"
+    return question(collector), None
+
+
+def weights_of_workers(collector, policy, batch):
+    """What is seen of weights in other processes: clear, where they have changed with ours."""
+    told, why_not = told_by_workers(collector, lambda one: one.state_dict())
+    if told is None:
+        return undecided(why_not)
+    ours = policy.state_dict()
+    states = [told[name].get("policy_state_dict") for name in told if name.startswith("worker")]
+    if not ours or any(state is None or not ours.keys() <= state.keys() for state in states):
+        return undecided("the workers do not show the weights that they act with")
+    pairs = [(ours[name].cpu(), state[name].cpu()) for state in states for name in ours]
+    if not all(torch.equal(*pair) for pair in pairs):
+        return undecided("the workers have other weights; does each update reach them?")
+    batches = batches_of(batch)
+    if batches and repeats(policy, batches[0]) is False:
+        return clear("the workers have new weights, and they are those of the policy")
+    return undecided("the workers have the weights of the policy so far; give the first batch")
 
 
 def trained_weights(policy, acts, collector, loss_module):
@@ -623,8 +661,29 @@ def is_about_two_devices(text):
 
 
 @check("every_environment_starts_alike", "Every environment plays the same episodes")
-def every_environment_starts_alike(batch):
-    rows = batches_of(batch)[0]
+def every_environment_starts_alike(batch=None, collector=None):
+    seen = starts_of(batches_of(batch)[0]) if batch is not None else None
+    if not is_multi_process(collector) or (seen and seen.state != UNDECIDED):
+        return seen
+    seeds, why_not = told_by_workers(collector, seeds_of_workers)
+    if seeds is None:
+        return seen or undecided(why_not or "the environments of the workers tell no seed")
+    if len(set(seeds)) == len(seeds):
+        return clear(f"the environments of {len(seeds)} workers have seeds of their own")
+    return applies(f"the environments of the workers have the seeds {seeds}")
+
+
+def seeds_of_workers(collector):
+    """The seed of each worker's environment; None where they are not one of gymnasium each."""
+    try:
+        seeds = collector.get_distant_attr("env.np_random_seed")
+    except AttributeError:
+        return None
+    return seeds if all(isinstance(seed, int) for seed in seeds) else None
+
+
+def starts_of(rows):
+    """Whether the environments of a batch start alike, as its observations tell."""
     observations, _ = both_sides(rows)
     if rows.ndim < 2 or observations is None or rows.shape[:-1].numel() < 2:
         return None
@@ -707,15 +766,18 @@ def update_weights_wants_data(error):
 
 
 @check("workers_never_learn", "The workers act with their first weights forever")
-def workers_never_learn(collector, policy=None):
+def workers_never_learn(collector, policy=None, batch=None):
     factories = getattr(collector, "policy_factory", None)
     if not is_multi_process(collector) or not isinstance(factories, (list, tuple)):
         return None
     if not any(factories):
         return None
+    learns = isinstance(policy, torch.nn.Module)
     if getattr(collector, "_weight_sync_schemes", None) or collector.weight_updater is not None:
-        return clear("a scheme takes weights to the policies of the workers")
-    if not isinstance(policy, torch.nn.Module):
+        if learns:
+            return weights_of_workers(collector, policy, batch)
+        return undecided("a scheme takes weights to the workers; pass the trained policy=")
+    if not learns:
         return undecided("nothing sends weights to policy_factory's; pass the trained policy=")
     theirs = getattr(next(factory for factory in factories if factory)(), "state_dict", dict)()
     ours = policy.state_dict()
