@@ -316,7 +316,6 @@ def test_options_of_the_critic_and_of_the_loss():
 @guards(
     "when-to-vectorize-gae",
     "long-rows-vectorized-gae",
-    "gae-loops-by-default",
     "padding-shows-in-memory",
 )
 def test_advice_about_vectorized():
