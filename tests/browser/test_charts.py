@@ -118,6 +118,17 @@ def test_a_finger_shows_the_nearest_value_of_a_chart(open_page, site_url):
     assert shown["x"] + shown["width"] <= 390
 
 
+@pytest.mark.parametrize("name", ["index.html", "reference/triage.html"])
+def test_a_drawing_takes_the_margins_of_a_phone(open_page, site_url, name):
+    page = open_page(width=390)
+    page.goto(site_url + name)
+    [drawing] = drawings(page)
+    assert min(size for _, size in drawing["sizes"]) > 10
+    box = page.locator(DRAWINGS).bounding_box()
+    assert box["x"] > 0
+    assert box["width"] > 370
+
+
 def test_every_drawing_can_be_made_out(open_page, site_url, drawn):
     page, said, count = open_page(), [], 0
     for name in drawn:
