@@ -2621,13 +2621,11 @@ def ppo_clips_before_the_first_update(loss_module, batch=None, sample=None):
                 f"{key} has shape {shapes}, and the loss computes {tuple(computed.shape)}"
             )
         off = float((stored - computed).abs().max())
+        found = f"{key} of the {name} is off by up to {off:.2g} from what the loss computes"
         if off < 0.01:
             agree = agree or clear(f"{key} of the {name} is what the loss computes")
         else:
-            agree = undecided(
-                f"{key} of the {name} is off by up to {off:.2g} from what the loss computes; "
-                "has the policy changed since?"
-            )
+            agree = agree or undecided(f"{found}; has the policy changed since?")
     return agree
 
 
@@ -2734,8 +2732,10 @@ def worse_with_a_shorter_time_limit(batch, env, value_estimator=None, loss_modul
     found = f"{ties} of {len(lengths)} episodes terminate after {longest} steps, none later"
     if longest in limits and ties > 1 and longest > 1:
         return applies(f"{found}, and env.{limits[longest]} is {longest}")
-    if longest in limits or ties > 1 or len(lengths) < ENOUGH_EPISODES:
+    if longest in limits or ties > 1:
         return undecided(f"{found}: if that is a time limit, report it as truncated")
+    if len(lengths) < ENOUGH_EPISODES:
+        return undecided(f"{len(lengths)} whole episodes are too few to tell a time limit")
     return clear(found)
 
 

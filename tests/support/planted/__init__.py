@@ -48,10 +48,10 @@ def in_buffer(pipeline, buffer):
 def collect_anew(pipeline, policy="the same", **options):
     """The pipeline with a collector of these *options*, which has collected nothing yet."""
     options = {"total_frames": -1, "auto_register_policy_transforms": False} | options
-    options.setdefault("frames_per_batch", pipeline["frames"])
+    options.setdefault("frames_per_batch", 24)
     policy = pipeline["policy"] if policy == "the same" else policy
     collector = Collector(pipeline["env"], policy, **options)
-    kept = {name: value for name, value in pipeline.items() if name not in ("batch", "frames")}
+    kept = {name: value for name, value in pipeline.items() if name != "batch"}
     return kept | {"collector": collector}
 
 

@@ -18,7 +18,7 @@ def same_seed_different_start(pipeline):
 def log_probability_is_zero(pipeline):
     if "collector" not in pipeline or not _has_log_prob(pipeline):
         return
-    given = collect_anew(pipeline, init_random_frames=2 * pipeline["frames"])
+    given = collect_anew(pipeline, init_random_frames=48)
     yield with_batch(given)
     yield given | {"batch": pipeline["batch"]}  # a later one
 

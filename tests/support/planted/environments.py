@@ -8,6 +8,8 @@ from torchrl.envs import RewardScaling, RewardSum, SerialEnv, Transform, Transfo
 from tests.support.healthy_pipelines import cartpole
 from tests.support.planted import in_batch, only
 
+PIPELINES = ("ppo", "batched_ppo", "dqn", "offline", "recurrent_ppo")
+
 
 def _base(env):
     while isinstance(env, TransformedEnv):

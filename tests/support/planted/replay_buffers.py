@@ -17,7 +17,7 @@ from torchrl.envs.transforms.rb_transforms import NextStateReconstructor
 from tests.support.planted import in_buffer, only, stored
 from tests.support.planted.trajectories import _flat
 
-PIPELINES = ("ppo", "sac", "dqn", "rebuilt_dqn", "offline", "recurrent_dqn")
+PIPELINES = ("ppo", "sac", "dqn", "rebuilt_dqn", "recurrent_dqn")
 
 
 def prioritized_replay_draws_evenly(pipeline):

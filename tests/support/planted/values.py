@@ -8,6 +8,7 @@ from torchrl.objectives.value import GAE
 
 from tests.support.planted import episodes_of, in_batch, in_buffer, move_weights, only, stored
 
+PIPELINES = ("ppo", "a2c", "batched_ppo", "sac", "ddpg", "dqn", "rebuilt_dqn", "recurrent_ppo")
 TARGETS = ("advantage", "value_target", "state_value")
 
 

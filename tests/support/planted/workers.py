@@ -38,6 +38,6 @@ def workers_act_alike(pipeline):
             twin.set_seed(seed)
             torch.manual_seed(0)
             with torch.no_grad():
-                lines.append(twin.rollout(60, pipeline["policy"], break_when_any_done=False))
+                lines.append(twin.rollout(40, pipeline["policy"], break_when_any_done=False))
         batch = torch.stack(lines).exclude("is_init")
         yield only(pipeline, "policy", "loss_module") | {"batch": batch}
