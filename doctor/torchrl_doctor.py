@@ -845,24 +845,27 @@ def workers_act_alike(batch, collector=None, policy=None):
         return clear(f"{seen} differ, and no policy makes a difference")
     if not drawn or "action" not in policy.out_keys:
         return undecided(f"{seen} differ; pass the policy= that drew them")
+    if other_than_greedy(policy, rows, "action") is None:
+        return undecided(f"{seen} differ; the policy= is not the one that drew them any more")
     noise = moves.double() - act(policy, rows, "DETERMINISTIC")["action"].reshape(moves.shape)
     common = in_common(noise)
+    # Noise that remembers may look alike for a while.
+    if common is not None and common > 0.9 and samples(policy):
+        return applies(f"what was drawn in {seen} correlates by {common:.2f}")
     if common is None or common > 0.3:
         return undecided(f"{seen} differ; is what was drawn the same? Give more frames")
     return clear(f"what was drawn in {seen} correlates by {common:.2f} at most")
 
 
 def in_common(noise):
-    """The largest correlation of what two workers drew, (workers, time, numbers); None if unknown.
+    """The largest correlation of what two workers drew, (workers, time, numbers).
 
-    Without any noise in a stream there is nothing to compare.
+    None where a stream has too few draws that made a difference.
     """
-    lines = noise - noise.mean(1, keepdim=True)
-    lines = lines.flatten(1)
-    if not (lines != 0).any(1).all():
+    if int((noise != 0).any(-1).sum(1).min()) < FEWEST_SAMPLED:
         return None
-    correlation = torch.corrcoef(lines)
-    return float(correlation.triu(1).abs().max())
+    lines = noise - noise.mean(1, keepdim=True)
+    return float(torch.corrcoef(lines.flatten(1)).triu(1).abs().max())
 
 
 @check("buffer_holds_garbage", "The buffer is full and holds garbage")

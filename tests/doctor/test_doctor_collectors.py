@@ -15,7 +15,15 @@ from torchrl.data import (
     TensorDictReplayBuffer,
     Unbounded,
 )
-from torchrl.envs import EnvBase, ExplorationType, GymEnv, SerialEnv, set_exploration_type
+from torchrl.envs import (
+    DoubleToFloat,
+    EnvBase,
+    ExplorationType,
+    GymEnv,
+    SerialEnv,
+    TransformedEnv,
+    set_exploration_type,
+)
 from torchrl.modules import (
     EGreedyModule,
     OneHotCategorical,
@@ -27,7 +35,7 @@ from torchrl.modules import (
 from torchrl.objectives import ClipPPOLoss, DQNLoss
 from torchrl_doctor import APPLIES, CLEAR, FAILED, UNDECIDED, diagnose
 
-from tests.support.healthy_pipelines import cartpole
+from tests.support.healthy_pipelines import cartpole, gaussian_actor
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -361,3 +369,21 @@ def test_files_are_memory_that_is_shared(kind):
 
 def test_a_collector_goes_on_from_no_end():
     assert said("frames_after_the_end", batch=batch_of(Contexts(), None, 30)) is None
+
+
+@pytest.mark.parametrize(("seeds", "state"), [((0, 0), APPLIES), ((0, 1), CLEAR)])
+def test_what_gaussian_workers_draw_is_compared_without_what_they_saw(seeds, state):
+    env = TransformedEnv(GymEnv("Pendulum-v1"), DoubleToFloat())
+    policy, lines = gaussian_actor(env, 3), []
+    for place, seed in enumerate(seeds):
+        env.set_seed(place)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            lines.append(env.rollout(60, policy))
+    batch = torch.stack(lines)
+    assert said("workers_act_alike", batch=batch, policy=policy) == state
+    if state == APPLIES:  # the policy is another one by now
+        with torch.no_grad():
+            policy[0].module[0][0].weight.mul_(2)
+        assert said("workers_act_alike", batch=batch, policy=policy) == UNDECIDED
+        assert said("workers_act_alike", batch=batch) == UNDECIDED

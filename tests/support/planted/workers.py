@@ -4,6 +4,7 @@ import copy
 
 import torch
 from torchrl.envs import StepCounter, TransformedEnv
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from tests.support.healthy_pipelines import cartpole
 from tests.support.planted import collect_anew, only, with_batch
@@ -37,7 +38,7 @@ def workers_act_alike(pipeline):
             twin = copy.deepcopy(env)
             twin.set_seed(seed)
             torch.manual_seed(0)
-            with torch.no_grad():
+            with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
                 lines.append(twin.rollout(40, pipeline["policy"], break_when_any_done=False))
         batch = torch.stack(lines).exclude("is_init")
         yield only(pipeline, "policy", "loss_module") | {"batch": batch}
