@@ -413,7 +413,8 @@ def other_than_greedy(policy, batch, action):
     again = act(policy, batch, "DETERMINISTIC")
     other = different(again[action], batch[action], batch.shape)
     outputs = [k for k in policy.out_keys if k != action and k in batch.keys(True)]
-    same = [k for k in outputs if torch.allclose(again[k].double(), batch[k].double())]
+    pairs = [(k, again[k].double(), batch[k].double()) for k in outputs]
+    same = [k for k, one, other_one in pairs if torch.allclose(one, other_one, atol=1e-5)]
     return None if other.any() and not same else other
 
 
@@ -495,6 +496,8 @@ def noisy_network_never_learns_its_noise(policy, loss_module):
     if not layers or not any(trained(m.weight_mu) for m in layers):
         return None
     without = [m for m in layers if trained(m.weight_mu) and not trained(m.weight_sigma)]
+    if not without and not all(m.weight_sigma._version for m in layers):
+        return undecided("the noise has a gradient, and nothing has changed it yet")
     if not without:
         return clear("weights and noise are trained")
     return applies(f"{len(without)} of {len(layers)} layers train their weights, not their noise")
@@ -507,6 +510,8 @@ def noisy_network_repeats_its_noise(policy, loss_module):
         return None
     drawn = min(m.weight_epsilon._version for m in layers)
     steps = max(m.weight_mu._version for m in layers)
+    if drawn > 1 and 10 * drawn < steps:
+        return undecided(f"drawn {drawn} times in {steps} updates of the weights")
     if drawn > 1:
         return clear(f"drawn {drawn} times in {steps} updates of the weights")
     return applies(f"drawn once, when it was built, in {steps} updates of the weights")
@@ -1710,6 +1715,8 @@ def restored_observations_infinite(replay_buffer, sample):
         bad = [(~now.isinf() & then.isinf()).sum() for now, then in pairs if then is not None]
         if sum(bad):
             return applies(f"{int(sum(bad))} numbers became infinite as {one.delta_dtype}")
+        if sample.numel() < len(replay_buffer):
+            return undecided(f"{sample.numel()} of {len(replay_buffer)} rows are finite")
         return clear(f"no number became infinite as {one.delta_dtype}")
 
 

@@ -26,6 +26,7 @@ from torchrl.envs import (
 )
 from torchrl.modules import (
     EGreedyModule,
+    NoisyLinear,
     OneHotCategorical,
     OrnsteinUhlenbeckProcessModule,
     ProbabilisticActor,
@@ -387,3 +388,22 @@ def test_what_gaussian_workers_draw_is_compared_without_what_they_saw(seeds, sta
             policy[0].module[0][0].weight.mul_(2)
         assert said("workers_act_alike", batch=batch, policy=policy) == UNDECIDED
         assert said("workers_act_alike", batch=batch) == UNDECIDED
+
+
+@pytest.mark.parametrize(("learns", "states"), [(True, [CLEAR] * 2), (False, [UNDECIDED] * 2)])
+def test_noise_that_has_a_gradient_and_is_in_no_optimizer(learns, states):
+    env = cartpole()
+    layer = NoisyLinear(4, 2)
+    policy = QValueActor(layer, in_keys=["observation"], spec=env.action_spec)
+    loss = DQNLoss(policy, action_space=env.action_spec)
+    loss.deterministic_sampling_mode = ExplorationType.RANDOM
+    weights = list(policy.parameters()) if learns else [layer.weight_mu, layer.bias_mu]
+    optimizer, batch = torch.optim.SGD(weights, lr=0.1), env.rollout(5)
+    for number in range(30):
+        loss(batch)["loss"].backward()
+        optimizer.step()
+        if learns or not number:  # else it is drawn anew but once
+            layer.reset_noise()
+    slugs = ("noisy_network_never_learns_its_noise", "noisy_network_repeats_its_noise")
+    given = {"policy": policy, "loss_module": loss}
+    assert [said(slug, **given) for slug in slugs] == states
