@@ -1,7 +1,7 @@
 """Symptoms of recurrent state."""
 
 import torch
-from torchrl.data import SliceSampler
+from torchrl.data import SamplerWithoutReplacement, SliceSampler
 from torchrl.envs import InitTracker, TransformedEnv
 from torchrl.modules import set_recurrent_mode
 
@@ -70,3 +70,12 @@ def next_states_vanish_after_one_use(pipeline):
 def is_init_not_found(pipeline):
     pipeline["env"] = pipeline["env"].base_env
     yield {name: value for name, value in pipeline.items() if name in ("policy", "env")}
+
+
+def ppo_ratio_off_in_minibatches(pipeline):
+    rows = pipeline["batch"].reshape(-1)
+    yield in_buffer(pipeline, stored(rows, batch_size=20))
+    some = torch.cat([rows[:12], rows[20:24], rows[30:34]])  # few of the rows do not go on
+    yield in_buffer(
+        pipeline, stored(some, batch_size=20, sampler=SamplerWithoutReplacement(shuffle=False))
+    )

@@ -172,3 +172,14 @@ def n_step_next_observation_wrong(pipeline):
     if _rebuilds(pipeline):
         pipeline["replay_buffer"].append_transform(MultiStepTransform(n_steps=3, gamma=0.99))
         yield pipeline
+
+
+def buffer_file_already_exists(pipeline):
+    if (rows := _flat(pipeline)) is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"scratch_dir": folder, "existsok": False}
+        buffer = TensorDictReplayBuffer(storage=LazyMemmapStorage(len(rows), **options))
+        buffer.extend(rows)
+        again = TensorDictReplayBuffer(storage=LazyMemmapStorage(len(rows), **options))
+        yield in_buffer(pipeline, again)

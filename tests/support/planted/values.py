@@ -173,3 +173,18 @@ def gae_none_not_subscriptable(pipeline):
     if _gae(pipeline):
         pipeline["value_estimator"].value_network.out_keys[-1] = "mine"
         yield pipeline
+
+
+def state_value_missing_on_some_batches(pipeline):
+    if "Clip" in type(pipeline["loss_module"]).__name__:
+        pipeline["loss_module"].clip_value = torch.tensor(0.2)
+        batch = pipeline["batch"].exclude(*TARGETS, ("next", "state_value"))
+        batch["advantage"] = torch.zeros_like(batch["next", "reward"])
+        yield in_batch(pipeline, batch)
+
+
+def sets_of_keys_are_exclusive(pipeline):
+    if _gae(pipeline):
+        batch = pipeline["batch"].exclude(*TARGETS, ("next", "state_value"))
+        batch["state_value"] = torch.zeros_like(batch["next", "reward"])
+        yield in_batch(pipeline, batch)
