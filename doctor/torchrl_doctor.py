@@ -577,7 +577,8 @@ def told_by_workers(collector, question):
         return None, "a worker of the collector has ended"
     if getattr(collector, "_running_free", False) or not hasattr(collector, "get_distant_attr"):
         return None, "the workers of the collector take no questions"
-    return question(collector), None
+    with uninterrupted():
+        return question(collector), None
 
 
 def weights_of_workers(collector, policy, batch):
@@ -3139,6 +3140,19 @@ class Clock:
             if delay:
                 left = delay - (time.monotonic() - started)
                 signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), interval)
+
+
+@contextlib.contextmanager
+def uninterrupted():
+    """Put `TimeUp` off: an answer that nobody reads would be taken for that to the next order."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

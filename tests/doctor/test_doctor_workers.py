@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
+from torchrl_doctor import Clock, TimeUp, uninterrupted
 
 from tests.support import ROOT
 from tests.support.claims import guards
@@ -119,3 +121,17 @@ def test_workers_that_collect_on_are_not_asked(seen):
 @pytest.mark.parametrize("kind", ["MultiSyncCollector", "MultiAsyncCollector"])
 def test_workers_that_have_ended_are_not_asked(seen, kind):
     assert "clear" not in states(seen[f"{kind}/shut down"])
+
+
+def test_an_answer_is_waited_for():
+    """Left in its pipe, it would be taken for the answer to the next order."""
+    clock, answers = Clock(0.3), []
+
+    def ask():
+        with clock.limit(), uninterrupted():
+            time.sleep(2 * clock.step)
+            answers.append("read")
+
+    with pytest.raises(TimeUp):
+        ask()
+    assert answers == ["read"]
