@@ -20,6 +20,9 @@ collection. The PPO ratio is off most at the first step of a slice.
 # Break it
 # --------
 #
+# .. redirect-from::
+#    tutorials/debugging/lstm_outputs_differ_in_slices.html#lstm-outputs-differ-from-the-collected-ones-in-every-slice
+#
 # Beside a small observation the hidden state takes most of the memory, so it is tempting to leave
 # it out.
 
