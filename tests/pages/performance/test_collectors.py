@@ -441,6 +441,8 @@ def test_serial():
             if step_ms:
                 assert gain("serial", workers, wait, step_ms) < 1.15, (wait, step_ms)
     assert 1 < gain("serial", 2, "none", 0) < gain("serial", 4, "none", 0)
+    serial, workers = (suite.key_of(name, 4, (0, "none")) for name in ("serial", "multi-sync"))
+    assert beats(serial, workers, "vs_collector")
 
 
 @guards("threads-help-waiting-steps", "threads-not-computing-steps", "threads-lose-free-steps")
