@@ -24,6 +24,7 @@ first batches are exactly zero, as if each action were certain.
 import torch
 from tensordict.nn import TensorDictModule
 from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import GymEnv
 from torchrl.modules import OneHotCategorical, ProbabilisticActor
 
@@ -77,11 +78,36 @@ assert unhealthy["log-probability of zero"] == 20, (
 # Why
 # ---
 #
-# The other outputs of the policy are zero as well: logits, values, hidden states. With a
-# replay buffer, or with ``use_buffers=False``, these rows lack the keys instead.
+# The other outputs of the policy are zero as well: logits, values, hidden states. With
+# ``use_buffers=False`` these rows lack the keys instead.
 
 assert not broken["batch"]["logits"].any(), "no longer reproduces: logits are written"
 assert "logits" not in collect(random_frames=20, use_buffers=False)["batch"]
+
+# %%
+# They also lack them in a replay buffer that the collector extends. A ``LazyTensorStorage`` has
+# no place for the keys by then, so the first batch of the policy raises. To avoid that, leave
+# ``replay_buffer`` out and extend the buffer in your own loop.
+
+replay_buffer = ReplayBuffer(storage=LazyTensorStorage(100))
+collector = Collector(
+    GymEnv("CartPole-v1"),
+    broken["policy"],
+    frames_per_batch=20,
+    total_frames=40,
+    init_random_frames=20,
+    replay_buffer=replay_buffer,
+    auto_register_policy_transforms=False,
+)
+try:
+    for _ in collector:
+        assert "logits" not in replay_buffer[:]
+except KeyError as error:
+    print(f"{type(error).__name__}: {error.args[0].partition(' with keys')[0]}")
+else:
+    raise AssertionError("the storage takes the keys of the policy")
+finally:
+    collector.shutdown()
 
 # %%
 # Fix it

@@ -76,7 +76,9 @@ assert unhealthy["zero"] == 50, (
 
 # %%
 # Other storages differ. A ``LazyMemmapStorage`` has no place for the new key and drops it; a
-# ``LazyStackStorage`` shows a key only where all rows of a sample have it.
+# ``LazyStackStorage`` shows a key only where all rows of a sample have it. A new key in a
+# :term:`LazyStackedTensorDict`, with which a collector extends its ``replay_buffer``, makes a
+# ``LazyTensorStorage`` raise: :doc:`/tutorials/debugging/log_probability_is_zero`.
 
 for storage in LazyMemmapStorage, LazyStackStorage:
     replay_buffer = TensorDictReplayBuffer(storage=storage(200))

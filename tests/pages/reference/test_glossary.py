@@ -338,6 +338,10 @@ def test_random_frames_hold_zeros_for_what_the_policy_writes():
     assert not first["action_log_prob"].any()
     assert second["action_log_prob"].all()
     assert collect(4, **options, use_buffers=False)[0].get("action_log_prob", None) is None
+    buffer = ReplayBuffer(storage=LazyTensorStorage(8))
+    with pytest.raises(KeyError, match="action_log_prob"):
+        collect(4, **options, replay_buffer=buffer)
+    assert "action_log_prob" not in buffer[:4]
 
 
 @guards("direct-write-random-count")
