@@ -151,12 +151,14 @@ def print_table(header, rows):
 #
 # .. redirect-from:: tutorials/recurrent/triton_kernels.html#choose-triton
 #
-# With ``"triton"``, the result depends on package and device:
+# With ``"triton"``, the result depends on package, device and layer:
 #
 # * if the package ``triton`` is not installed, as on macOS, the constructor raises;
 # * if the data is on the CPU, the forward pass raises in recurrent mode, so a loss raises.
 #   Collection, one step at a time, works;
-# * if the data is on CUDA, the kernels run.
+# * if the data is on CUDA, the kernels run;
+# * bidirectional layers and projections use no kernel: ``"pad"`` computes them, on the CPU too
+#   (:doc:`/reference/recurrent_refusals`).
 
 try:
     make_module("LSTM", "triton")

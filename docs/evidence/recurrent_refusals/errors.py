@@ -345,7 +345,7 @@ def refused_options():
             "install it; where there is no such package, ``pad`` or ``scan``",
         ),
         Refusal(
-            "``triton``, data on the CPU",
+            "``triton``, data on the CPU; not for layers that go to ``pad``",
             calling(recurrent_backend="triton"),
             "forward, recurrent mode",
             "ValueError",
