@@ -270,8 +270,8 @@ print(f"{carried.sum()} of {N_ENVS} episodes go on from the batch before")
 # From rows to slices
 # -------------------
 #
-# Compute advantages on the batch as collected, because a slice is too short for them. Then flatten
-# and store the batch.
+# Compute advantages on the batch as collected: on a sample, GAE would stop at the end of each
+# slice. Then flatten and store the batch.
 #
 # You may flatten here for three reasons. GAE has already run. The sampler cuts where ``traj_key``
 # changes from row to row, so no slice crosses from one environment into the next. And the buffer
