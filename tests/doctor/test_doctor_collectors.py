@@ -395,7 +395,7 @@ def test_noise_that_has_a_gradient_and_is_in_no_optimizer(learns, states):
     env = cartpole()
     layer = NoisyLinear(4, 2)
     policy = QValueActor(layer, in_keys=["observation"], spec=env.action_spec)
-    loss = DQNLoss(policy, action_space=env.action_spec)
+    loss = DQNLoss(policy, action_space=env.action_spec, delay_value=False)
     loss.deterministic_sampling_mode = ExplorationType.RANDOM
     weights = list(policy.parameters()) if learns else [layer.weight_mu, layer.bias_mu]
     optimizer, batch = torch.optim.SGD(weights, lr=0.1), env.rollout(5)

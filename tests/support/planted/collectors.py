@@ -40,13 +40,13 @@ def actions_stay_random(pipeline):
     del given["policy"]
     yield given
     yield with_batch(given)
-    yield collect_anew(pipeline, init_random_frames=1000, total_frames=1000)
+    yield collect_anew(pipeline, init_random_frames=960, total_frames=960)
 
 
 def collector_yields_nothing(pipeline):
     if "collector" not in pipeline or pipeline["env"].batch_size:
         return
-    options = {"trajs_per_batch": 1, "reset_at_each_iter": True}
+    options = {"trajs_per_batch": 1, "traj_format": "padded", "reset_at_each_iter": True}
     yield collect_anew(pipeline, frames_per_batch=5, **options)
 
 
@@ -59,7 +59,7 @@ def set_truncated_marks_nothing(pipeline):
 
 def whole_trajectories_blame_split_trajs(pipeline):
     if "collector" in pipeline:
-        yield collect_anew(pipeline, trajs_per_batch=2, track_traj_ids=False)
+        yield collect_anew(pipeline, trajs_per_batch=2, traj_format="padded", track_traj_ids=False)
 
 
 def old_policy_version_after_update(pipeline):
