@@ -41,6 +41,7 @@ from docutils.parsers.rst import directives
 from sphinx import addnodes
 from sphinx.errors import ExtensionError
 from sphinx.search.en import ENGLISH_STOPWORDS
+from sphinx.util import docname_join
 from sphinx.util.docutils import SphinxDirective
 
 from docs._ext.support.page_state import page_state
@@ -131,7 +132,7 @@ def text_of(node):
     The title of another page is known when all are read: its name stands between null characters.
     """
     if isinstance(node, nodes.Text):
-        return str(node)
+        return node.astext()  # without the null characters of escapes
     if isinstance(node, LEFT_OUT) or LEFT_OUT_CLASSES & set(node.get("classes", ())):
         return ""
     if isinstance(node, addnodes.desc) and isinstance(node.parent, addnodes.desc_content):
@@ -140,7 +141,10 @@ def text_of(node):
         return ""
     is_reference = isinstance(node, addnodes.pending_xref) and node["reftype"] in ("doc", "ref")
     if is_reference and not node["refexplicit"]:
-        return f"\0{node['reftarget']}\0"
+        target = node["reftarget"]
+        if node["reftype"] == "doc":
+            target = docname_join(node["refdoc"], target)
+        return f"\0{target}\0"
     separator = "" if isinstance(node, nodes.TextElement) else " "
     return separator.join(map(text_of, node.children))
 
@@ -300,8 +304,8 @@ def resolved(env, text):
 
     def title(match):
         name = match[1]
-        if name.strip("/") in env.titles:
-            return env.titles[name.strip("/")].astext()
+        if name in env.titles:
+            return env.titles[name].astext()
         return labels[name][2] if name in labels else ""
 
     return re.sub(r"\0([^\0]*)\0", title, text)

@@ -83,6 +83,18 @@ def test_a_snippet_names_the_page_it_refers_to(folder):
     ]
 
 
+def test_a_snippet_names_a_page_of_its_own_folder_and_keeps_no_escape(folder):
+    (folder / "docs" / "near").mkdir()
+    (folder / "docs" / "near" / "one.rst").write_text(
+        ":orphan:\n\nOne\n===\n\n**See** ``it``\\ **:** :doc:`two`, not :doc:`/words`.\n"
+    )
+    (folder / "docs" / "near" / "two.rst").write_text(":orphan:\n\nTwo\n===\n\nText.\n")
+    build(folder)
+    assert [entry[4] for entry in index_of(folder / "html")["entries"] if entry[3] == "One"] == [
+        "See it: Two, not Words."
+    ]
+
+
 TEXT = """
 Page
 ====
