@@ -18,8 +18,9 @@ paste, what it printed on the healthy side when the gallery ran the page, the ot
 link to copy. ``:ref:`symptom-<slug>``` links a symptom of the map. The index is every exception and
 warning that the pages printed, by text, with the pages that print it, and those of public threads
 (``reference/messages.toml`` below the sources) with the places that answer them. The list links the
-pages of the silent symptoms of one subsystem. The filter narrows the map to words, a subsystem and
-an effect, and keeps all three in the address: ``?q=lstm&subsystem=recurrent+state&effect=silent``.
+pages of the silent symptoms of a subsystem, or of several with commas between them. The filter
+narrows the map to words, a subsystem and an effect, and keeps all three in the address:
+``?q=lstm&subsystem=recurrent+state&effect=silent``.
 With words the nearest symptoms come first, whatever their subsystem, as the search of the manual
 ranks them. Without scripts the filter hides, and the map is whole and readable.
 
@@ -237,14 +238,14 @@ class SymptomList(SymptomDirective):
     final_argument_whitespace = True
 
     def run(self):
-        wanted = self.arguments[0]
-        if wanted not in SUBSYSTEMS:
-            raise self.error(f"no subsystem {wanted!r}; use one of {', '.join(SUBSYSTEMS)}")
         items = nodes.bullet_list(bullet="*", classes=["symptom-list"])
-        for symptom, _ in self.symptoms():
-            if symptom.silent and symptom.fields["Subsystem"] == wanted:
-                link = self.inline(f":doc:`/{symptom.docname}`")
-                items += nodes.list_item("", nodes.paragraph("", "", *link))
+        for wanted in self.arguments[0].split(", "):
+            if wanted not in SUBSYSTEMS:
+                raise self.error(f"no subsystem {wanted!r}; use one of {', '.join(SUBSYSTEMS)}")
+            for symptom, _ in self.symptoms():
+                if symptom.silent and symptom.fields["Subsystem"] == wanted:
+                    link = self.inline(f":doc:`/{symptom.docname}`")
+                    items += nodes.list_item("", nodes.paragraph("", "", *link))
         return [items] if items.children else []
 
 

@@ -212,7 +212,7 @@ def site(tmp_path_factory):
     site.write(
         "docs/map.rst",
         ":orphan:\n\nMap\n===\n\n.. symptom-filter::\n\n.. symptom-map::\n\n"
-        "Silent\n------\n\n.. symptom-list:: environments\n",
+        "Silent\n------\n\n.. symptom-list:: devices, environments\n",
     )
     site.write("docs/errors.rst", ":orphan:\n\nErrors\n======\n\n.. error-index::\n")
     status, said = site.build()
