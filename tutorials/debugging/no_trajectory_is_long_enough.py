@@ -10,7 +10,8 @@ of four steps. The message says that the longest has one.
 :Cause: Each batch holds one step of every environment. When it is flattened, the environments
    alternate from row to row, and no two rows of a trajectory are neighbors.
 :Fix: Do not flatten: ``LazyTensorStorage(..., ndim=2)`` puts the steps of an environment side
-   by side. Collect at least two steps at a time.
+   by side. Collect at least two steps at a time. If the episodes themselves are shorter than a
+   slice, set ``strict_length=False``.
 :Decided in: :source:`torchrl.data.SliceSampler._sample_slices`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`3194` :thread:`2011`
@@ -77,7 +78,7 @@ assert unhealthy["continued"] == 0, gone
 # ------
 #
 # If the trajectories really are shorter than a slice, take shorter slices, or
-# ``strict_length=False``.
+# ``strict_length=False`` (:ref:`replay-strict`).
 
 fixed = fill(steps=2, ndim=2)
 healthy = check(fixed["replay_buffer"][:])
