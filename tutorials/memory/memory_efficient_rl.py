@@ -22,7 +22,8 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
 # Copy this version for losses on single transitions, such as DQN. It stores each observation once
-# and returns complete transitions. Without ``step_count_key`` some of them can be silently wrong.
+# and returns complete transitions. A terminated one stays, because no loss bootstraps from its next
+# observation. Without ``step_count_key`` some of them can be silently wrong.
 #
 # For GAE keep the NaN rows (:ref:`memory-pipeline`): each ends a slice, and without these ends GAE
 # sums across unrelated slices.
@@ -44,7 +45,9 @@ for batch in collector:
     buffer.extend(batch)
     sample = buffer.sample()
     missing = sample["next", "observation"].isnan().any(-1)
-    sample = sample[~missing]  # complete transitions
+    terminated = sample["next", "terminated"].squeeze(-1)
+    sample = sample[~missing | terminated]  # complete transitions
+    sample["next", "observation"].nan_to_num_(0.0)  # where terminated
 collector.shutdown()
 
 # %%
@@ -307,7 +310,7 @@ figure.set_label(
 # very next step. GAE and the TD estimators stay finite on such rows when you call them on the
 # batch. Losses that call ``value_estimate()`` of TD(0) turn NaN, among them
 # :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss`: drop the
-# rows, as at the top. :doc:`missing_next_observations` has a way to keep the terminated ones.
+# rows that are not terminated, as at the top (:doc:`missing_next_observations`).
 #
 # .. _memory-delta:
 #

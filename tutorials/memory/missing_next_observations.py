@@ -289,7 +289,8 @@ assert sac_loss(sample.clone())["loss_qvalue"].isnan()
 assert all(p.grad.isnan().any() for p in dqn_loss.parameters())
 
 # %%
-# With ``usable`` both are finite. It keeps more rows than dropping each NaN row would:
+# With ``usable`` both are finite. It keeps the terminated rows. Each of them has NaN, so dropping
+# every NaN row would hide from the loss that an episode can end:
 
 good = usable(sample.clone())
 assert dqn_loss(good.clone())["loss"].isfinite()

@@ -2,6 +2,10 @@
 # Runs at the end of tutorials/memory/memory_efficient_rl.py, with its names.
 
 if __name__ == "__main__":
+    # The version to copy keeps the terminated rows, of which each has NaN when it is rebuilt.
+    assert sample["next", "terminated"].sum() == terminated.sum()
+    assert sample["next", "observation"].isfinite().all()
+
     assert torch.equal(nan_with_count, nan_by_default | wrong)  # a wrong row is NaN now
     counts = touching["step_count"].flatten()
     not_next = counts[1:] != counts[:-1] + 1
