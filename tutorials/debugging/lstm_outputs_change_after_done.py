@@ -10,7 +10,7 @@ the PPO ratio is not one.
 :Effect: silent
 :Cause: ``is_init`` is in the data and never True, so the loss carries the state of the LSTM
    from one episode into the next.
-:Fix: Put ``InitTracker()`` on the environment, and let no other code write ``is_init``.
+:Fix: Put ``InitTracker()`` on the environment, and let nothing else there write ``is_init``.
 :Decided in: :source:`torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset`
 :Behind it: :ref:`recurrent-zeroing`
 :Threads: :thread:`4474`
