@@ -90,17 +90,18 @@ def sideways(page):
     """Elements that stick out to the right, if the page or a box around its text scrolls for them.
 
     Tables, code, formulas and plots may scroll in a box of their own; the box with the heading may
-    not.
+    not. What shows in the margin of a box makes nothing scroll.
     """
     return page.evaluate("""() => {
         const heading = document.querySelector("h1");
         const boxes = [];
         for (let e = heading && heading.parentElement; e; e = e.parentElement) boxes.push(e);
         boxes.push(document.scrollingElement);
-        const wide = boxes.find((e) => e.scrollWidth > e.clientWidth + 1);
+        const scrolls = (e) =>
+            e === document.scrollingElement || getComputedStyle(e).overflowX !== "visible";
+        const wide = boxes.find((e) => scrolls(e) && e.scrollWidth > e.clientWidth + 1);
         if (!wide) return [];
         const edge = wide.getBoundingClientRect().left + wide.clientWidth;
-        const scrolls = (e) => getComputedStyle(e).overflowX !== "visible";
         const boxed = (e) => e !== wide && (scrolls(e) || boxed(e.parentElement));
         const out = [...wide.querySelectorAll("*")]
             .filter((e) => e.getBoundingClientRect().right > edge + 0.5)

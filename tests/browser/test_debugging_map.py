@@ -326,7 +326,7 @@ def test_a_message_that_no_row_raises_leads_to_its_answer(opened):
     assert found[0].endswith("#term-start-method")
     entry = page.locator(ENTRY).filter(has_text="re-initialize CUDA in forked")
     names = entry.get_by_role("link").all_inner_texts()
-    where = ["start method (Glossary: collecting)", "Start (Collectors)"]
+    where = ["start method (Glossary: collecting)", "How long workers take to start (Collectors)"]
     assert names == [*where, "pytorch/tutorials#2413"]
     assert page.request.get(entry.get_by_role("link").first.evaluate("a => a.href")).ok
 
