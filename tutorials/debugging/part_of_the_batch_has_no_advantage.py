@@ -21,7 +21,8 @@ learns from fewer rows than were collected.
 # Break it
 # --------
 #
-# ``shifted=True`` saves a call of the critic. Here a time limit cuts all trajectories short.
+# With ``shifted=True`` the critic evaluates most observations once, not twice. Here a time limit
+# cuts all trajectories short.
 
 import torch
 from tensordict.nn import TensorDictModule
