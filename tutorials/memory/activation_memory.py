@@ -127,7 +127,8 @@ print(f"{N_SLICES} slices: {n_rows} rows, padded {N_SLICES * SEQUENCE_FRAMES}")
 #     loops in Python, with ``torch.utils.checkpoint`` around each step. It keeps what enters a
 #     step, and computes the gates again in the backward pass.
 # ``"triton"``
-#     runs the scan as CUDA kernels, on CUDA only.
+#     runs the scan as CUDA kernels, on CUDA only. Bidirectional layers and projections run through
+#     ``"pad"``, on the CPU too.
 #
 # Predict what one row keeps with recomputation: its observation, two copies of ``is_init``, and two
 # vectors for each state of the module (one for the GRU, two for the LSTM): the state that enters

@@ -62,7 +62,7 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 #      - a file for each entry, for the full capacity
 #    * - a buffer in memory
 #      - ``LazyTensorStorage``
-#      - the capacity counts against the memory limit
+#      - the first ``extend`` reserves the full capacity
 #    * - to keep a buffer when the process ends
 #      - ``dumps``, then ``loads``
 #      - a ``scratch_dir`` of its own for each buffer

@@ -309,8 +309,9 @@ figure.set_label(
 # With ``step_count_key`` the last row of a slice is NaN, unless the following slice starts at the
 # very next step. GAE and the TD estimators stay finite on such rows when you call them on the
 # batch. Losses that call ``value_estimate()`` of TD(0) turn NaN, among them
-# :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss`: drop the
-# rows that are not terminated, as at the top (:doc:`missing_next_observations`).
+# :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss`, or raise,
+# as :class:`~torchrl.objectives.CrossQLoss` may: drop these rows, but keep and fill the terminated
+# ones, as at the top (:doc:`missing_next_observations`).
 #
 # .. _memory-delta:
 #
