@@ -204,7 +204,8 @@ def make_collector(env=None, steps=1, policy=TensorDictModule, **options):
 #    tutorials/collectors/rollout_trace.html#all-defaults
 #
 # In each step one TensorDict goes through policy and environment, the :term:`carrier`. If you pass
-# no device, the loop does not cast it, does not copy it and does not wait:
+# no device and the environment has none, the loop does not cast it, does not copy it and does not
+# wait:
 
 defaults = trace(make_collector())
 order_table(defaults)
