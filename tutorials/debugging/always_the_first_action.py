@@ -84,8 +84,8 @@ assert unhealthy["action"] != unhealthy["expected"], (
 
 # %%
 # :source:`torchrl.data.OneHot.to_numpy` takes the ``argmax`` of the last dimension and is called
-# without the test that would refuse the index. The opposite mistake is loud: an environment that
-# wants an index refuses a one-hot vector.
+# without the test that would refuse the index. The opposite mistake is loud here: TorchRL hands
+# the one-hot vector on, and CartPole refuses it. An environment that does not check may take it.
 
 other = GymEnv("CartPole-v1", categorical_action_encoding=True)
 try:

@@ -81,8 +81,9 @@ print(f"{int(ends.sum())} of {len(ends)} slices have a marked end")
 # Fix it
 # ------
 #
-# Rows of different shape need ``LazyStackStorage``. Give such a buffer
-# ``transform=lambda rows: rows.clone()``: the marks then go into the clone.
+# A ``LazyTensorStorage`` cannot hold rows of different shape. If you have such rows, keep the
+# ``LazyStackStorage`` and give the buffer ``transform=lambda rows: rows.clone()``: the marks then
+# go into the clone.
 
 fixed = fill(LazyTensorStorage)
 healthy = check(fixed["replay_buffer"])

@@ -78,8 +78,10 @@ assert unhealthy == {"recurrent modules": 1, "maps its network": True}, (
 # Fix it
 # ------
 #
-# A loss passes the argument on: ``loss.make_value_estimator(deactivate_vmap=True)``. An estimator
-# of your own may take ``shifted=True`` instead: then there is one call, and nothing to map.
+# The losses of PPO and A2C pass the argument on:
+# ``loss.make_value_estimator(deactivate_vmap=True)``. The losses of SAC raise there: they take it
+# when they are made. An estimator of your own may take ``shifted=True`` instead: then there is one
+# call, and nothing to map.
 
 one_call = make_gae(shifted=True)
 assert not check(one_call["value_estimator"])["maps its network"], "it maps"

@@ -72,9 +72,10 @@ assert unhealthy["zero"] > 0, "no longer reproduces: each row has an advantage"
 assert unhealthy["last"], "no longer reproduces: the rows at the end have an advantage"
 
 # %%
-# The losses of TorchRL leave the marked rows out of their means, by
-# :source:`torchrl.objectives.common.AUTO_LOSS_MASK_KEYS`. A mean of your own, or a buffer that
-# drops the mask, counts the zeros.
+# The losses of PPO, A2C and REINFORCE leave the marked rows out of the means that they return
+# under ``loss_``, by :source:`torchrl.objectives.common.AUTO_LOSS_MASK_KEYS`. Their numbers for a
+# log, such as ``entropy``, count these rows. A mean of your own, or a buffer that drops the mask,
+# counts the zeros.
 
 assert "shifted_valid" in AUTO_LOSS_MASK_KEYS, "the losses use another mask"
 

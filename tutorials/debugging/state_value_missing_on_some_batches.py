@@ -23,7 +23,7 @@ PPO with value clipping trains for a while. Then the loss says that the batch ho
 # --------
 #
 # A batch without next observations, which are then rebuilt from the rows that follow. The last
-# row of each trajectory has none that follows, and gets NaN.
+# row of each trajectory has none that follows, nor has the last row of the batch: these get NaN.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -74,7 +74,8 @@ except KeyError as error:
 # --------
 #
 # Look at the batch that the loss refuses. A batch without NaN keeps its ``state_value``, so the
-# error comes with the first batch in which a trajectory ends.
+# error comes with the first batch that has NaN. A whole batch that is rebuilt as above always has
+# it, in the last row.
 
 
 def check(batch):
