@@ -310,7 +310,7 @@ figure.set_label(
 # very next step. GAE and the TD estimators stay finite on such rows when you call them on the
 # batch. Losses that call ``value_estimate()`` of TD(0) turn NaN, among them
 # :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss`, or raise,
-# as :class:`~torchrl.objectives.CrossQLoss` may: drop these rows, but keep and fill the terminated
+# as ``CrossQLoss`` may: drop these rows, but keep and fill the terminated
 # ones, as at the top (:doc:`missing_next_observations`).
 #
 # .. _memory-delta:
