@@ -100,9 +100,8 @@ sample = buffer.sample()
 #
 # :class:`~torchrl.envs.transforms.MultiStepTransform` replaces the next observation by the one
 # ``N_STEPS`` later (:term:`n-step return`). Rows near the end of a trajectory get its final
-# observation, which is stored only under ``"next"``. The transform works when data is written. It
-# holds back the last ``N_STEPS`` rows of a batch until the next one comes, even if the trajectory
-# has ended.
+# observation, which is stored only under ``"next"``. The transform works when data is written, and
+# holds back the last ``N_STEPS`` rows until the next batch, even if the trajectory has ended.
 
 done = full["next", "done"].squeeze(-1)
 terminated = full["next", "terminated"].squeeze(-1)
