@@ -188,8 +188,9 @@ for sampler in (slices, RandomSampler):
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#nan-safety
 #
 # Multiplying by a mask does not remove a NaN, because zero times NaN is NaN. And GAE sums backward
-# over time, so one NaN would spread to every row before it. TorchRL prevents this in one place of
-# the :term:`value estimator`, the :term:`sanitizer`
+# over time, so by default one NaN would spread to every row before it. With ``vectorized=True`` it
+# would stay within its trajectory. TorchRL prevents this in one place of the
+# :term:`value estimator`, the :term:`sanitizer`
 # (:source:`torchrl.objectives.value.advantages.ValueEstimatorBase._sanitize_next_obs_nan`). Where
 # the next observation is NaN, it takes the current one. The sanitizer runs in ``forward``, when you
 # call the estimator. Switch it off to see what it does:
