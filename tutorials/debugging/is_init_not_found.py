@@ -21,7 +21,7 @@ is not one of yours.
 # Break it
 # --------
 #
-# The primer alone carries the hidden state, and marks no start.
+# With the primer alone the environment carries the hidden state, but nothing marks a start.
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
