@@ -19,7 +19,6 @@ and its cure.
 from __future__ import annotations
 
 import argparse
-import builtins
 import contextlib
 import contextvars
 import copy
@@ -1485,31 +1484,7 @@ def hook_changes_nothing_that_is_stored(collector, replay_buffer):
     for key, method in called_on_entries(hook):
         if method in CHANGE_IN_PLACE:
             return applies(f"the hook calls {method} on {key!r}, of which it has a copy")
-    if not changes_nothing(hook):
-        return undecided("does the hook change an entry in place? It has copies of the entries")
-    return clear("the hook changes no entry in place")
-
-
-def changes_nothing(function):
-    """Whether the code shows it: no call in place, no code elsewhere, no write but to a key."""
-    own = function.__code__
-    arguments, code = own.co_varnames[: own.co_argcount], list(dis.get_instructions(function))
-    for container, _, one in zip([None, None, *code], [None, *code], code, strict=False):
-        name = str(one.argval)
-        if one.opname == "STORE_SUBSCR" and container.argval not in arguments:
-            return False
-        if one.opname.startswith("INPLACE_") or (
-            one.opname == "BINARY_OP" and one.argrepr.endswith("=")
-        ):
-            return False
-        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and not hasattr(builtins, name):
-            return False
-        if one.opname in ("LOAD_DEREF", "LOAD_CLOSURE", "MAKE_FUNCTION"):
-            return False
-        called = one.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_CONST")
-        if called and name.endswith("_") and not name.endswith("__"):
-            return False
-    return True
+    return undecided("does the hook change an entry in place? It has copies of the entries")
 
 
 def called_on_entries(function):
