@@ -279,10 +279,10 @@ def _name_ends(sheet, axes, panel, labels, places, box):
     for one, start, y, ends in zip(panel, wanted, found, reach, strict=True):
         if keyed:
             mark = edge + KEY / 2 - 2
-            if ends:
-                line = {"color": one.color, "alpha": 0.6, "linewidth": 0.8}
-                sheet.line([edge - INSET, mark], [start, y], **line)
-            sheet.line([mark], [y], color=one.color, marker=one.mark, markersize=5)
+            if ends:  # dots, and a mark smaller than those of points: no value is here
+                dots = {"color": one.color, "linewidth": 0.8, "linestyle": (0, (1, 2))}
+                sheet.line([edge - INSET / 2, mark], [start, y], **dots)
+            sheet.line([mark], [y], color=one.color, marker=one.mark, markersize=4)
         sheet.text(edge + (KEY if keyed else 3), y, labels[one.name])
 
 
