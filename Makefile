@@ -14,6 +14,9 @@ BASE ?= origin/main
 # itself: helpers that inductor starts import torch, which costs more than they spare.
 WORKERS ?= 3
 
+# As docs/_ext/support/galleries.py.
+GALLERIES := tutorials how-to
+
 BIN := .venv/bin
 RUN := $(BIN)/python
 PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile \
@@ -56,7 +59,7 @@ lint: venv  ## style of code, spelling, RST, habits of prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
-	$(BIN)/sphinx-lint --enable all --disable line-too-long,default-role --ignore docs/tutorials docs tutorials README.md CONTRIBUTING.md
+	$(BIN)/sphinx-lint --enable all --disable line-too-long,default-role $(addprefix --ignore docs/,$(GALLERIES)) docs $(GALLERIES) README.md CONTRIBUTING.md
 	$(RUN) tools/prose.py
 
 unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
@@ -95,5 +98,5 @@ lock: venv  ## compile both lock files from pyproject.toml; ARGS=--upgrade for n
 	$(COMPILE) --group peers --constraint requirements-docs.txt --output-file requirements-bench.txt $(ARGS)
 
 clean:  ## remove everything that was built, but not .venv
-	rm -rf build docs/tutorials docs/sg_execution_times.rst .pytest_cache .ruff_cache
+	rm -rf build docs/doctor $(addprefix docs/,$(GALLERIES)) docs/sg_execution_times.rst .pytest_cache .ruff_cache
 	find docs/reference/api -maxdepth 1 -name "*.rst" ! -name index.rst -delete

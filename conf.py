@@ -4,8 +4,9 @@ import sys
 from importlib.metadata import version as installed
 from pathlib import Path
 
-ROOT = Path(__file__).parent.resolve()
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from docs._ext.support.galleries import NAMES as GALLERIES
 
 # -- Project -----------------------------------------------------------------
 
@@ -43,7 +44,7 @@ exclude_patterns = [
     "_static",
     "_templates",
     "reference/api/notes",  # included by the API pages
-    "tutorials/**/GALLERY_HEADER.rst",
+    "**/GALLERY_HEADER.rst",
 ]
 templates_path = ["docs/_templates"]
 highlight_language = "python"
@@ -64,8 +65,8 @@ toc_object_entries_show_parents = "hide"
 
 # Only strings, numbers and lists: an object in here makes Sphinx rewrite every page.
 sphinx_gallery_conf = {
-    "examples_dirs": ["../tutorials"],
-    "gallery_dirs": ["tutorials"],
+    "examples_dirs": [f"../{name}" for name in GALLERIES],
+    "gallery_dirs": list(GALLERIES),
     "filename_pattern": r"\.py$",  # everything runs, no plot_ prefix
     "ignore_pattern": r"__init__\.py|conftest\.py",
     "subsection_order": "docs._ext.gallery.order.topic_position",
@@ -101,14 +102,20 @@ PRELOAD = [
 gallery_preload = evidence_preload = PRELOAD
 
 tutorial_time_limit = 180  # seconds of wall time, on a busy machine too: it bounds a hang
-# "topic/name.py": (seconds, "reason")
+# script: (seconds, "reason")
 tutorial_time_limits = {}
 tutorial_cpu_budget = 15  # seconds of processor time, checked by make test
-# "topic/name.py": (seconds, at most 30, "reason")
+# script: (seconds, at most 30, "reason")
 tutorial_cpu_budgets = {
-    "collectors/batch_shapes.py": (30, "its workers come from a server that imports TorchRL again"),
-    "recurrent/sequence_training.py": (30, "it trains five seeds with and without memory"),
-    "recurrent/triton_kernels.py": (
+    "tutorials/collectors/batch_shapes.py": (
+        30,
+        "its workers come from a server that imports TorchRL again",
+    ),
+    "tutorials/recurrent/sequence_training.py": (
+        30,
+        "it trains five seeds with and without memory",
+    ),
+    "tutorials/recurrent/triton_kernels.py": (
         30,
         "Triton's interpreter needs a process that imports all again",
     ),

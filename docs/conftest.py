@@ -16,12 +16,13 @@ import pytest
 from sybil import Sybil
 from sybil.integration.pytest import SybilItem
 
+from docs._ext.support.galleries import NAMES
 from tools.rst_blocks import parse_python, python_blocks, rst_pages, within
 
 DOCS = Path(__file__).parent
 
 # The gallery has executed these pages.
-collect_ignore = ["tutorials"]
+collect_ignore = list(NAMES)
 pytest_collect_file = Sybil(parsers=[parse_python], pattern="*.rst").pytest()
 
 

@@ -1,4 +1,4 @@
-"""Modules of tests and the environment; which files begin.
+"""Modules of tests and the environment; which files begin; tests of the built site.
 
 What a test module sets in the environment while it is imported ends with its import: suites set
 ``RL_WARNINGS`` before they import torchrl; a later test that starts a process would hand it on, and
@@ -16,6 +16,8 @@ from unittest import mock
 
 import pytest
 
+from tests.support import SITE
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
@@ -26,6 +28,11 @@ def pytest_make_collect_report(collector):
 def pytest_collection_modifyitems(items):
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path.suffix == ".py" and 1 + (item.path not in slow))
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("site") and not (SITE / "index.html").is_file():
+        pytest.fail(f"{SITE} holds no site; run `make html` first", pytrace=False)
 
 
 def pytest_collection_finish():

@@ -11,7 +11,8 @@ the reason::
 
 Registered are pages, their anchors, the files below ``_downloads``, and ``llms.txt``. Not
 registered is what has no name of its own: ids that docutils, the gallery or a drawing number,
-plates, the values of a plate, hints of terms, search fields, the Markdown twin of a page.
+plates, the values of a plate, hints of terms, search fields, the Markdown twin of a page. Nor is a
+wheel, whose name has a version: what stays is the page that links it, where installers look.
 """
 
 import argparse
@@ -27,7 +28,7 @@ ANCHOR = re.compile(r"<[a-z][^<>]*?\sid=\"([^\"]+)\"")
 NAMELESS = re.compile(
     r"id\d+|plate-\d+|hint-.*|upstream-says-\d+|sphx-glr-.*|search-here(?:-hits)?"
 )
-NUMBERED_FILE = re.compile(r"_downloads/records/.*-plot\d+\.csv")
+NAMELESS_FILE = re.compile(r"_downloads/(?:records/.*-plot\d+\.csv|doctor/.*\.whl)")
 WITHOUT_ANCHORS = {"404.html", "genindex.html", "search.html"}
 
 
@@ -37,7 +38,7 @@ def offered(html):
     for path in sorted(html.rglob("*")):
         name = path.relative_to(html).as_posix()
         if name == "llms.txt" or (name.startswith("_downloads/") and path.is_file()):
-            if not NUMBERED_FILE.fullmatch(name):
+            if not NAMELESS_FILE.fullmatch(name):
                 found.add(name)
         elif path.suffix == ".html" and not name.startswith("_static/"):
             found.add(name)

@@ -14,12 +14,13 @@ page again: a warning about an unchanged page cannot turn green by repetition.
 in ``build/preview`` and publish nothing. With a pattern, warnings are shown and tolerated: pages
 that did not run may lack what others refer to.
 
-Below SITE: ``conf.py``, ``docs/`` (with ``tutorials/``, written by sphinx-gallery), ``tutorials/``
-and ``build/``. Needs Linux or macOS.
+Below SITE: ``conf.py``, ``docs/`` (in which sphinx-gallery writes ``tutorials/`` and ``how-to/``),
+``tutorials/``, ``how-to/`` and ``build/``. Needs Linux or macOS.
 """
 
 import argparse
 import fcntl
+import filecmp
 import json
 import os
 import re
@@ -30,12 +31,13 @@ import sys
 import tempfile
 import time
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its own folder
+from docs._ext.support import galleries
 from tools import addresses
 
 POLL_S = 0.2
@@ -48,7 +50,6 @@ CAUSE = re.compile(
 )
 SHOWN_REASONS = 10
 TEXT_FILES = {".html", ".js", ".json", ".md", ".xml", ".txt", ".ipynb", ".py", ".svg"}
-NOT_TUTORIALS = {"__init__.py", "conftest.py"}
 
 
 class BuildError(Exception):
@@ -127,15 +128,9 @@ def build(site, args):
     return (html if preview else publish(html, site / "build" / "html")) / "index.html"
 
 
-def tutorial_scripts(site):
-    """Every tutorial, in the order of their paths."""
-    scripts = sorted((site / "tutorials").glob("**/*.py"))
-    return [script for script in scripts if script.name not in NOT_TUTORIALS]
-
-
 def check_pattern(site, pattern):
     """Refuse a pattern that would quietly run nothing."""
-    names = [script.relative_to(site).as_posix() for script in tutorial_scripts(site)]
+    names = [script.relative_to(site).as_posix() for script in galleries.scripts(site)]
     try:
         found = any(re.search(pattern, name) for name in names)
     except re.error as error:
@@ -196,7 +191,8 @@ def watch(sphinx, shown, args):
     """Show progress until Sphinx ends; return the reason if it has to be stopped instead."""
     started = time.time()
     while sphinx.poll() is None:
-        time.sleep(POLL_S)
+        with suppress(subprocess.TimeoutExpired):
+            sphinx.wait(POLL_S)
         _show(shown)
         if time.time() - started > args.limit:
             return f"the build took longer than {args.limit:g} s (--limit) and was killed"
@@ -254,7 +250,7 @@ def page_problems(html, pages):
 def tutorial_problems(site):
     """Tutorials without the traces of an execution that passed, or not offered as they are."""
     problems = []
-    for script in tutorial_scripts(site):
+    for script in galleries.scripts(site):
         name = script.relative_to(site).as_posix()
         copy = site / "docs" / name
         stamp, checksum = copy.with_suffix(".stamp.json"), Path(f"{copy}.md5")
@@ -285,11 +281,23 @@ def path_problems(html, site):
 
 
 def publish(html, public):
-    """Replace the public folder by renaming: at every moment it is absent or whole."""
+    """Replace the public folder by renaming: at every moment it is absent or whole.
+
+    A file that it has already, byte for byte, is linked, not copied; nothing writes into either.
+    """
     new, old = public.with_name("html.new"), public.with_name("html.old")
+
+    def bring(source, target):
+        had = public / Path(source).relative_to(html)
+        if had.is_file() and filecmp.cmp(source, had, shallow=False):
+            os.link(had, target)
+        else:
+            shutil.copy2(source, target)
+
     for folder in (new, old):
         shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(html, new, ignore=shutil.ignore_patterns(".buildinfo"))
+    ignored = shutil.ignore_patterns(".buildinfo*")
+    shutil.copytree(html, new, ignore=ignored, copy_function=bring)
     if public.exists():
         public.rename(old)
     new.rename(public)

@@ -10,7 +10,7 @@ tests of the whole tree (``tests/house``) always run. Beside them, for each chan
   ``docs/_ext/site/x.py`` has ``tests/ext/site``, ``tools/x.py`` has ``tests/tools/test_x.py``;
 * every test file that names it: by its path, its module, the id of a claim on it, or, for an
   evidence script and a record, by page and name;
-* a tutorial and an evidence script: one run of it; of a symptom, the doctor's verdict too.
+* a tutorial, a guide, an evidence script: one run of it; of a symptom, the doctor's verdict too.
 
 Tests marked ``slow`` run where they stand in a changed file or in one of the same layout and name.
 Those marked ``mutation``, which `make test` leaves out, run there as well, where a file names what
@@ -24,6 +24,9 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its own folder
+from docs._ext.support import galleries
 
 ROOT = Path(__file__).resolve().parent.parent
 ALWAYS = ["tests/house", "tests/tools/test_typed_numbers.py"]
@@ -40,6 +43,8 @@ ENVIRONMENT = {  # as the Makefile has it
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "MPLBACKEND": "agg",
 }
+SOURCES = ("docs/", *(f"{name}/" for name in galleries.NAMES))
+EXECUTED = re.compile(rf"(?:{'|'.join(galleries.NAMES)}|docs/evidence/\w+)/(?:\w+/)?\w+\.py")
 CLAIM = re.compile(r":claim:`([\w-]+)`")
 # (a changed path, the tests of the same layout and name, others of the same layout)
 LAYOUT = [
@@ -52,8 +57,10 @@ LAYOUT = [
         "tests/pages/symptoms/test_repairs.py",
         "tests/ext/symptoms",
     ),
+    (r"tutorials/debugging/\w+\.py", None, "tests/tools/test_doctor_rows.py"),
     (r"tutorials/recurrent/triton_kernels\.py", "tests/pages/tutorials/test_backends.py", None),
     (r"tutorials/\w+/(\w+)\.py", r"tests/pages/tutorials/test_\1.py", None),
+    (r"how-to/(\w+)\.py", r"tests/pages/how_to/test_\1*.py", None),
     (r"tests/pages/tutorials/proofs/.*", r"tests/pages/tutorials/test_plain_scripts.py", None),
     (r"benchmarks/(?:suites/)?(\w+)\.py", r"tests/benchmarks/test_\1.py", "tests/benchmarks"),
     (r"benchmarks/kit/.*", r"tests/benchmarks/test_kit.py", None),
@@ -97,7 +104,7 @@ def names_of(path, root=ROOT):
             break
     if record := re.match(r"benchmarks/results/(\w+)/", path):
         names.add(f'"{record[1]}"')
-    if path.endswith((".rst", ".py", ".toml")) and path.startswith(("docs/", "tutorials/")):
+    if path.endswith((".rst", ".py", ".toml")) and path.startswith(SOURCES):
         file = root / path
         names |= set(CLAIM.findall(file.read_text(encoding="utf-8")) if file.is_file() else ())
     return names
@@ -153,7 +160,7 @@ def selection(paths, root=ROOT):
         there = (root / path).is_file()
         if re.fullmatch(r"tests/.*/test_\w+\.py|docs/.*\.rst", path) and there:
             whole.add(path)
-        if re.fullmatch(r"tutorials/\w+/\w+\.py|docs/evidence/\w+/\w+\.py", path) and there:
+        if EXECUTED.fullmatch(path) and there:
             scripts.add(path)
         if there and path.startswith("tutorials/debugging/") and path.endswith(".py"):
             whole.add(f"{DOCTOR_NAMES}[{Path(path).stem}]")

@@ -2,7 +2,7 @@
 
     python tools/prose.py [--root FOLDER] [--prune]
 
-Read: RST under docs/ (generated pages left out), the text cells of tutorials. Not read: code,
+Read: RST under docs/ (generated pages left out), the text cells of scripts. Not read: code,
 options of directives but captions and alternative texts, comments, titles without a full stop.
 
 ``PATTERNS`` has what is found, and the cure of each. The patterns see words, not the meaning: most
@@ -24,8 +24,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script finds its own folder
+from docs._ext.support import galleries
+
 EXCEPTIONS = "tests/tools/prose_exceptions.txt"
-GENERATED = re.compile(r"docs/tutorials/|docs/reference/api/[^/]+(?<!/index)\.rst")
 WORDS = 6  # of an excerpt, at least
 
 # Roles whose text the build computes: the reader sees a figure.
@@ -200,10 +202,10 @@ def text_cells(source):
 
 def sources(root):
     """Triples (name of the file, first line, lines of RST), files in order."""
-    paths = [*(root / "docs").rglob("*.rst"), *(root / "tutorials").rglob("*.rst")]
-    for path in sorted([*paths, *(root / "tutorials").rglob("*.py")]):
+    paths = [*(root / "docs").rglob("*.rst"), *galleries.headers(root), *galleries.scripts(root)]
+    for path in sorted(paths):
         name = path.relative_to(root).as_posix()
-        if GENERATED.match(name):
+        if galleries.GENERATED.match(name):
             continue
         source = path.read_text(encoding="utf-8")
         if path.suffix == ".py":

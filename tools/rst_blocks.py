@@ -10,10 +10,11 @@ from pathlib import Path
 from sybil.document import Document
 from sybil.parsers.rest import DocTestParser, PythonCodeBlockParser
 
+from docs._ext.support import galleries
 from tools import rst_reader
 
 # Files in here run in the build or in the test suite, so quoting them shows code that runs.
-QUOTABLE = ("benchmarks", "docs/_ext", "docs/evidence", "tests", "tools", "tutorials")
+QUOTABLE = ("benchmarks", "docs/_ext", "docs/evidence", "tests", "tools", *galleries.NAMES)
 
 
 def line_of(document, region):
@@ -91,5 +92,5 @@ def invisible_blocks(document):
 
 
 def rst_pages(docs: Path):
-    """Every RST page that a person wrote; docs/tutorials comes from the gallery."""
-    return [page for page in sorted(docs.rglob("*.rst")) if docs / "tutorials" not in page.parents]
+    """Every RST page that a person wrote, and no page of a gallery."""
+    return [page for page in sorted(docs.rglob("*.rst")) if not galleries.is_generated(page, docs)]

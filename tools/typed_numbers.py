@@ -3,8 +3,8 @@
     python tools/typed_numbers.py [--root FOLDER]
 
 Read: RST under docs/ (prose, captions, titles, alternative texts, math, comments in Python
-blocks, code in other languages), tutorials (docstring, text cells, comments, and every string
-in the code, so titles, labels and printed sentences too), README.md and CONTRIBUTING.md.
+blocks, code in other languages), tutorials and guides (docstring, text cells, comments, and every
+string in the code, so titles, labels and printed sentences too), README.md and CONTRIBUTING.md.
 
 Not read: Python code and its doctest output, which ``make test`` runs and compares; the
 ``:measured:`` role, which a record renders; ``{...}`` in an f-string; strings in an
@@ -38,6 +38,7 @@ from pathlib import Path
 
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
+from docs._ext.support import galleries
 from tools import rst_reader
 
 ALLOWED = "tests/tools/typed_numbers_allowed.txt"
@@ -193,11 +194,11 @@ def passages_of_markdown(text, path):
 def sources(root):
     """Pairs (path, reader of its passages)."""
     for path in sorted((root / "docs").rglob("*.rst")):
-        if (root / "docs" / "tutorials") not in path.parents:
+        if not galleries.is_generated(path, root / "docs"):
             yield path, passages_of_rst
-    for path in sorted((root / "tutorials").rglob("*.rst")):
+    for path in galleries.headers(root):
         yield path, passages_of_rst
-    for path in sorted((root / "tutorials").rglob("*.py")):
+    for path in galleries.scripts(root):
         yield path, passages_of_tutorial
     for name in ("CONTRIBUTING.md", "README.md"):
         if (root / name).exists():

@@ -98,6 +98,15 @@
     });
   }
 
+  /* Closed rows come back to what a browser finds in the page (see the style sheet) when the theme, too, has
+     asked each block of code for its width: at once, and once more after the last change of the page. Not all
+     in one turn, in which a phone would answer nothing. */
+  window.addEventListener("load", () => {
+    document.querySelectorAll(".symptom-group").forEach((group, number) => {
+      setTimeout(() => group.classList.add("has-rows"), 1000 + 100 * number);
+    });
+  });
+
   /* The theme lets the keyboard reach what scrolls; in a closed row nothing is drawn, nor scrolls. */
   const reach = ({ target }) => {
     if (!target.matches("details.symptom")) return;

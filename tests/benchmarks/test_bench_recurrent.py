@@ -1,7 +1,6 @@
 """The suites recurrent_backends and recurrent_modes, run small: results and bytes, never a time."""
 
 import contextlib
-import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,36 +11,28 @@ import torch
 from torchrl.modules.tensordict_module import rnn
 
 from benchmarks import measure
-from benchmarks.record import SCHEMA, Library, has_gaps
 from benchmarks.suites import bench_recurrent_backends as backends
 from benchmarks.suites import bench_recurrent_modes as modes
 from benchmarks.timing import Benchmark
-from tests.support import ROOT
 from tests.support.claims import guards
-
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-SUITES = {"recurrent_backends": backends, "recurrent_modes": modes}
+from tests.support.suites import COMMITTED, CPU, KEY, noted, recorded
 
 # Dynamo reads the gradient of every tensor that it traces in scan.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
 )
 
-CPU = torch.device("cpu")
 CASES = {cell: backends.Case(cell, batch=3, steps=7, hidden=5, resets=2) for cell in backends.CELLS}
 EAGER = ("pad", "scan", "scan-recompute", "torch-nn")  # compilation takes too long for a test
 
 
 @pytest.fixture
 def small():
-    sizes = {"BATCH": 3, "HIDDEN": 5, "FRAMES": 30}
-    with contextlib.ExitStack() as stack:
-        for suite in SUITES.values():
-            stack.enter_context(mock.patch.object(suite, "SECONDS", 0))
-            stack.enter_context(mock.patch.object(suite, "LEAST_ROUNDS", 2))
-        for name, size in sizes.items():
-            stack.enter_context(mock.patch.object(modes, name, size))
-        stack.enter_context(mock.patch.object(measure, "MEMORY_ROUNDS", 3))
+    with (
+        mock.patch.multiple(backends, SECONDS=0, LEAST_ROUNDS=2),
+        mock.patch.multiple(modes, SECONDS=0, LEAST_ROUNDS=2, BATCH=3, HIDDEN=5, FRAMES=30),
+        mock.patch.object(measure, "MEMORY_ROUNDS", 3),
+    ):
         yield
     modes.feed_forward.cache_clear()
 
@@ -87,19 +78,17 @@ def test_wrong_result_fails_the_suite(small):
 
 @pytest.mark.parametrize("name", ["pad", "scan", "torch-nn"])
 def test_entry_has_declared_metrics(small, name):
-    benchmark, case = Benchmark(), CASES["gru"]
+    case = CASES["gru"]
     backends.prepare.cache_clear()
-    backends.bench_step(benchmark, CPU, case, name)
+    entry = noted(backends.bench_step, CPU, case, name)
     backends.prepare.cache_clear()
-    noted = benchmark.extra_info
-    assert noted["key"] == f"gru-{name}-b3-t7-h5-r2"
-    assert len(benchmark.seconds) == len(noted["sampled"]["time_vs_pad"]) == backends.LEAST_ROUNDS
-    metrics = {noted["timing"], *noted["exact"], *noted["sampled"]}
-    assert metrics == set(backends.METRICS)
+    assert entry["key"] == f"gru-{name}-b3-t7-h5-r2"
+    assert len(entry["seconds"]) == len(entry["sampled"]["time_vs_pad"]) == backends.LEAST_ROUNDS
+    assert entry["metrics"] == set(backends.METRICS)
     axes = ("batch", "steps", "hidden", "resets")
-    assert [noted["parameters"][axis] for axis in axes] == list(case[1:])
+    assert [entry["parameters"][axis] for axis in axes] == list(case[1:])
     if name == "pad":
-        assert noted["exact"]["peak_vs_pad"] == 1
+        assert entry["exact"]["peak_vs_pad"] == 1
 
 
 @pytest.mark.parametrize("resets", [0, 2])
@@ -141,10 +130,9 @@ def test_one_size_varies_at_a_time():
 
 
 def test_keys_are_unique_and_can_be_cited():
-    pattern = SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"]
     keys = [backends.key_of(case, name) for case, name, _ in runs()]
     assert len(keys) == len(set(keys))
-    assert all(re.match(pattern, key) for key in keys)
+    assert all(KEY.match(key) for key in keys)
 
 
 def test_triton_is_measured_on_cuda_alone_and_in_ieee_unless_named():
@@ -212,25 +200,22 @@ def test_a_state_that_is_not_carried_is_found(small, cell):
 
 @pytest.mark.parametrize("mode", modes.MODES)
 def test_mode_entries_merge(small, mode):
-    entries = [Benchmark(), Benchmark()]
-    modes.bench_forward(entries[0], CPU, "lstm", 7, 1, mode)
-    modes.bench_forward_and_backward(entries[1], CPU, "lstm", 7, 1, mode)
-    noted = [entry.extra_info for entry in entries]
-    assert {entry["key"] for entry in noted} == {f"lstm-{mode}-t7-r1"}
-    metrics = [{entry["timing"], *entry["exact"], *entry["sampled"]} for entry in noted]
-    assert not metrics[0] & metrics[1]
-    assert metrics[0] | metrics[1] <= set(modes.METRICS)
+    forward, both = (
+        noted(bench, CPU, "lstm", 7, 1, mode)
+        for bench in (modes.bench_forward, modes.bench_forward_and_backward)
+    )
+    assert forward["key"] == both["key"] == f"lstm-{mode}-t7-r1"
+    assert not forward["metrics"] & both["metrics"]
 
 
 @pytest.mark.parametrize("name", modes.POLICIES)
 def test_collection_entry(small, name):
-    benchmark = Benchmark()
-    modes.bench_collection(benchmark, CPU, 5, name)
-    exact = benchmark.extra_info["exact"]
+    entry = noted(modes.bench_collection, CPU, 5, name)
+    exact = entry["exact"]
     assert exact["state_bytes_per_frame"] == modes.expected_state_bytes(name, 5)
     assert exact["bytes_per_frame"] > exact["state_bytes_per_frame"]
     assert ("output_error" in exact) == (name in modes.CELLS)
-    assert len(benchmark.extra_info["sampled"]["time_vs_ff"]) == modes.LEAST_ROUNDS
+    assert len(entry["sampled"]["time_vs_ff"]) == modes.LEAST_ROUNDS
 
 
 @pytest.mark.parametrize("cell", modes.CELLS)
@@ -410,10 +395,6 @@ def test_tf32_is_off_in_the_suites_and_on_by_default():
 # -- What the page says about the records ----------------------------------------
 
 
-def recorded(suite, key, metric):
-    return COMMITTED.find(suite, "cpu")["benchmarks"][key]["metrics"][metric]["median"]
-
-
 def of(name, metric, cell="lstm", **sizes):
     case = backends.Case(cell, **backends.BASE | sizes)
     return recorded("recurrent_backends", backends.key_of(case, name), metric)
@@ -428,39 +409,6 @@ def everywhere(metric, *names, cell=None):
     ]
     assert found
     return found
-
-
-@pytest.mark.parametrize("suite", SUITES)
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_record_is_complete(suite, device):
-    if device == "cuda" and (suite, device) not in COMMITTED.taken():
-        return  # the page says so, by the text of :if-absent:
-    record = COMMITTED.find(suite, device)
-    found, partly = set(record["benchmarks"]), device == "cuda" and has_gaps(record)
-    if suite == "recurrent_modes":
-        wanted = {
-            f"{cell}-{mode}-t{steps}-r{resets}"
-            for cell in modes.CELLS
-            for mode in modes.MODES
-            for steps in modes.STEPS
-            for resets in modes.RESETS
-        }
-        wanted |= {
-            f"collect-{name}-h{hidden}" for name in modes.POLICIES for hidden in modes.HIDDEN_SIZES
-        }
-        assert found <= wanted if partly else found == wanted
-        return
-    every = {
-        backends.key_of(case, name): name
-        for case, name, cuda in runs()
-        if device == "cuda" or not cuda
-    }
-    assert found <= set(every)
-    if partly:
-        return
-    missing = {every[key] for key in set(every) - found}
-    may_be_refused = {"cpu": set(), "cuda": set(every.values()) - {"pad", "torch-nn"}}
-    assert missing <= may_be_refused[device]
 
 
 @guards("eager-lstm-scan-loses", "eager-lstm-scan-tens", "symptom-scan-training-slow")

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from statistics import median
 
 import pytest
@@ -15,11 +16,13 @@ from benchmarks import __main__ as main
 from benchmarks import comparison
 from benchmarks import record as records
 from benchmarks.checkpoint import Checkpoint
+from benchmarks.kit import runner
 from benchmarks.record import AbsentError, Library, RecordError, UnknownError
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.repository import git
+from tests.support.suites import COMMITTED, benchmarks_of
 
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 FOOTPRINT = ROOT / "benchmarks" / "results" / "memory_footprint" / "cpu.json"
 
 
@@ -494,13 +497,9 @@ def test_tree_without_git_asks_for_the_commit(monkeypatch, tmp_path):
     [("results/a/cpu.json", False), ("replicates/a/cpu.json", False), ("suites/bench_a.py", True)],
 )
 def test_records_make_no_tree_dirty(monkeypatch, tmp_path, changed, dirty):
-    def git(*arguments):
-        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True)
-
     monkeypatch.setattr(main, "ROOT", tmp_path)
-    git("init", "--quiet")
-    git("commit", "--quiet", "--allow-empty", "--message", "a")
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "--message", "a")
     path = tmp_path / "benchmarks" / changed
     path.parent.mkdir(parents=True)
     path.write_text("")
@@ -609,6 +608,20 @@ def test_every_suite_has_a_cpu_record():
     assert {(suite, "cpu") for suite in COMMITTED.suites()} <= set(COMMITTED.taken())
 
 
+@pytest.mark.parametrize("device", sorted({device for _, device in COMMITTED.taken()}))
+def test_a_record_has_an_entry_for_each_run_of_a_benchmark(device):
+    """Or says why not. Two runs that note the same key would leave an entry too few."""
+    runs, _ = runner.survey(COMMITTED.suites(), "cpu", every=device == "cuda")
+    for suite in (suite for suite, other in COMMITTED.taken() if other == device):
+        record = COMMITTED.find(suite, device)
+        left_out = [one["name"] for one in record.get("skipped", ())]
+        left_out += record.get("unmeasured", ())
+        found = Counter(run.partition("[")[0] for run in left_out)
+        found.update({name: len(function["keys"]) for name, function in record["code"].items()})
+        own = (run.removeprefix(f"{suite}:") for run in runs if run.startswith(f"{suite}:"))
+        assert found == Counter(run.partition("[")[0] for run in own), f"take {suite} again"
+
+
 CARTPOLE_BYTES = {
     "default": 13_200,
     "compact": 10_000,
@@ -651,7 +664,7 @@ def test_delta_saves_nothing_on_integers(good, shape):
 
 
 def test_backends_agree_and_recompute_needs_least_memory():
-    benchmarks = COMMITTED.find("memory_recurrent", "cpu")["benchmarks"]
+    benchmarks = benchmarks_of("memory_recurrent")
     for cell in ("gru", "lstm"):
         for steps in (32, 128):
             metrics = {
@@ -703,6 +716,6 @@ def test_all_but_a_few_ratios_repeat():
 def test_every_second_record_is_shown():
     assert COMMITTED.replicates() == [(suite, "cpu") for suite in sorted(REPEATED)]
     for suite in COMMITTED.suites():
-        found = COMMITTED.find(suite, "cpu")["benchmarks"].values()
+        found = benchmarks_of(suite).values()
         ratios = {name for one in found for name in one["metrics"] if name.startswith("time_vs_")}
         assert ratios <= set(REPEATED.get(suite, "").split()), suite

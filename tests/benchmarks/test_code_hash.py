@@ -1,13 +1,13 @@
 """Which edits of a suite void which of its benchmarks."""
 
 import json
-import subprocess
 
 import pytest
 
 from benchmarks import __main__ as main
 from benchmarks import record as records
 from benchmarks.code_hash import Suite
+from tests.support.repository import git
 
 SUITE = '''"""A toy. What it measures."""
 
@@ -227,9 +227,8 @@ def renamed(tmp_path, monkeypatch, toy_record):
     (tmp_path / "requirements.txt").write_text("torch==1\ntorchrl==1\ntensordict==1\n")
     record = toy_record(library)
     records.save(record, library.path("toy", "cpu"))
-    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "a"]):
-        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True)
+    for arguments in (["init"], ["add", "."], ["commit", "-m", "a"]):
+        git(tmp_path, *arguments)
     monkeypatch.setattr(main, "ROOT", tmp_path)
     monkeypatch.setattr(main, "LIBRARY", library)
     return library

@@ -9,7 +9,7 @@ from tests.browser.probes import settle
 
 DRAWINGS = "article svg:not([aria-hidden], .sd-octicon, button svg)"
 PHONE = 500  # pixels: a narrower window is a phone's
-SMALLEST = 9  # pixels, the font of a text on a phone
+SMALLEST = 10  # pixels, the font of a text on a phone
 SLACK = 1.5  # pixels by which a text may leave its drawing or reach over another one
 SPACE = 0.2  # of the size of the letters: nearer, two texts of a line read as one word
 CONTRAST = {"small": 4.5, "large": 3, "series": 3}  # WCAG 2.2, 1.4.3 and 1.4.11

@@ -51,7 +51,10 @@ def settle(page):
 AXE = Axe(
     AXE_SCRIPT
     + """;
-    axe.configure({rules: [{id: "color-contrast", selector: ":not([data-looks-the-same])"}]});
+    axe.configure({rules: [
+        {id: "color-contrast", selector: ":not([data-looks-the-same])"},
+        {id: "target-size", enabled: true},  // WCAG 2.2, which axe does not ask by itself
+    ]});
     (() => {
         const numbers = new Map(), looks = new Map([[null, 0]]), asked = new Set();
         const look = (e) => {
@@ -73,11 +76,19 @@ AXE = Axe(
 )
 
 
-def violations(page, within=None):
-    """What axe finds, on the page or in what *within* selects: rule, impact, element, reason."""
+# What a page that was right can get wrong in another look.
+COLOR_RULES = ["color-contrast", "link-in-text-block"]
+
+
+def violations(page, within=None, rules=None):
+    """What axe finds, on the page or in what *within* selects: rule, impact, element, reason.
+
+    *rules* are those that axe applies, all by default.
+    """
     settle(page)
     axe = Axe() if within else AXE  # what looks the same may be outside
-    found = axe.run(page, context=within).response["violations"]
+    options = {"resultTypes": ["violations"]} | ({"runOnly": rules} if rules else {})
+    found = axe.run(page, context=within, options=options).response["violations"]
     return [
         f"{rule['id']} ({rule['impact']}) at {' '.join(map(str, node['target']))}: "
         + node["failureSummary"].replace("\n", " ")

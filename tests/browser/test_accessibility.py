@@ -2,12 +2,13 @@
 
 import pytest
 
-from tests.browser.probes import violations
+from tests.browser.probes import COLOR_RULES, violations
 
 KINDS = [
     "home",
     "gallery",
     "tutorial",
+    "how-to",
     "reference",
     "internals",
     "glossary",
@@ -18,18 +19,21 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("mode", ["light", "dark"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_violation(open_page, site_url, sample, kind, mode):
-    page = open_page(color_scheme=mode)
+def test_no_violation(open_page, site_url, sample, kind):
+    page = open_page()
     query = "?q=tutorial" if kind == "search" else ""
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme="light")
         page.goto(site_url + sample[kind] + query)
         if query:
             page.wait_for_selector("#search-page-hits a")
-        assert page.locator("html").get_attribute("data-theme") == mode
-        assert violations(page) == [], width
+        page.wait_for_selector("html[data-theme=light]")
+        assert violations(page) == [], ("light", width)
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_selector("html[data-theme=dark]")
+        assert violations(page, rules=COLOR_RULES) == [], ("dark", width)
 
 
 def test_open_menus_have_no_violation(open_page, site_url, sample):

@@ -28,7 +28,7 @@ WRONG = [
     ("", '<text x="90" y="4">high</text>', "text leaves its drawing: ['high']"),
     ("", '<text x="65" y="24">over</text>', "texts overlap: [['two', 'over']]"),
     ("", '<text x="81" y="20">next</text>', "texts overlap: [['two', 'next']]"),
-    ("", '<text x="90" y="80" style="font-size: 8px">tiny</text>', "1 texts below 9 px: [(8, 't"),
+    ("", '<text x="90" y="80" style="font-size: 8px">tiny</text>', "1 texts below 10 px: [(8, 't"),
     ("", '<text x="90" y="80" style="fill: #aaa">pale</text>', "contrast of text below 4.5: [['p"),
     ("", '<text x="17" y="84">B</text>', "contrast of text below 4.5: [['B"),
     ("", '<path d="M 0 0 H 9 V 9 z" style="fill: #fc8"/>', "contrast of a series below 3: [["),
@@ -127,6 +127,19 @@ def test_a_drawing_takes_the_margins_of_a_phone(open_page, site_url, name):
     box = page.locator(DRAWINGS).bounding_box()
     assert box["x"] > 0
     assert box["width"] > 370
+
+
+@pytest.mark.parametrize("name", ["performance/profiling.html", "performance/collectors.html"])
+def test_a_drawing_in_a_fold_is_as_large_as_one_beside_the_text(open_page, site_url, name):
+    page = open_page(width=390)
+    page.goto(site_url + name)
+    page.locator("article details").evaluate_all("all => all.forEach((e) => (e.open = true))")
+    folded = page.locator("article details .plate > figure > svg")
+    assert folded.count()
+    assert min(folded.evaluate_all("all => all.map((e) => e.clientWidth)")) > 370
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    sizes = [size for one in drawings(page) for _, size in one["sizes"]]
+    assert min(sizes) > 10.9
 
 
 def test_every_drawing_can_be_made_out(open_page, site_url, drawn):

@@ -369,3 +369,21 @@ def test_open_rows_are_accessible(opened, scheme, width):
     page = opened("debugging_map", color_scheme=scheme, width=width)
     page.evaluate("document.querySelectorAll('details.symptom').forEach(d => d.open = true)")
     assert violations(page) == []
+
+
+def test_closed_rows_are_drawn_last_and_can_be_found(open_page, site_url):
+    """The theme asks each block of code for its width, which costs a phone a style for each."""
+    page = open_page()
+    page.goto(site_url + "reference/debugging_map.html", wait_until="domcontentloaded")
+    inside = page.locator(f"{ROW}:not([open]) dl").first
+    display = "(e) => getComputedStyle(e).display"
+    assert inside.evaluate(display) == "none"
+    page.wait_for_function("document.querySelectorAll('.symptom-group:not(.has-rows)').length == 0")
+    assert inside.evaluate(display) != "none"
+
+
+def test_closed_rows_can_be_found_without_scripts(open_page, site_url):
+    page = open_page(java_script_enabled=False)
+    page.goto(site_url + "reference/debugging_map.html")
+    inside = page.locator(f"{ROW}:not([open]) dl").first
+    assert inside.evaluate("(e) => getComputedStyle(e).display") != "none"

@@ -13,16 +13,16 @@ def boxes(page, selector):
     return [one.bounding_box() for one in page.locator(selector).all()]
 
 
-def test_the_landing_page_shows_search_and_four_ways_two_by_two(open_page, site_url):
+def test_the_landing_page_shows_search_and_five_ways_three_above_two(open_page, site_url):
     page = open_page(**DESKTOP)
     page.goto(site_url)
     field = page.locator("#search-here").bounding_box()
     cards = boxes(page, ".entry-card")
-    assert len(cards) == 4
+    assert len(cards) == 5
     assert field["y"] + field["height"] < cards[0]["y"]
-    assert [cards[0]["y"], cards[2]["y"]] == [cards[1]["y"], cards[3]["y"]]
-    assert [cards[0]["x"], cards[1]["x"]] == [cards[2]["x"], cards[3]["x"]]
-    assert cards[3]["y"] + cards[3]["height"] < DESKTOP["height"]
+    assert len({card["y"] for card in cards[:3]}) == len({card["y"] for card in cards[3:]}) == 1
+    assert cards[0]["x"] == cards[3]["x"]
+    assert cards[4]["y"] + cards[4]["height"] < DESKTOP["height"]
     article = page.locator(".bd-article").bounding_box()
     right = DESKTOP["width"] - article["x"] - article["width"]
     assert abs(article["x"] - right) < 32, "no empty column beside the article"

@@ -37,7 +37,8 @@ def test_value_and_range_stay_in_one_line_each(at):
 
 
 def test_the_first_column_stays_where_a_table_scrolls(at):
-    page = at(COLLECTORS, 600)
+    page = at("reference/records.html", 600)
+    page.locator("article details").evaluate_all("all => all.forEach((e) => (e.open = true))")
     moved = page.evaluate("""() => {
         const boxes = document.querySelectorAll(".pst-scrollable-table-container");
         const box = [...boxes].find((e) => e.scrollWidth > e.clientWidth + 50);
@@ -76,6 +77,30 @@ def test_no_table_of_a_page_leaves_a_phone(at, path):
     assert tables.count()
     beyond = "all => all.map((e) => e.scrollWidth - e.parentElement.clientWidth)"
     assert max(tables.evaluate_all(beyond)) <= 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        COLLECTORS,
+        "performance/compile.html",
+        "performance/environments.html",
+        "performance/replay_buffers.html",
+        "performance/weight_sync.html",
+        "reference/collectors_replay.html",
+        "reference/recurrent_mode.html",
+        "reference/recurrent_state_lifecycle.html",
+        "reference/recurrent_wiring.html",
+        "reference/upstream_errata.html",
+    ],
+)
+def test_no_table_scrolls_on_a_desktop(at, path):
+    """In folds neither."""
+    page = at(path, 1280)
+    page.locator("article details").evaluate_all("all => all.forEach((e) => (e.open = true))")
+    beyond = """all => all.filter((e) => e.scrollWidth > e.clientWidth)
+        .map((e) => e.querySelector("caption, thead").textContent)"""
+    assert page.locator("article .pst-scrollable-table-container").evaluate_all(beyond) == []
 
 
 def test_knobs_fit_their_column(at):

@@ -6,14 +6,16 @@ import gc
 import json
 import os
 import random
-import shutil
+import runpy
 import signal
 import subprocess
 import sys
 import threading
 import time
+import tomllib
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import numpy
 import pytest
@@ -49,17 +51,31 @@ from torchrl.envs import (
 )
 from torchrl.envs.transforms import NextStateReconstructor
 from torchrl.modules import set_recurrent_mode
-from torchrl_doctor import APPLIES, CLEAR, FAILED, UNDECIDED, applies, check, clear, diagnose
+from torchrl.objectives import DQNLoss
+from torchrl_doctor import (
+    APPLIES,
+    CHECKS,
+    CLEAR,
+    FAILED,
+    UNDECIDED,
+    applies,
+    check,
+    clear,
+    diagnose,
+)
+from torchrl_doctor.cli import main
+from torchrl_doctor.copies import FEWEST_STEPS
 
 from docs._ext.gallery.children import children
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.healthy_pipelines import PIPELINES, cartpole, q_policy
+from tests.support.healthy_pipelines import ALSO_TRUE, PIPELINES, cartpole, q_policy
 from tests.support.object_state import fingerprint
 from tests.support.symptom_pages import new_shared_files, shared_files
 from tools import rst_reader
 
-DOCTOR = ROOT / "doctor" / "torchrl_doctor.py"
+DOCTOR = ROOT / "doctor"
+SINGLE_FILE = runpy.run_path(str(DOCTOR / "single_file.py"))["single_file"]
 PAGE = "docs/reference/doctor.rst"
 SECONDS = 60  # so that a busy machine changes no verdict
 LIMIT_S = 300  # a bound for a hung child, not an expectation
@@ -67,7 +83,7 @@ LIMIT_S = 300  # a bound for a hung child, not an expectation
 
 def alarming(report):
     """What a healthy pipeline must not be told."""
-    return [tuple(one) for one in report if one.state in (APPLIES, FAILED)]
+    return [one[:4] for one in report if one.state in (APPLIES, FAILED)]
 
 
 def random_states():
@@ -103,9 +119,10 @@ def unchanged(**objects):
 
 
 @pytest.fixture
-def no_checks(monkeypatch):
+def no_checks():
     """Let a test register its own."""
-    monkeypatch.setattr(torchrl_doctor, "CHECKS", {})
+    with mock.patch.dict(CHECKS, clear=True):
+        yield
 
 
 @pytest.fixture
@@ -150,21 +167,22 @@ def collect_from(env, policy, **options):
 def test_a_healthy_pipeline_is_told_nothing_and_stays_as_it_is(name, folder):
     torch.manual_seed(0)
     given, train = PIPELINES[name]()
+    options = {"seconds": SECONDS, "ignore": ALSO_TRUE.get(name, ())}
     with unchanged(**given):
-        assert alarming(diagnose(**given, seconds=SECONDS)) == []
+        assert alarming(diagnose(**given, **options)) == []
     train()
     with unchanged(**given):
-        assert alarming(diagnose(**given, seconds=SECONDS)) == []
+        assert alarming(diagnose(**given, **options)) == []
     if "collector" not in given:
         return
     batch = next(iter(given["collector"])).clone()
     with unchanged(batch=batch, **given):
-        assert alarming(diagnose(**given, batch=batch, seconds=SECONDS)) == []
+        assert alarming(diagnose(**given, batch=batch, **options)) == []
     batches = [batch, next(iter(given["collector"])).clone()]
     if "value_estimator" in given and not name.startswith("recurrent"):
         with torch.no_grad():  # the last batch is as it was collected
             given["value_estimator"](batches[0])
-    assert alarming(diagnose(**given, batch=batches, seconds=SECONDS)) == []
+    assert alarming(diagnose(**given, batch=batches, **options)) == []
     given["collector"].shutdown()
 
 
@@ -209,7 +227,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_a_healthy_multi_process_pipeline_is_told_nothing(tmp_path):
     Path(tmp_path, "pipeline.py").write_text(MULTI_PROCESS, encoding="utf-8")
-    done = run_python("pipeline.py", folder=tmp_path, path=[ROOT / "doctor", ROOT])
+    done = run_python("pipeline.py", folder=tmp_path, path=[DOCTOR / "src", ROOT])
     assert done.returncode == 0, done.stderr
     reports = json.loads(done.stdout.splitlines()[-1])
     verdicts = [one for report in reports for one in report["findings"]]
@@ -444,8 +462,9 @@ def rows_of_a_view(frames, folder):
 
 
 def a_key_that_is_not_stored(frames, folder):
-    batches = [frames, frames.clone().set("seen", torch.ones(len(frames)))]
-    return {"replay_buffer": buffer_of(frames, frames), "batch": batches}
+    later = frames.clone().set("observation", frames["observation"] + 1)
+    batches = [frames, later.clone().set("seen", torch.ones(len(frames)))]
+    return {"replay_buffer": buffer_of(frames, later), "batch": batches}
 
 
 def a_buffer_on_disk_beyond_memory(frames, folder):
@@ -658,12 +677,6 @@ def test_outside_the_main_thread_the_report_says_that_nothing_is_interrupted():
     assert "nothing that hangs is stopped" in reports[0].notes[0]
 
 
-def test_a_policy_on_the_meta_device_is_a_sentence():
-    report = diagnose(env=cartpole(), policy=q_policy(cartpole()).to("meta"))
-    assert "no batch could be collected: RuntimeError: Tensor on device meta" in report.notes[0]
-    assert report.of(FAILED) == []
-
-
 def test_an_environment_that_cannot_be_copied_asks_for_a_batch(given_to_checks):
     env = cartpole()
     with Path(os.devnull).open() as env.log:
@@ -744,6 +757,15 @@ def test_a_buffer_that_waits_for_its_first_use_is_not_initialized(given_to_check
     assert given_to_checks == {}
 
 
+def test_what_is_on_the_meta_device_is_left_out(frames):
+    policy = q_policy(cartpole()).to("meta")
+    given = {"loss_module": DQNLoss(policy), "policy": policy, "batch": frames.to("meta")}
+    report = diagnose(**given)
+    left_out = "is on the meta device, which holds no numbers; it is left out."
+    assert report.notes == [f"{name} {left_out}" for name in given]
+    assert list(report) == []
+
+
 def test_a_buffer_that_cannot_be_sampled_is_a_sentence(frames):
     buffer = ReplayBuffer(
         storage=LazyTensorStorage(200), sampler=SliceSampler(num_slices=3), batch_size=10
@@ -756,7 +778,7 @@ def test_a_buffer_that_cannot_be_sampled_is_a_sentence(frames):
 @guards("doctor-many-instances")
 def test_a_thousand_environments_take_few_steps(given_to_checks):
     diagnose(env=Crowd(1000), policy=act)
-    assert given_to_checks["batch"].shape == (1000, torchrl_doctor.FEWEST_STEPS)
+    assert given_to_checks["batch"].shape == (1000, FEWEST_STEPS)
 
 
 @guards("doctor-many-instances")
@@ -820,7 +842,7 @@ def test_a_plain_function_as_policy_is_no_error_of_a_check(no_checks):
         return clear(len(policy.modules()))
 
     (found,) = diagnose(policy=act)
-    assert found[2:] == (UNDECIDED, "policy is of type function, without 'modules'")
+    assert found[2:4] == (UNDECIDED, "policy is of type function, without 'modules'")
 
 
 def test_two_checks_of_one_name_are_refused(no_checks):
@@ -829,62 +851,7 @@ def test_two_checks_of_one_name_are_refused(no_checks):
         check("twice", "Twice")(lambda batch: None)
 
 
-# -- The report ----------------------------------------------------------------
-
-
-@pytest.fixture
-def report(no_checks):
-    check("c", "Is clear")(lambda batch: clear("2 frames"))
-    check("u", "Is undecided")(lambda batch: torchrl_doctor.undecided("no policy in it"))
-    check("a", "Is there")(lambda batch: applies("0 of 2 frames"))
-    check("n", "Is of no concern")(lambda batch: None)
-    check("l", "Lacks something")(lambda batch, env: clear("never"))
-    return diagnose(batch=TensorDict(batch_size=[2]), replay_buffer=3, site="https://manual/")
-
-
-@guards("doctor-no-verdict", "doctor-not-looked-at")
-def test_the_table_has_what_applies_first_and_counts_what_is_clear(report):
-    assert (
-        str(report)
-        == """\
-applies        Is there
-               0 of 2 frames
-               https://manual/tutorials/debugging/a.html
-cannot decide  Is undecided
-               no policy in it
-               https://manual/tutorials/debugging/u.html
-replay_buffer is of type int, not a replay buffer; it is left out.
-5 checks: 1 applies, 1 cannot decide, 1 clear, 1 of no concern here, 1 not
-looked at for lack of an argument."""
-    )
-    everything = report.table(everything=True)
-    assert "clear          Is clear\n               2 frames\n" in everything
-    assert "not looked at  Lacks something\n               needs env\n" in everything
-    assert [one.slug for one in report] == ["a", "u", "c"]
-    assert [one.slug for one in report.applies] == ["a"]
-    assert len(report) == 3
-
-
-def test_a_long_sentence_of_the_table_fits_a_terminal(no_checks):
-    check("l", "Is long")(lambda batch: applies("a few words " * 20))
-    lines = str(diagnose(batch=TensorDict(batch_size=[2]), replay_buffer="no" * 9)).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert sum("few words" in line for line in lines) > 1
-
-
-def test_the_document_has_every_verdict(report):
-    document = json.loads(report.to_json())
-    assert document["findings"][0] == {
-        "check": "a",
-        "title": "Is there",
-        "verdict": "applies",
-        "evidence": "0 of 2 frames",
-        "page": "https://manual/tutorials/debugging/a.html",
-    }
-    assert [one["verdict"] for one in document["findings"]] == [APPLIES, UNDECIDED, CLEAR]
-    assert document["notes"] == report.notes
-    assert document["lacking"] == {"l": ["env"]}
-    assert document["unconcerned"] == ["n"]
+# -- The page ------------------------------------------------------------------
 
 
 def test_the_page_names_each_argument_and_each_verdict():
@@ -929,9 +896,9 @@ def imported_packages(source):
 
 @guards("doctor-one-file")
 def test_the_file_needs_torchrl_alone():
-    """And what torchrl itself requires."""
-    packages = imported_packages(DOCTOR.read_text(encoding="utf-8"))
-    assert packages <= {"torchrl", "torch", "tensordict", "numpy"}
+    """And what torchrl itself requires; tensorboard where somebody has it, to read its files."""
+    packages = imported_packages(SINGLE_FILE())
+    assert packages <= {"torchrl", "torch", "tensordict", "numpy", "tensorboard"}
 
 
 PIPELINE = """
@@ -990,7 +957,7 @@ BROKEN_FILES = {
 @pytest.fixture
 def pipeline(folder):
     """A folder with the file alone, and pipelines beside it."""
-    shutil.copy(DOCTOR, folder)
+    Path(folder, "torchrl_doctor.py").write_text(SINGLE_FILE(), encoding="utf-8")
     for name, text in {"pipeline.py": PIPELINE, **BROKEN_FILES}.items():
         Path(folder, name).write_text(text, encoding="utf-8")
     return folder
@@ -1000,7 +967,7 @@ def pipeline(folder):
 def test_the_file_works_alone_in_an_empty_folder(pipeline):
     done = run_python("-m", "torchrl_doctor", "pipeline.py:forgets", folder=pipeline)
     assert done.returncode == 1, done.stderr
-    assert "applies        The LSTM forgets everything between steps\n" in done.stdout
+    assert "applies: The LSTM forgets everything between steps (silent)\n" in done.stdout
     assert "building" not in done.stdout
     assert "building" in done.stderr
 
@@ -1009,7 +976,7 @@ def command(capsys, *arguments):
     """Exit code, output and errors of the command line, in this process."""
     try:
         limit = ["--seconds", str(SECONDS)] if arguments else []
-        code = torchrl_doctor.main([*map(str, arguments), *limit])
+        code = main([*map(str, arguments), *limit])
     except SystemExit as stop:  # of argparse
         code = stop.code
     printed = capsys.readouterr()
@@ -1026,8 +993,11 @@ def clean_imports(monkeypatch):
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("pipeline.py:absent", "pipeline.py:1: no function 'absent'; it defines build, forgets,"),
-        ("pipeline.py:adds_a_word", "'recorder' is no argument of diagnose; use collector,"),
+        (
+            "pipeline.py:absent",
+            "no function 'absent'; it defines build, forgets,",
+        ),
+        ("pipeline.py:adds_a_word", "no argument of diagnose 'recorder'"),
         ("pipeline.py:returns_nothing", "returns nothing; return a dictionary or a collector"),
         ("pipeline.py", "write it as pipeline.py:make"),
         ("absent.py:make", "absent.py: no such file"),
@@ -1047,7 +1017,7 @@ def test_bad_input_ends_with_2_and_names_the_cure(pipeline, clean_imports, capsy
 def test_an_argument_that_is_not_what_it_should_be_ends_with_2(pipeline, clean_imports, capsys):
     code, out, _ = command(capsys, "pipeline.py:returns_a_word")
     assert code == 2
-    assert out.startswith("collector is of type str, not a collector; it is left out.\n")
+    assert out.startswith("- collector is of type str, not a collector; it is left out.\n")
 
 
 def test_no_argument_ends_with_2(capsys):
@@ -1059,7 +1029,7 @@ def test_no_argument_ends_with_2(capsys):
 def test_where_nothing_applies_the_command_ends_with_0(pipeline, clean_imports, capsys):
     code, out, _ = command(capsys, "pipeline.py:remembers", "--all")
     assert code == 0
-    assert "clear          The LSTM forgets everything between steps" in out
+    assert "clear: The LSTM forgets everything between steps" in out
 
 
 def test_the_command_prints_a_document(pipeline, clean_imports, capsys):
@@ -1103,3 +1073,29 @@ def test_the_command_ends_what_make_started(pipeline, clean_imports, capsys, no_
     check("sees", "Sees")(lambda collector: seen.append(collector))
     command(capsys, "pipeline.py:remembers")
     assert seen[0].closed
+
+
+def test_the_single_file_has_the_checks_and_the_version_of_the_package(folder):
+    Path(folder, "torchrl_doctor.py").write_text(SINGLE_FILE(), encoding="utf-8")
+    said = "import torchrl_doctor as d; print(d.__file__, d.__version__, *d.CHECKS)"
+    done = run_python("-c", said, folder=folder)
+    assert done.returncode == 0, done.stderr
+    file, version, *slugs = done.stdout.split()
+    assert Path(file) == Path(folder, "torchrl_doctor.py").resolve()
+    assert version == torchrl_doctor.__version__
+    assert slugs == list(CHECKS)
+
+
+def test_two_modules_that_define_one_name_make_no_single_file(monkeypatch):
+    module = sys.modules["torchrl_doctor.checks.collectors"]
+    text = Path(module.__file__).read_text(encoding="utf-8") + "\n\ndef draw():\n    pass\n"
+    read = Path.read_text
+    changed = lambda path, **how: text if path.name == "collectors.py" else read(path, **how)  # noqa: E731
+    monkeypatch.setattr(Path, "read_text", changed)
+    with pytest.raises(ValueError, match=r"collectors.py and .*copies.py both define 'draw'"):
+        SINGLE_FILE()
+
+
+def test_the_wheel_has_the_version_of_the_package():
+    project = tomllib.loads((DOCTOR / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == torchrl_doctor.__version__

@@ -22,6 +22,14 @@ def rarely(loss):
     return HardUpdate(loss, value_network_update_interval=1000)
 
 
+def hardly_ever(loss):
+    return HardUpdate(loss, value_network_update_interval=1_000_000)
+
+
+def hardly_moving(loss):
+    return SoftUpdate(loss, tau=1e-6)
+
+
 def at_once(loss):
     return HardUpdate(loss, value_network_update_interval=0)
 
@@ -53,11 +61,28 @@ def trained(make, updates, steps=True):
     return loss, updater
 
 
-@pytest.mark.parametrize("make", [soft, hard, rarely, at_once])
+@pytest.mark.parametrize("make", [soft, hard, at_once])
 @pytest.mark.parametrize("updates", [2, 4, 7, 10, 13])
 def test_a_loop_in_which_the_updater_steps_next(make, updates):
     """A `HardUpdate` counts to 0 again when it has copied."""
     assert said(*trained(make, updates)) == (CLEAR, CLEAR)
+
+
+def test_a_copy_that_is_still_to_come():
+    assert said(*trained(rarely, 13)) == (UNDECIDED, UNDECIDED)
+
+
+@pytest.mark.parametrize("make", [hardly_ever, hardly_moving])
+def test_an_updater_that_is_too_slow_for_any_training(make):
+    assert said(*trained(make, 13)) == (UNDECIDED, APPLIES)
+
+
+def test_the_updater_of_a_copy_of_the_loss():
+    loss, updater = trained(soft, 12)
+    another = soft(copy.deepcopy(loss))
+    assert said(loss, another) == (UNDECIDED, UNDECIDED), "that of the loss is alive"
+    del updater
+    assert said(loss, another)[1] == APPLIES
 
 
 @pytest.mark.parametrize("make", [soft, hard, rarely])
@@ -94,3 +119,20 @@ def test_two_target_networks():
     train()
     given["collector"].shutdown()
     assert said(given["loss_module"], given["target_updater"]) == (CLEAR, CLEAR)
+
+
+@pytest.mark.parametrize(("interval", "often", "copies"), [(0, "step", 6), (1, "second step", 3)])
+def test_an_interval_that_copies_at_once_says_how_often(interval, often, copies):
+    env = cartpole()
+    loss = DQNLoss(q_policy(env), action_space=env.action_spec, delay_value=True)
+    updater = HardUpdate(loss, value_network_update_interval=interval)
+    report = {one.slug: one for one in diagnose(loss_module=loss, target_updater=updater)}
+    assert f"every {often} copies the network" in report["targets_follow_at_once"].evidence
+    counted = 0
+    for _ in range(6):
+        for weight in loss.value_network_params.values(True, True):
+            weight.data.add_(1.0)
+        before = loss.target_value_network_params.clone()
+        updater.step()
+        counted += bool((before != loss.target_value_network_params).any())
+    assert counted == copies

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from torchrl_doctor import Clock, TimeUp, uninterrupted
+from torchrl_doctor.clock import Clock, TimeUp, uninterrupted
 
 from tests.support import ROOT
 from tests.support.claims import guards
@@ -70,7 +70,7 @@ def seen(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
     program = folder / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    path = os.pathsep.join([str(ROOT), str(ROOT / "doctor")])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "doctor" / "src")])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(program)],

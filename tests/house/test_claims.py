@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs._ext.site.claims import ID, scan, unmarked
+from docs._ext.support import galleries
 from tests.support import ROOT
 from tests.support.claims import claims, guards
 from tests.support.upstream_sources import read_claims
@@ -47,7 +48,7 @@ def test_each_claim_has_one_id_and_a_test():
 def test_no_claim_shows_in_the_card_of_a_tutorial():
     """Its text is the first paragraph, which sphinx-gallery takes without reading the markup."""
     for claim in claims().values():
-        if claim.file.startswith("tutorials/"):
+        if claim.file.startswith(tuple(f"{name}/" for name in galleries.NAMES)):
             source = (ROOT / claim.file).read_text("utf-8")
             introduction = "\n\n".join(source.split("\n\n")[:2])
             assert f":claim:`{claim.id}`" not in introduction, claim

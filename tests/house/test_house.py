@@ -18,6 +18,7 @@ from packaging.version import Version
 from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
 from docs._ext.site.html_fixes import FIXES
+from docs._ext.support import galleries
 from tests.support import ROOT
 
 EXTENSIONS = sorted((ROOT / "docs" / "_ext").glob("*/*.py"))
@@ -178,6 +179,16 @@ def private_names(tree):
                 yield statement, name
 
 
+def test_extensions_import_no_stack():
+    """A build after the edit of a page has no use for it."""
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in EXTENSIONS]
+    code = f"import sys, {', '.join(names)}; print(sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {"matplotlib", "torch", "torchrl"} & set(ast.literal_eval(done.stdout)) == set()
+
+
 @pytest.mark.parametrize("path", EXTENSIONS, ids=lambda path: f"{path.parent.name}.{path.stem}")
 def test_a_private_hook_names_the_issue_that_it_waits_for(path):
     source = path.read_text(encoding="utf-8")
@@ -284,14 +295,12 @@ def test_no_file_names_a_place_outside_the_repository():
 
 
 def test_generated_files_are_not_tracked():
-    generated = re.compile(r"^(build/|docs/tutorials/|docs/sg_execution_times\.rst|\.venv)")
+    others = re.compile(r"build/|docs/sg_execution_times\.rst|\.venv")
     names = [path.relative_to(ROOT).as_posix() for path, _ in tracked_files()]
-    assert not [name for name in names if generated.match(name)]
+    assert not [name for name in names if others.match(name) or galleries.GENERATED.match(name)]
 
 
-@pytest.mark.parametrize(
-    "script", sorted(ROOT.glob("tutorials/*/*.py")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("script", galleries.scripts(ROOT), ids=lambda path: path.stem)
 def test_no_section_of_a_tutorial_hides_in_a_code_cell(script):
     """Without its ``# %%`` line a text cell is a comment of the code above it."""
     for block in split_code_and_text_blocks(str(script))[1]:
@@ -346,8 +355,9 @@ def test_texts_name_targets_that_exist():
 def test_texts_name_files_that_exist():
     for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
-        folders = r"docs|doctor|tests|tools|tutorials|benchmarks|\.\.|\.github|\.ci"
+        folders = r"docs|doctor|tests|tools|tutorials|how-to|benchmarks|\.\.|\.github|\.ci"
         paths = re.findall(rf"`((?:{folders})/[\w./-]*)`", text)
-        for path in set(paths) - {"docs/tutorials/", "docs/sg_execution_times.rst"}:
+        written = {*(f"docs/{name}/" for name in galleries.NAMES), "docs/sg_execution_times.rst"}
+        for path in set(paths) - written:
             folder = (ROOT / name).parent if path.startswith("..") else ROOT
             assert (folder / path).exists(), f"{name}: {path}"

@@ -2,7 +2,6 @@
 
 import html
 import json
-import os
 import re
 from collections import Counter
 from functools import cache
@@ -12,9 +11,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
-from tests.support import ROOT
+from tests.support import SITE
 
-SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
 WITHOUT = {"404.html", "genindex.html", "search.html"}
 # What no twin has: links of the page to itself, hints, forms, cards' second titles, drawn text,
 # where old sections are.
@@ -59,7 +57,6 @@ def rows(twin):
 @cache
 def pages():
     """Every page that has a twin: its address -> its text, parsed, and its twin."""
-    assert (SITE / "index.html").is_file(), f"{SITE} holds no site; run `make html` first"
     found = {}
     for path in sorted(SITE.rglob("*.html")):
         name = path.relative_to(SITE).as_posix()
@@ -69,6 +66,9 @@ def pages():
         colored = ARTICLE.search(text)[0]
         plain = PRE.sub(lambda match: re.sub("<[^>]+>", "", match[0]), colored)
         article = BeautifulSoup(f"<article>{plain}</article>", "html.parser").article
+        for node in article("wbr"):
+            node.decompose()
+        article.smooth()  # one text around each place where a word may break
         for node in article.select(LEFT_OUT):
             if node.get("aria-label"):
                 node.replace_with(node["aria-label"])
@@ -192,6 +192,7 @@ def test_llms_txt_lists_every_twin_with_a_description():
     assert summary.startswith("> ")
     assert re.findall("^## (.*)", sections, re.MULTILINE) == [
         "Tutorials",
+        "How-to guides",
         "Debugging: symptoms",
         "Reference",
         "Performance",

@@ -1,8 +1,11 @@
 """What drivers say of a page that fails: the tests of tutorials read it."""
 
+import string
+from unittest import mock
+
 import pytest
 
-from tests.support.tutorial_script import failing_assertion, run_driver
+from tests.support.tutorial_script import Changes, all_of, failing_assertion, in_a_process
 
 HELPER = "def check(value):\n    assert value > 1, 'too small'\n"
 LIBRARY = "import unittest\nunittest.TestCase().assertEqual(1, 2)\n"
@@ -26,21 +29,30 @@ def test_what_stops_a_page(tmp_path, capsys, text, said):
     assert capsys.readouterr().out == ""
 
 
-def test_a_driver_mutates_in_a_child(tmp_path):
+def test_changes_are_made_and_taken_back(tmp_path):
     page = tmp_path / "page.py"
     page.write_text("import string\nassert string.digits == '0123456789'\n")
-    driver = """
-import json, string, sys
-from tests.support.tutorial_script import mutated
-page = sys.argv[1]
-def mutation(): string.digits = ""
-def own_result(): return "found"
-def broken(): raise LookupError("no such line")
-runs = mutation, own_result, broken, lambda: None
-print(json.dumps([mutated(run, page) for run in runs]))
-"""
-    changed, own, broken, unchanged = run_driver(driver, page)
-    assert changed == "assert string.digits == '0123456789'"
-    assert own == "found"
-    assert broken.endswith("LookupError: no such line\n")
-    assert unchanged == "the page passed"
+    changes = Changes(page)
+
+    @changes.caught_by("assert  string.digits == '0123456789'")
+    def no_digits():
+        return mock.patch.object(string, "digits", "")
+
+    @changes.caught_by("the page passed")
+    def no_letters():
+        return all_of(mock.patch.object(string, "ascii_letters", ""))
+
+    @changes.caught_by("nothing")
+    def no_such_line():
+        raise LookupError("no such line")
+
+    outcomes = changes.outcomes()
+    assert outcomes.pop("no_such_line").endswith("LookupError: no such line\n")
+    assert outcomes == {change.name: change.assertion for change in changes[:2]}
+    assert string.digits
+
+
+def test_a_process_has_the_names_of_a_module(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text("import os\ndef gpus(): return os.environ['CUDA_VISIBLE_DEVICES']\n")
+    assert in_a_process(module, "[gpus(), __name__]") == ["", "module"]

@@ -1,16 +1,13 @@
 """The faces that the site brings along have what its pages show."""
 
 import html
-import os
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import ROOT, SITE
 from tools.subset_fonts import CHARACTERS, FACES
 
-SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
 # Formulas take a font with mathematics, and code may quote whatever a terminal shows.
 ELSEWHERE = re.compile(r"<(script|style|math|pre)\b.*?</\1>", re.DOTALL)
 TAG = re.compile(r"<[^>]+>")

@@ -1,18 +1,15 @@
 """A search for a glossary term, a knob or an old name leads to its entry: first of all hits."""
 
-import os
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from docs._ext.site.search_index import SYNONYMS, stems
-from tests.support import ROOT
+from tests.support import ROOT, SITE
 from tests.support.search import evaluate, index_of
 
 pytestmark = pytest.mark.site
-SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
 
 ROW = re.compile(r'<p id="old-([^"]+)"')
 KNOB = re.compile(r'<dt id="(knob-[^"]+)"><code[^>]*>(?:<span[^>]*>)?([^<]+)<')

@@ -4,17 +4,14 @@ A third of ``queries.toml`` is held out of tuning; both shares are printed (``-s
 the misses with what came first: those of the third when the test fails, for who reads them tunes.
 """
 
-import os
 import statistics
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, queries
+from tests.support import SITE, queries
 from tests.support.search import evaluate, sections
 
-SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
 FIRST = 3
 SHARE = 0.95
 HITS = "(query) => ManualSearch.search(query).map(({ address }) => address)"

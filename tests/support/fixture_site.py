@@ -9,7 +9,12 @@ from pathlib import Path
 
 from tests.support import ROOT, sphinx_forks
 
-TUTORIALS = ["basics/figure.py", "basics/sums.py", "more/words.py"]
+SCRIPTS = [
+    "how-to/count.py",
+    "tutorials/basics/figure.py",
+    "tutorials/basics/sums.py",
+    "tutorials/more/words.py",
+]
 EPOCH = "1700000000"
 LIMIT_S = 600  # a bound for a hung build, not an expectation
 
@@ -53,12 +58,10 @@ class Site:
         with (self.root / path).open("a", encoding="utf-8") as file:
             file.write(text)
 
-    def tutorial(self, name, code, topic="basics"):
-        """Add a tutorial with this code, listed in its topic's order."""
-        self.write(
-            f"tutorials/{topic}/{name}.py", f'"""\n{name}\n{"=" * len(name)}\n\nA.\n"""\n{code}\n'
-        )
-        self.append(f"tutorials/{topic}/order.txt", f"{name}\n")
+    def tutorial(self, name, code, folder="tutorials/basics"):
+        """Add a script with this code, listed in the order of its folder."""
+        self.write(f"{folder}/{name}.py", f'"""\n{name}\n{"=" * len(name)}\n\nA.\n"""\n{code}\n')
+        self.append(f"{folder}/order.txt", f"{name}\n")
 
     def command(self, *options):
         """The command that builds the site."""
@@ -89,14 +92,15 @@ class Site:
         return done.returncode, done.stdout
 
     def log_runs(self):
-        """Make every tutorial say when it runs; it runs in its own folder."""
-        for name in TUTORIALS:
-            code = f"with open('../ran.txt', 'a') as log:\n    print('{name}', file=log)"
-            self.append(f"tutorials/{name}", f"\n{code}\n")
+        """Make every script say when it runs; it runs in its own folder."""
+        for name in SCRIPTS:
+            log = f"{'../' * name.count('/')}ran.txt"
+            code = f"with open('{log}', 'a') as log:\n    print('{name}', file=log)"
+            self.append(name, f"\n{code}\n")
 
     def runs(self):
-        """The tutorials that ran since the last call."""
-        log = self.root / "tutorials" / "ran.txt"
+        """The scripts that ran since the last call."""
+        log = self.root / "ran.txt"
         names = log.read_text(encoding="utf-8").split() if log.exists() else []
         log.unlink(missing_ok=True)
         return sorted(names)

@@ -110,7 +110,7 @@ def ppo():
         GymEnv("Pendulum-v1"),
         Compose(ObservationNorm(in_keys=["observation"]), DoubleToFloat(), StepCounter()),
     )
-    env.transform[0].init_stats(num_iter=50, reduce_dim=0, cat_dim=0)
+    env.transform[0].init_stats(num_iter=400, reduce_dim=0, cat_dim=0)
     actor = gaussian_actor(env, 3)
     critic = ValueOperator(MLP(in_features=3, out_features=1, num_cells=[CELLS]))
     options = {"auto_register_policy_transforms": False, "split_trajs": False}
@@ -495,6 +495,9 @@ def multi_process_ppo():
     collector.set_seed(0)
     return ppo_loop(collector, actor, critic)
 
+
+# Greedy, so that noise can be planted into it.
+ALSO_TRUE = {"rebuilt_dqn": ["epsilon_starts_at_zero"]}
 
 PIPELINES = {
     one.__name__: one

@@ -14,7 +14,8 @@ YARDSTICKS = {
     "tutorials/*": (2000, None),
     "reference/*": (3000, 15),
     "performance/*": (3000, 15),
-    "how_to/*": (800, None),
+    "how-to/index": (None, None),
+    "how-to/*": (800, None),
     "index": (800, None),
 }
 LINES = 300  # of a lesson's script

@@ -1,28 +1,63 @@
 """A small site of a few pages, built by Sphinx as the real one is."""
 
+import copy
 import os
+import shutil
 
-from tests.support import sphinx_forks
-
-
-def write(folder, pages, conf):
-    """The sources in ``folder/src``: *pages*, name -> RST, and the text of ``conf.py``."""
-    for name, text in pages.items():
-        path = folder / "src" / f"{name}.rst"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    (folder / "src" / "conf.py").write_text(conf)
+from tests.support import ROOT, sphinx_forks
 
 
-def build(folder, address=""):
-    """Build into ``folder/out`` without cleaning up first; the finished process."""
-    environment = os.environ | {"SITE_URL": address}
-    return sphinx_forks.run("-nWq", "-b", "html", "src", "out", cwd=folder, env=environment)
+class SmallSite:
+    """Sources in ``docs``, given as name -> text, of which Sphinx makes ``html``.
 
+    The *settings* stand for a ``conf.py`` where the sources have none.
+    """
 
-def built(folder, pages, conf):
-    """The folder with a site that was written and built without a warning."""
-    write(folder, pages, conf)
-    done = build(folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    return folder
+    def __init__(self, folder, sources, **settings):
+        self.docs, self.html = folder / "docs", folder / "html"
+        self.settings = {"project": "Toy", "html_theme": "basic", **settings}
+        self.write(sources)
+
+    def copy(self, folder):
+        """This site with all it has built, in another folder, where Sphinx reads it anew."""
+        other = copy.copy(self)
+        other.docs, other.html = folder / "docs", folder / "html"
+        for ours, theirs in ((self.docs, other.docs), (self.html, other.html)):
+            shutil.copytree(ours, theirs)
+        return other
+
+    def write(self, sources):
+        """Add or replace sources."""
+        for name, text in sources.items():
+            path = self.docs / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+    def append(self, name, text):
+        """Add to the end of a source."""
+        self.write({name: (self.docs / name).read_text(encoding="utf-8") + text})
+
+    def edit(self, name, old, new):
+        """Replace a part of a source."""
+        text = (self.docs / name).read_text(encoding="utf-8")
+        assert old in text
+        self.write({name: text.replace(old, new)})
+
+    def build(self, *options, **environment):
+        """Build, without cleaning up first; the finished process. A warning is a failure."""
+        if not (self.docs / "conf.py").exists():
+            settings = (f"-D{name}={value}" for name, value in self.settings.items())
+            options = ("-C", *settings, *options)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", **environment}
+        options = ("-nWq", "--keep-going", *options, self.docs, self.html)
+        return sphinx_forks.run(*options, env=environment)
+
+    def built(self, *options, **environment):
+        """This site, built without a warning."""
+        done = self.build(*options, **environment)
+        assert (done.returncode, done.stderr) == (0, "")
+        return self
+
+    def page(self, name):
+        """The HTML of a page."""
+        return (self.html / f"{name}.html").read_text(encoding="utf-8")

@@ -30,6 +30,17 @@ SECONDS = 60  # for the doctor: many pages on a busy machine
 NOT_OF_THE_PAGE = ("pymp-", "torchrl_storage_init_")
 GRACE_S = 3  # for what was told to stop
 HUNG_S = 300  # a page; the alarm ends its process
+# Page -> a root on its broken side, and what follows from it there.
+FOLLOWS_ON = {
+    "lstm_raises_in_parallel_env_only": (
+        "lstm_forgets_every_step",
+        ["lstm_raises_in_parallel_env_only"],
+    ),
+    "sequences_run_into_each_other": (
+        "sequences_run_into_each_other",
+        ["advantages_leak_between_environments", "advantages_wrong_with_several_workers"],
+    ),
+}
 DIED = {"error": "the process died", "broken": [], "fixed": []}
 LIMIT_S = 1800  # all pages: a bound for a hung child, not an expectation
 
@@ -40,6 +51,7 @@ def observe(slug, with_doctor):
 
     namespace = {"__name__": "__main__", "__file__": str(PAGES / f"{slug}.py")}
     seen = {"error": None, "broken": [], "fixed": [], "arguments": {}, "notes": {}}
+    seen["roots"] = {}
     source = (PAGES / f"{slug}.py").read_text(encoding="utf-8")
     printed = io.StringIO()
     try:
@@ -48,7 +60,8 @@ def observe(slug, with_doctor):
         for side in ("broken", "fixed") if with_doctor else ():
             seen["arguments"][side] = sorted(namespace[side])
             report = torchrl_doctor.diagnose(**namespace[side], seconds=SECONDS)
-            seen[side] = [list(finding) for finding in report]
+            seen[side] = [list(finding[:4]) for finding in report]
+            seen["roots"][side] = [root.slug for root, _ in report.roots]
             seen["notes"][side] = report.notes
     except BaseException as error:
         seen["error"] = f"{type(error).__name__}: {error}"
@@ -133,7 +146,7 @@ def run_pages(slugs, *options, folder, **environment):
 def main():
     os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("MPLBACKEND", "agg")
-    sys.path[:0] = [str(ROOT / "doctor"), str(ROOT)]
+    sys.path[:0] = [str(ROOT / "doctor" / "src"), str(ROOT)]
     import torchrl.collectors
     import torchrl.data
     import torchrl.envs

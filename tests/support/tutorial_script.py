@@ -1,20 +1,30 @@
-"""Run a tutorial as readers do, or a driver that runs it with a changed torchrl."""
+"""Run a tutorial as readers do, or with a changed torchrl."""
 
 import ast
 import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.support import ROOT
-from tests.support.forks import in_a_fork
+from tests.support import ROOT, torchrl_forks
 
 TIMEOUT_S = 600  # a bound for a hung child, not an expectation
+IMPORTS = re.compile(r"^(import|from) torchrl\b", re.MULTILINE)
+EVALUATE = """
+import importlib.util, json, sys
+spec = importlib.util.spec_from_file_location("module", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+print(json.dumps(eval({!r}, vars(module))))
+"""
 
 
 @contextlib.contextmanager
@@ -31,20 +41,26 @@ def run_page(page, tmp_path, hash_seed):
     """The text that the script *page* prints in a folder of its own, where it leaves nothing."""
     folder = tmp_path / f"cwd{hash_seed}"
     folder.mkdir()
+    run = torchrl_forks.run if imports_first(page) else run_fresh
     with environment(PYTHONHASHSEED=hash_seed) as own:
-        done = subprocess.run(
-            [sys.executable, str(page)],
-            cwd=folder,
-            env=own,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = run(page, folder, own)
         left = [path for path in Path(own["TMPDIR"]).iterdir() if not is_compiler_cache(path)]
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stderr == b""
+    assert done.stderr == b"", done.stderr.decode()
     assert [*folder.iterdir(), *left] == []
     return done.stdout.decode()
+
+
+def imports_first(page):
+    """Whether a script imports torchrl itself, and sets before that nothing that torchrl reads."""
+    text = Path(page).read_text(encoding="utf-8")
+    return bool(IMPORTS.search(text)) and "os.environ" not in text
+
+
+def run_fresh(page, folder, own):
+    command = [sys.executable, str(page)]
+    limit = torchrl_forks.LIMIT_S
+    return subprocess.run(command, cwd=folder, env=own, capture_output=True, timeout=limit)
 
 
 def is_compiler_cache(path):
@@ -52,12 +68,12 @@ def is_compiler_cache(path):
     return path.name.startswith("torchinductor_") and list(path.iterdir()) == []
 
 
-def run_driver(driver, page):
+def run_driver(driver, page, **variables):
     """The JSON object in the last line that the Python text *driver* prints about *page*.
 
     The driver finds the path of the page in ``sys.argv[1]`` and can import from this module.
     """
-    with environment(PYTHONPATH=str(ROOT)) as own:
+    with environment(PYTHONPATH=str(ROOT), **variables) as own:
         done = subprocess.run(
             [sys.executable, "-c", driver, str(page)],
             env=own,
@@ -70,7 +86,80 @@ def run_driver(driver, page):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# -- For drivers ---------------------------------------------------------------
+# -- With a changed torchrl ----------------------------------------------------
+
+
+class Change(NamedTuple):
+    """A function, and what fails where it is applied: the assertion of a page, as text.
+
+    It returns a context manager, in which torchrl is another one.
+    """
+
+    apply: Callable
+    page: Path
+    assertion: str
+
+    @property
+    def name(self):
+        return self.apply.__name__
+
+
+class Changes(list):
+    """Changes that *page*, or *text* in its place, has to notice, or the page that one names."""
+
+    def __init__(self, page=None, text=None):
+        super().__init__()
+        self.page, self.text = page, text
+
+    def caught_by(self, assertion, page=None):
+        """Decorator: add a function."""
+
+        def add(function):
+            self.append(Change(function, page or self.page, normal(assertion)))
+            return function
+
+        return add
+
+    def outcomes(self, check=None):
+        """Name of each change -> what then stops its page, or why it cannot be made.
+
+        *check* stands for the page: it is called with the change. For `in_a_process`.
+        """
+        check = check or (lambda change: failing_assertion(change.page, self.text))
+        found = {}
+        for change in self:
+            try:
+                with change.apply():
+                    found[change.name] = check(change)
+            except Exception:
+                found[change.name] = traceback.format_exc()
+        return found
+
+
+def normal(assertion):
+    """As `failing_assertion` writes it; the beginning of one, or another error, as it is."""
+    try:
+        return ast.unparse(ast.parse(assertion))
+    except SyntaxError:
+        return assertion
+
+
+@contextlib.contextmanager
+def all_of(*managers):
+    """Enter several context managers."""
+    with contextlib.ExitStack() as stack:
+        for manager in managers:
+            stack.enter_context(manager)
+        yield
+
+
+def in_a_process(file, expression):
+    """The value of *expression* in the module *file*, through JSON.
+
+    In a process that has run no test, imports it, and finds no GPU.
+    """
+    variables = {"CUDA_VISIBLE_DEVICES": "", "RL_LOGGING_LEVEL": "ERROR"}
+    return run_driver(EVALUATE.format(expression), file, **variables)
 
 
 def failing_assertion(page, text=None, printed=None):
@@ -105,19 +194,3 @@ def failing_in(path, function, source=None, printed=None):
                     return ast.unparse(node)
         return f"{type(error).__name__}: {error}"
     return "the page passed"
-
-
-def mutated(mutation, page, text=None):
-    """In a child: what *mutation* returns, or where nothing, the failing assertion.
-
-    It is that of *page*, or of *text* in its place.
-    """
-    return in_a_fork(_mutate, mutation, page, text)
-
-
-def _mutate(mutation, page, text):
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return mutation() or failing_assertion(page, text)
-    except BaseException:
-        return traceback.format_exc()

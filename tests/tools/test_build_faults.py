@@ -13,7 +13,7 @@ import time
 import psutil
 import pytest
 
-from tests.support.fixture_site import TUTORIALS, Site, tree
+from tests.support.fixture_site import SCRIPTS, Site, tree
 from tests.support.search import index_of
 
 pytestmark = pytest.mark.slow
@@ -23,6 +23,20 @@ NAP, LONG_NAP, DAEMON = (["sleep", f"{seconds}.{os.getpid()}"] for seconds in (6
 
 # Pages that Sphinx writes without reading a document.
 WITHOUT_DOCUMENT = ["genindex.html"]
+
+# For conf.py: list who uses matplotlib, and say who reads and what the build imported.
+WATCHED = """
+import os
+
+BUILD = os.getpid()
+sphinx_gallery_conf["backreferences_dir"] = "tutorials/_backreferences"
+sphinx_gallery_conf["doc_module"] = ("matplotlib",)
+
+def setup(app):
+    app.connect("source-read", lambda *_: print("forked" if os.getpid() != BUILD else "here"))
+    heavy = {"matplotlib", "torch", "torchrl"}
+    app.connect("build-finished", lambda *_: print("imported", sorted(heavy & {*sys.modules})))
+"""
 
 # Culprits that one build reports together: name -> code, and what the report must contain.
 CULPRITS = {
@@ -68,6 +82,19 @@ CULPRITS = {
             "same on every machine",
         ],
     ),
+    "guide_raising": (
+        'raise KeyError("not in a guide")',
+        ["guide_raising.py", "KeyError: 'not in a guide'"],
+    ),
+    "guide_hanging": (
+        "while True:\n    pass",
+        ["how-to/guide_hanging.py ran longer than its limit of 2 s", "tutorial_time_limits"],
+    ),
+    "guide_parent": (
+        f"import subprocess\nsubprocess.Popen({NAP})\nprint('started')",
+        ["how-to/guide_parent.py left 1 child process(es) running (sleep)", "shut down"],
+    ),
+    "guide_leaking": ("print('/home/me/x')", ["how-to/guide_leaking.py prints an absolute path"]),
     "wordless": (
         "import matplotlib.pyplot as plt\nplt.plot([1, 0])",
         ["tutorials/basics/wordless.py: figure 1 has no alternative text", "set_label("],
@@ -90,6 +117,11 @@ def site(whole, tmp_path):
     return whole.copy(tmp_path / "site")
 
 
+def folder_of(name):
+    """Where a culprit stands: in a topic, or in a gallery without topics."""
+    return "how-to" if name.startswith("guide_") else "tutorials/basics"
+
+
 @pytest.fixture(scope="module")
 def culprits(whole, tmp_path_factory):
     """A built site to which all culprits are added, built twice: both outputs, and the site."""
@@ -97,9 +129,10 @@ def culprits(whole, tmp_path_factory):
     shutil.copytree(whole.public, site.public)
     before = tree(site.public)
     for name, (code, _) in CULPRITS.items():
-        site.tutorial(name, code)
-    limits = {f"basics/{name}.py": (2, "must fail soon") for name in ("hanging", "late")}
-    site.append("conf.py", f"\ntutorial_time_limits = {limits}\n")
+        site.tutorial(name, code, folder_of(name))
+    slow = [f"{folder_of(name)}/{name}.py" for name in ("hanging", "late", "guide_hanging")]
+    limits = dict.fromkeys(slow, (2, "must fail soon"))
+    site.append("conf.py", f"\ntutorial_time_limits = {limits}\ntutorial_time_grace = 60\n")
     results = [site.build(), site.build()]
     assert tree(site.public) == before
     return results
@@ -185,21 +218,64 @@ set_default_device = set_grad_enabled = set_default_dtype
 """
 
 
-def test_tutorials_see_nothing_of_each_other(site):
-    """Whichever comes first, and although both are forks of one process."""
-    code = """
-    import fractions, os
+SEES_MARKS = """
+import fractions, os
 
-    print("marked" if hasattr(fractions, "mark") or "MARK" in os.environ else "unmarked")
-    fractions.mark = os.environ["MARK"] = "was here"
-    """
-    for name in ("before", "next"):
-        site.tutorial(name, textwrap.dedent(code))
+print("marked" if hasattr(fractions, "mark") or "MARK" in os.environ else "unmarked")
+fractions.mark = os.environ["MARK"] = "was here"
+"""
+SERVES = """
+import multiprocessing.forkserver, time
+
+server = multiprocessing.forkserver._forkserver
+print("no server yet" if server._forkserver_pid is None else "a server runs already")
+worker = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(0,))
+worker.start()
+worker.join()
+print("a server of its own" if server._forkserver_pid else "no server")
+"""
+BURNS = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
+LETS_BURN = f"import subprocess, sys\ndone = subprocess.run([sys.executable, '-c', {BURNS!r}])"
+PAIR = ("before", "next")
+
+
+@pytest.fixture(scope="module")
+def alone(whole, tmp_path_factory):
+    """A site whose tutorials would notice each other, built."""
+    site = whole.copy(tmp_path_factory.mktemp("alone") / "site")
+    for place in PAIR:
+        site.tutorial(f"marks_{place}", SEES_MARKS)
+        site.tutorial(f"serves_{place}", SERVES)
+    site.tutorial("busy", f"{BURNS}\n{LETS_BURN}")
+    site.tutorial("idle", "")
     site.append("conf.py", '\ngallery_preload = ["fractions"]\n')
     succeeds(site)
-    for name in ("before", "next"):
-        page = (site.public / f"tutorials/basics/{name}.html").read_text()
-        assert ">unmarked\n" in page
+    return site
+
+
+@pytest.mark.parametrize("place", PAIR)
+def test_tutorials_see_nothing_of_each_other(alone, place):
+    """Whichever comes first, and although both are forks of one process."""
+    page = (alone.public / f"tutorials/basics/marks_{place}.html").read_text()
+    assert ">unmarked\n" in page
+
+
+@pytest.mark.parametrize("place", PAIR)
+def test_server_of_a_tutorial_ends_with_it(alone, place):
+    """Its workers would hand what this tutorial preloaded to the next one."""
+    page = (alone.public / f"tutorials/basics/serves_{place}.html").read_text()
+    assert "no server yet\na server of its own" in page
+
+
+def test_processor_time_is_stamped(alone):
+    """Of the code and the processes it waited for; a script without code took none."""
+
+    def seconds(name):
+        stamp = (alone.generated / f"basics/{name}.stamp.json").read_text()
+        return json.loads(stamp)["cpu_seconds"]
+
+    assert seconds("idle") == 0
+    assert seconds("busy") >= 1
 
 
 def test_number_of_threads_is_restored(site):
@@ -212,26 +288,6 @@ def test_number_of_threads_is_restored(site):
     site.append("conf.py", '\ngallery_stack = ["torch"]\n')
     succeeds(site, PYTHONPATH=str(fake))
     assert "5 threads" in (site.public / "tutorials/basics/later.html").read_text()
-
-
-def test_server_of_a_tutorial_ends_with_it(site):
-    """Its workers would hand what this tutorial preloaded to the next one."""
-    code = """
-    import multiprocessing.forkserver, time
-
-    server = multiprocessing.forkserver._forkserver
-    print("no server yet" if server._forkserver_pid is None else "a server runs already")
-    worker = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(0,))
-    worker.start()
-    worker.join()
-    print("a server of its own" if server._forkserver_pid else "no server")
-    """
-    for name in ("before", "next"):
-        site.tutorial(name, textwrap.dedent(code))
-    succeeds(site)
-    for name in ("before", "next"):
-        page = (site.public / f"tutorials/basics/{name}.html").read_text()
-        assert "no server yet\na server of its own" in page
 
 
 def test_os_exit_is_noticed(site):
@@ -339,11 +395,16 @@ def test_vanished_target_is_noticed_on_an_unchanged_page(site):
 
 
 def test_deleted_tutorial_leaves_nothing(site):
+    site.tutorial("short", "print('short')", "how-to")
+    succeeds(site)
     (site.root / "tutorials/basics/sums.py").unlink()
     site.write("tutorials/basics/order.txt", "figure\n")
+    (site.root / "how-to/count.py").unlink()
+    site.write("how-to/order.txt", "short\n")
     succeeds(site)
-    left = [name for name in [*tree(site.public), *tree(site.generated)] if "sums" in name]
-    assert left == []
+    files = [*tree(site.public), *tree(site.root / "docs")]
+    assert [name for name in files if "sums" in name or "count." in name] == []
+    assert "how-to/short.html" in files
     assert "sums" not in str(index_of(site.public))
 
 
@@ -361,45 +422,64 @@ def test_log_has_no_colors(site):
 
 
 def test_what_runs_again(site):
-    """Edited: itself. Nothing: none. Another conf.py or helper: all."""
+    """Edited: itself. Nothing: none. Another extension: none. Another conf.py or helper: all.
+
+    Pages that show the thumbnail of an edited tutorial are left alone: they would be read again for
+    a file that holds what it held before. Another version of an extension reads every page: what
+    the old one remembered would be shown, or crash the new one.
+    """
     site.log_runs()
-    succeeds(site)
-    assert site.runs() == TUTORIALS
-    site.append("tutorials/basics/sums.py", "\nprint('more')\n")
-    succeeds(site)
-    assert site.runs() == ["basics/sums.py"]
+    site.append("conf.py", "\n# another conf\n")
+    assert "changed: every tutorial runs" in succeeds(site)
+    assert site.runs() == SCRIPTS
+    site.append("tutorials/basics/figure.py", "\nprint('more')\n")
+    assert " 0 added, 1 changed, 0 removed" in succeeds(site)
+    assert site.runs() == ["tutorials/basics/figure.py"]
     site.append("docs/other.rst", "\nMore text.\n")
     output = succeeds(site)
     assert site.runs() == []
-    assert "0 added, 1 changed, 0 removed" in output
+    assert " 0 added, 1 changed, 0 removed" in output
     assert "More text." in site.public.joinpath("other.html").read_text()
-    site.append("docs/_ext/gallery/stack.py", "\n# another helper\n")
-    succeeds(site)
-    assert site.runs() == TUTORIALS
-
-
-def test_edited_tutorial_leaves_pages_with_its_thumbnail_alone(site):
-    """They would be read again for a file that holds what it held before."""
-    succeeds(site)
-    site.append("tutorials/basics/figure.py", "\nprint('more')\n")
-    assert " 0 added, 1 changed, 0 removed" in succeeds(site)
-
-
-def test_another_version_of_an_extension_reads_every_page(site):
-    """What the old one remembered would be shown, or crash the new one."""
-    succeeds(site)
-    assert " 0 added, 0 changed, 0 removed" in succeeds(site)
     site.append("docs/_ext/site/search_index.py", "\n# another version\n")
     pages = len(list(site.public.rglob("*.html"))) - len(WITHOUT_DOCUMENT)
     assert f" {pages} added, 0 changed, 0 removed" in succeeds(site)
+    assert site.runs() == []
+    site.append("docs/_ext/gallery/stack.py", "\n# another helper\n")
+    succeeds(site)
+    assert site.runs() == SCRIPTS
 
 
-def test_changed_configuration_reruns_all(site):
-    site.log_runs()
-    site.append("conf.py", "\n# another conf\n")
+def test_a_build_costs_what_changed(site):
+    """Without a change no file is new; no build without a tutorial that is due imports its stack.
+
+    Sphinx copies no download that is there and forks no reader of a single page, and the gallery
+    leaves no file for each object.
+    """
+    site.append("conf.py", WATCHED)
+    assert "forked" in succeeds(site, "--jobs", "2")
+    before = {path: path.stat() for path in (site.root / "build").rglob("*") if path.is_file()}
     output = succeeds(site)
-    assert site.runs() == TUTORIALS
-    assert "changed: every tutorial runs" in output
+    assert "imported []" in output
+    assert "copying downloadable files" not in output
+    (listed,) = site.generated.glob("_backreferences/*")  # and no file for each object
+    assert "figure.py" in json.dumps(json.loads(listed.read_text())["matplotlib.pyplot.plot"])
+    published = [path for path in before if site.public in path.parents]
+    assert new_files(published, before) == set()
+    downloads = [path for path in before if "work/html/_downloads/" in path.as_posix()]
+    assert len(downloads) > len(SCRIPTS)
+    assert [path for path in downloads if path.stat().st_ctime_ns != before[path].st_ctime_ns] == []
+    site.append("docs/other.rst", "\nQuantiles.\n")
+    output = succeeds(site, "--jobs", "2")
+    assert "imported []" in output
+    assert "here" in output.split()
+    assert "forked" not in output
+    assert new_files(published, before) == {"other", "search"}
+
+
+def new_files(paths, before):
+    """The names of the files that were written since; the copy of an old one has its time."""
+    new = [path for path in paths if path.stat().st_mtime_ns != before[path].st_mtime_ns]
+    return {path.name.partition(".")[0] for path in new}
 
 
 def test_order_files(site):
@@ -408,6 +488,7 @@ def test_order_files(site):
     (site.root / "tutorials/more/GALLERY_HEADER.rst").unlink()
     shutil.copy(site.root / "tutorials/basics/sums.py", site.root / "tutorials/stray.py")
     site.tutorial("two words", "pass")
+    site.write("how-to/order.txt", "gone\n")
     fails(
         site,
         "WARNING: tutorials/stray.py: a tutorial stands in the folder of a topic; move it",
@@ -417,6 +498,8 @@ def test_order_files(site):
         "WARNING: tutorials/basics/order.txt: 'sums' is a tutorial of tutorials/basics/ but not",
         "WARNING: tutorials/basics: 'two words' is an address; use a-z, 0-9 and _ in it",
         "WARNING: tutorials/basics/order.txt: 'ghost' is not a tutorial of tutorials/basics/",
+        "WARNING: how-to/order.txt: 'gone' is not a tutorial of how-to/; remove it",
+        "WARNING: how-to/order.txt: 'count' is a tutorial of how-to/ but not listed; add it",
     )
 
 
@@ -441,21 +524,6 @@ def test_order_is_the_one_of_the_files(whole):
     assert index.index("basics/sums.html") < index.index("basics/figure.html")
 
 
-def test_processor_time_is_stamped(site):
-    """Of the code and the processes it waited for; a script without code took none."""
-    burn = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
-    child = f"import subprocess, sys\ndone = subprocess.run([sys.executable, '-c', {burn!r}])"
-    site.tutorial("busy", f"{burn}\n{child}")
-    site.tutorial("idle", "")
-    succeeds(site)
-
-    def seconds(name):
-        return json.loads((site.generated / f"basics/{name}.stamp.json").read_text())["cpu_seconds"]
-
-    assert seconds("idle") == 0
-    assert seconds("busy") >= 1
-
-
 def test_settings(site):
     site.tutorial("warned", 'import warnings\nwarnings.warn("gone in 2.0", FutureWarning)')
     site.append("conf.py", '\ntutorial_warnings_allowed = {"gone in": "r", "never seen": "r"}\n')
@@ -463,8 +531,10 @@ def test_settings(site):
         output = fails(site, "no tutorial emits 'never seen' any more; remove the entry")
     assert "no tutorial emits 'gone in'" not in output
     assert "FutureWarning" not in output
-    site.append("conf.py", '\ntutorial_time_limits = {"basics/gone.py": (9, "is slow")}\n')
-    fails(site, "tutorial_time_limits names 'basics/gone.py'", "remove the entry")
+    site.append(
+        "conf.py", '\ntutorial_time_limits = {"tutorials/basics/gone.py": (9, "is slow")}\n'
+    )
+    fails(site, "tutorial_time_limits names 'tutorials/basics/gone.py'", "remove the entry")
 
 
 def test_page_with_a_path_of_this_machine(site):
@@ -491,7 +561,9 @@ def test_tutorial_that_is_not_executed(site):
 
 def test_interrupted_build_leaves_no_process_and_no_half_site(site):
     site.tutorial("slow", "import time\nopen('started', 'w').close()\ntime.sleep(90)")
-    site.append("conf.py", '\ntutorial_time_limits = {"basics/slow.py": (120, "waits")}\n')
+    site.append(
+        "conf.py", '\ntutorial_time_limits = {"tutorials/basics/slow.py": (120, "waits")}\n'
+    )
     before = tree(site.public)
     building = subprocess.Popen(site.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     marker = site.root / "tutorials/basics/started"
@@ -512,9 +584,12 @@ def test_interrupted_build_leaves_no_process_and_no_half_site(site):
 
 
 def test_downloads_are_the_sources(whole):
-    assert [path.name for path in whole.public.glob("_downloads/*")] == ["tutorials"]
-    name = "tutorials/basics/sums.py"
-    assert (whole.public / "_downloads" / name).read_bytes() == (whole.root / name).read_bytes()
+    assert [path.name for path in sorted(whole.public.glob("_downloads/*"))] == [
+        "how-to",
+        "tutorials",
+    ]
+    for name in SCRIPTS:
+        assert (whole.public / "_downloads" / name).read_bytes() == (whole.root / name).read_bytes()
 
 
 @pytest.mark.parametrize("jobs", ["1", "3"])
@@ -550,9 +625,9 @@ def test_preview_publishes_nothing(site):
 def test_preview_of_one_tutorial(site):
     site.log_runs()
     site.build("--pattern", "sums")
-    assert site.runs() == ["basics/sums.py"]
+    assert site.runs() == ["tutorials/basics/sums.py"]
     succeeds(site)
-    assert site.runs() == ["basics/figure.py", "more/words.py"]
+    assert site.runs() == [name for name in SCRIPTS if "sums" not in name]
 
 
 @pytest.mark.parametrize(

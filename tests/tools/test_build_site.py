@@ -1,5 +1,6 @@
 """The checks of tools/build_site.py and of the stack, without running Sphinx."""
 
+import os
 import subprocess
 import sys
 import types
@@ -27,10 +28,28 @@ def test_publish_replaces_everything(html, tmp_path):
     public = tmp_path / "build" / "html"
     public.mkdir()
     (public / "stale.html").write_text(PAGE)
-    (html / ".buildinfo").write_text("state of the incremental build")
+    for name in (".buildinfo", ".buildinfo.bak"):
+        (html / name).write_text("state of the incremental build")
     build_site.publish(html, public)
     assert [p.name for p in public.iterdir()] == ["index.html"]
     assert sorted(p.name for p in public.parent.iterdir()) == ["html", "work"]
+
+
+def test_publish_copies_what_changed_and_nothing_else(html, tmp_path):
+    """By the bytes: a time and a size may be those of another text."""
+    public = tmp_path / "build" / "html"
+    for name in ("same.html", "changed.html"):
+        (html / name).write_text("one")
+    build_site.publish(html, public)
+    before = {page.name: page.stat().st_mtime_ns for page in public.iterdir()}
+    (html / "changed.html").write_text("two")
+    os.utime(html / "changed.html", ns=(0, before["changed.html"]))
+    os.utime(html / "same.html", ns=(0, 0))
+    build_site.publish(html, public)
+    assert {page.name: page.stat().st_mtime_ns for page in public.iterdir()} == before
+    assert (public / "changed.html").read_text() == "two"
+    # what Sphinx writes into its own folder is published when it is judged
+    assert {page.stat().st_nlink for page in html.iterdir()} == {1}
 
 
 def test_publish_keeps_the_old_site_when_copying_fails(html, tmp_path):

@@ -1,10 +1,9 @@
 """What `make test-changed` runs for a diff."""
 
-import subprocess
-
 import pytest
 
 from tests.support import ROOT
+from tests.support.repository import git
 from tools import changed
 
 TREE = {
@@ -155,16 +154,12 @@ def test_a_page_that_is_named_alone_is_found_by_its_claims_and_its_path():
 
 
 def test_a_diff_is_what_is_committed_since_the_base_edited_and_new(tree):
-    def git(*arguments):
-        who = ["-c", "user.name=x", "-c", "user.email=x@y.invalid"]
-        subprocess.run(["git", *who, *arguments], cwd=tree, check=True, capture_output=True)
-
-    git("init", "--initial-branch", "main")
-    git("add", ".")
-    git("commit", "-m", "first")
-    git("checkout", "-b", "topic")
+    git(tree, "init", "--initial-branch", "main")
+    git(tree, "add", ".")
+    git(tree, "commit", "-m", "first")
+    git(tree, "checkout", "-b", "topic")
     (tree / "tools/serve.py").write_text("1\n")
-    git("commit", "-am", "second")
+    git(tree, "commit", "-am", "second")
     (tree / "docs/_ext/site/words.py").unlink()
     (tree / "tests/ext/site/test_new.py").write_text("")
     edited = ["docs/_ext/site/words.py", "tests/ext/site/test_new.py"]
@@ -176,10 +171,7 @@ def test_a_diff_is_what_is_committed_since_the_base_edited_and_new(tree):
 
 def test_every_rule_has_something_in_the_repository():
     """A folder that moved would leave a rule behind that selects nothing."""
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    paths = listed.stdout.splitlines()
+    paths = git(ROOT, "ls-files").splitlines()
     for rule in changed.LAYOUT:
         found = [path for path in paths if any(changed.selection_of_rule(rule, path, ROOT))]
         assert found, rule[0]

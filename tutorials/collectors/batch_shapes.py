@@ -2,8 +2,9 @@
 Batch shapes
 ============
 
-Compute advantages on the batch as the collector delivers it, and flatten it afterwards. In the
-other order :class:`~torchrl.objectives.value.GAE` mixes trajectories, and nothing raises.
+Leave ``cat_results`` at its default, compute advantages on the batch as the collector delivers it,
+and flatten it afterwards. If you flatten several environments first,
+:class:`~torchrl.objectives.value.GAE` mixes their trajectories, and nothing raises.
 
 After this lesson you can predict the shape of a batch before you run its collector, tell which of
 its rows get a wrong advantage, and repair it in one of four ways. You should know what an advantage

@@ -421,18 +421,18 @@ for options, touched, new in SWITCHES:
 # step is shorter: at ``total_frames`` the loop returns right after ``add``, without a new carrier
 # and without an update of the ids. :claim:`direct-write-returns-after-add`
 #
-# A compiled policy adds lines as well: the loop selects the output keys of the policy, clones them,
-# and updates the carrier with the clones. :claim:`compiled-output-cloned` The tracer wraps the
-# compiled function from outside, and sees nothing of what happens in it.
+# ``compile_policy=True`` adds lines as well: the loop selects the output keys of the policy, clones
+# them, and updates the carrier with the clones. :claim:`compiled-output-cloned` The tracer wraps
+# the compiled function from outside, and sees nothing of what happens in it.
 #
 # Your own collector
 # ------------------
 #
 # ``trace`` takes any :class:`~torchrl.collectors.Collector` of this process, and shuts it down at
 # the end. Build yours with a small ``frames_per_batch``. If the policy needs no transform of the
-# environment, pass ``auto_register_policy_transforms=False``, as here. By default a collector warns
-# about a missing ``InitTracker``, needed or not. :claim:`collector-told-no-transform` Look for
-# three things:
+# environment, pass ``auto_register_policy_transforms=False``, as here. By default a collector whose
+# policy is a module warns about a missing ``InitTracker``, needed or not.
+# :claim:`collector-told-no-transform` Look for three things:
 #
 # #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you
 #    want that copy?

@@ -7,7 +7,7 @@ more. The returns computed from it are low.
 
 :Subsystem: evaluation
 :Effect: silent
-:Cause: A rollout stops for all environments as soon as one of them is done.
+:Cause: By default a rollout stops for all environments as soon as one of them is done.
 :Fix: ``rollout(100, break_when_any_done=False)``, and count episodes where they end.
 :Decided in: :source:`torchrl.envs.EnvBase.rollout`,
    :source:`torchrl.envs.EnvBase._rollout_stop_early`

@@ -77,8 +77,8 @@ assert unhealthy["explored"] > 10, (
 #
 # Exploration modules and distributions read ``None`` differently. An
 # :class:`~torchrl.modules.EGreedyModule` explores, and so do the modules that add noise. A
-# :class:`~torchrl.modules.ProbabilisticActor` falls back to its own default, which is
-# deterministic.
+# :class:`~torchrl.modules.ProbabilisticActor` falls back to its ``default_interaction_type``,
+# which is deterministic unless you gave it another.
 #
 # Fix it
 # ------

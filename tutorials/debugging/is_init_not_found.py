@@ -79,7 +79,7 @@ assert not unhealthy["is_init after a reset"], "no longer reproduces: is_init is
 # ------
 #
 # ``auto_register_policy_transforms=True`` in the collector adds both transforms too. An ``is_init``
-# of your own that is never True silences the error and :doc:`mixes the episodes
+# of your own that is never True silences the error, and :doc:`the loss mixes the episodes
 # </tutorials/debugging/lstm_outputs_change_after_done>`.
 
 fixed = build(InitTracker())

@@ -13,7 +13,7 @@ their frames never followed each other in this order.
    frames that belong together, for a plain ``ReplayBuffer``.
 :Decided in: :source:`torchrl.envs.transforms.CatFrames.unfolding`,
    :source:`torchrl.envs.transforms.CatFrames.make_rb_transform_and_sampler`
-:Behind it: :doc:`/reference/data_layout`
+:Behind it: :doc:`/how-to/pixel_replay`, :doc:`/reference/data_layout`
 :Threads: :thread:`2406`
 :Also called: CatFrames in replay buffer, frame stacking, dimension should be marked as
    'time', wrong frame stack

@@ -294,6 +294,7 @@ assert not folder.exists()
 assert not multiprocessing.active_children()
 
 # %%
-# The symptoms: :ref:`symptom-memmap-buffer-fills-memory`,
+# :doc:`/reference/memory_planner` computes how large a buffer will be. The symptoms:
+# :ref:`symptom-memmap-buffer-fills-memory`,
 # :ref:`symptom-buffer-file-already-exists`, :ref:`symptom-buffer-outlives-its-files`,
 # :ref:`symptom-memmap-storage-refuses-gpu`.

@@ -69,7 +69,10 @@ collector.shutdown()
 #    * - a buffer larger than memory
 #      - :doc:`LazyMemmapStorage with scratch_dir <buffers_on_disk>`, with any of these
 #      - the speed of the disk
-#    * - pixels as ``uint8``
+#    * - stacked frames of pixels
+#      - :doc:`one frame per step </how-to/pixel_replay>`
+#      - reading several rows for each sampled one
+#    * - other pixels as ``uint8``
 #      - ``compact_obs`` with a :ref:`fill_value <memory-integers>`
 #      - a check of step counts to find the missing rows
 #

@@ -60,7 +60,8 @@ def make_buffer(data, *transforms):
         storage=LazyTensorStorage(N_FRAMES, device=DEVICE),
         sampler=SliceSampler(slice_len=4, traj_key=TRAJ_KEY),
         transform=Compose(
-            MultiStepTransform(n_steps=N_STEPS, gamma=GAMMA), *transforms
+            MultiStepTransform(N_STEPS, GAMMA, done_keys=["done", "truncated"]),
+            *transforms,
         ),
         batch_size=64,
     )
@@ -102,6 +103,7 @@ sample = buffer.sample()
 # ``N_STEPS`` later (:term:`n-step return`). Rows near the end of a trajectory get its final
 # observation, which is stored only under ``"next"``. The transform works when data is written, and
 # holds back the last ``N_STEPS`` rows until the next batch, even if the trajectory has ended.
+# Leave ``"terminated"`` out of its ``done_keys``: :doc:`/how-to/n_step_with_priorities`.
 
 done = full["next", "done"].squeeze(-1)
 terminated = full["next", "terminated"].squeeze(-1)
@@ -114,6 +116,7 @@ end_of = torch.stack([rows[trajectory_end & (rows >= t)][0] for t in rows])
 lookup = torch.minimum(rows + N_STEPS - 1, end_of)[: len(n_step)]
 
 assert torch.equal(n_step[NEXT_OBS], full[NEXT_OBS][lookup])
+assert torch.equal(n_step["next", "terminated"].squeeze(-1), terminated[lookup])
 fallback = int(((rows + N_STEPS - 1)[: len(n_step)] > lookup).sum())
 print(f"{len(n_step)} rows written, {fallback} with a final observation")
 
@@ -134,7 +137,6 @@ pipelines = {
     "delta": (collect(NextObservationDelta()), restore),
 }
 DELTA_TOLERANCE = 1e-3
-
 print("pipeline           n-step rows  reward right  next obs right  largest error")
 for name, (data, *transforms) in pipelines.items():
     buffer = make_buffer(data, *transforms)
@@ -201,7 +203,6 @@ def gae(value_network, **options):
 
 unlimited = collect(time_limit=None)
 returns = discounted_returns(unlimited["next", "reward"], unlimited["next", "done"])
-
 bias = {}
 print("value   length scale  fit error  change a step  bias  std of the advantage")
 for name, length_scale in {"flat": 100.0, "smooth": 10.0, "sharp": 0.5}.items():
@@ -281,7 +282,6 @@ for name, data in {"both": full, "compact_obs": compact}.items():
         _, valid, off = shifted_pass(data, budget)
         n_valid[name, budget], n_off[name, budget] = int(valid.sum()), int(off.sum())
         print(f"{name:12} {budget:15} {int(valid.sum()):11} {int(off.sum()):13}")
-
 assert n_valid["both", full_budget] == N_FRAMES
 assert n_off["both", full_budget] == 0
 

@@ -188,7 +188,7 @@ fig.set_label(
 
 # %%
 # An observation that stacks several frames also repeats pixels *inside* itself. Neither option
-# removes these. :ref:`performance-replay_buffers-frames` says how to store each frame once.
+# removes these. :doc:`/how-to/pixel_replay` stores each frame once.
 #
 # What else is in a frame
 # -----------------------

@@ -154,12 +154,20 @@ def _place(script, lines):
 
 
 def _reason(lines, status):
-    """The exception of a traceback with its whole message, or how the process ended."""
+    """The exception of a traceback with its whole message, or how the process ended.
+
+    What an assertion saw stands in lines of its own; one without a message begins with its test.
+    """
     last = [
         n for n, line in enumerate(lines) if re.match(r"[\w.]+(Error|Exception|Warning)\b", line)
     ]
     if last and status > 0:
-        return " ".join(line.strip() for line in lines[last[-1] :])
+        error = lines[last[-1] :]
+        seen = next((n for n, line in enumerate(error) if line.startswith("    ")), len(error))
+        said, values = " ".join(line.strip() for line in error[:seen]), error[seen:]
+        if said == "AssertionError" and values:
+            said += f": {values.pop(0).strip()}"
+        return "\n".join([said, *values])
     how = (
         f"ended with status {status}" if status > 0 else f"{signal.Signals(-status).name} ended it"
     )

@@ -15,6 +15,7 @@ MODULES = (
     "output",
     "progress",
     "stack",
+    "unneeded",
     "warnings",
     "notebooks",
 )

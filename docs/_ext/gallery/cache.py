@@ -5,14 +5,14 @@ text changed and at no other time. This extension adds:
 
 * a fingerprint of everything else a run depends on (versions of the stack and of all it requires,
   Python, NVIDIA devices, ``conf.py``, the modules of this package, the look of drawings, what runs
-  a fork), kept in ``docs/tutorials/fingerprint.json``; another fingerprint reruns the whole
-  gallery, after ``stack`` has checked the stack;
+  a fork), kept in ``docs/tutorials/fingerprint.json``; another fingerprint reruns every gallery,
+  after ``stack`` has checked the stack;
 * generated files of a removed or renamed tutorial are deleted, and so are its page, its images
   and its downloads in the output folder;
 * when a document, label or term vanishes, every page is written again, so that a link to it is
   reported although the linking page did not change.
 
-The folder in ``gallery_dirs`` holds generated files only: it is deleted as a whole.
+The folders in ``gallery_dirs`` hold generated files only: they are deleted as a whole.
 """
 
 import hashlib
@@ -21,11 +21,13 @@ import platform
 import re
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 from sphinx.util import logging
 
 from docs._ext.gallery.stack import check_stack, installed_closure, visible_accelerator
 from docs._ext.support import charts, fork
+from docs._ext.support.galleries import scripts_in
 
 logger = logging.getLogger(__name__)
 
@@ -45,50 +47,71 @@ def fingerprint(app):
     }
 
 
-def gallery_folders(app):
-    """The folder of the scripts and the generated one, both absolute."""
+class Gallery(NamedTuple):
+    """The folder of the scripts, and the one of their pages, which has the same name."""
+
+    scripts: Path
+    generated: Path
+
+    def copies(self):
+        """Pairs of a script and its copy beside its page."""
+        for script in scripts_in(self.scripts):
+            yield script, self.generated / script.relative_to(self.scripts)
+
+
+def galleries(app):
+    """Every `Gallery`, with absolute folders, in the order of ``conf.py``."""
     conf = app.config.sphinx_gallery_conf
-    scripts, generated = conf["examples_dirs"][0], conf["gallery_dirs"][0]
-    return Path(app.srcdir, scripts).resolve(), Path(app.srcdir, generated)
+    pairs = zip(conf["examples_dirs"], conf["gallery_dirs"], strict=True)
+    return [Gallery(Path(app.srcdir, a).resolve(), Path(app.srcdir, b)) for a, b in pairs]
 
 
-def rerun_everything(generated):
+def _fingerprint_file(app):
+    return galleries(app)[0].generated / "fingerprint.json"
+
+
+def rerun_everything(app):
     """Make the next build run every tutorial."""
-    (generated / "fingerprint.json").unlink(missing_ok=True)
+    _fingerprint_file(app).unlink(missing_ok=True)
 
 
 def forget_another_stack(app):
     """builder-inited, before the gallery: another fingerprint reruns everything."""
     if not app.config.sphinx_gallery_conf["plot_gallery"]:
         return
-    _, generated = gallery_folders(app)
-    path = generated / "fingerprint.json"
+    path = _fingerprint_file(app)
     now = json.dumps(fingerprint(app), indent=1, sort_keys=True) + "\n"
     if path.is_file() and path.read_text(encoding="utf-8") == now:
         return
     logger.info("the stack, conf.py or a gallery extension changed: every tutorial runs")
-    shutil.rmtree(generated, ignore_errors=True)
+    for gallery in galleries(app):
+        shutil.rmtree(gallery.generated, ignore_errors=True)
     if app.config.gallery_stack_probe:
         check_stack(app.config.gallery_stack_probe)
-    generated.mkdir(parents=True)
+    path.parent.mkdir(parents=True)
     path.write_text(now, encoding="utf-8")
 
 
 def remove_orphans(app):
     """builder-inited, before the gallery: delete what a removed tutorial generated."""
-    scripts, generated = gallery_folders(app)
     backreferences = app.config.sphinx_gallery_conf["backreferences_dir"]
     kept = {"images", Path(backreferences).name if backreferences else "images"}
-    for folder in [p for p in generated.glob("*") if p.is_dir() and p.name not in kept]:
-        stems = {s.stem for s in (scripts / folder.name).glob("*.py")}
-        if not stems:
-            shutil.rmtree(folder)
-            continue
-        for path in [p for p in folder.rglob("*") if p.is_file()]:
-            image = re.fullmatch(r"sphx_glr_(.+)_(?:\d{3}|thumb)", path.stem)
-            stem = image[1] if image else path.name.partition(".")[0]
-            if stem not in stems | {"index"}:
-                path.unlink()
+    for scripts, generated in galleries(app):
+        _keep(generated, {s.stem for s in scripts.glob("*.py")} | {"fingerprint"})
+        for folder in [p for p in generated.glob("*") if p.is_dir() and p.name not in kept]:
+            if stems := {s.stem for s in (scripts / folder.name).glob("*.py")}:
+                _keep(folder, stems)
+            else:
+                shutil.rmtree(folder)
+
+
+def _keep(folder, stems):
+    """Delete what no script of these *stems* generated into *folder*."""
+    for path in [p for p in (*folder.glob("*"), *folder.glob("images/**/*")) if p.is_file()]:
+        image = re.fullmatch(r"sphx_glr_(.+)_(?:\d{3}|thumb)", path.stem)
+        stem = image[1] if image else path.name.partition(".")[0]
+        if stem not in stems | {"index"}:
+            path.unlink()
 
 
 def forget_unfinished_runs(app):
@@ -96,11 +119,10 @@ def forget_unfinished_runs(app):
 
     sphinx-gallery writes its checksum before the guard has judged the run.
     """
-    _, generated = gallery_folders(app)
-    for checksum in generated.glob("*/*.py.md5"):
-        script = checksum.with_suffix("")
-        if not script.with_suffix(".stamp.json").is_file():
-            checksum.unlink()
+    for gallery in galleries(app):
+        for _, copy in gallery.copies():
+            if not copy.with_suffix(".stamp.json").is_file():
+                Path(f"{copy}.md5").unlink(missing_ok=True)
 
 
 def _targets(env):

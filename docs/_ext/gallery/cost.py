@@ -8,8 +8,8 @@ longer for the same work, which ``SHARED_CORE`` allows for. Settings in ``conf.p
 with ``"docs._ext.gallery"`` in ``extensions``::
 
     tutorial_cpu_budget = 15
-    # "topic/name.py": (seconds, at most 30, "reason")
-    tutorial_cpu_budgets = {"memory/big.py": (25, "trains until the loss settles")}
+    # script: (seconds, at most 30, "reason")
+    tutorial_cpu_budgets = {"tutorials/memory/big.py": (25, "trains until the loss settles")}
 
 The build never fails by it, because a slow machine is nobody's mistake:
 ``tests/ext/gallery/test_cost.py`` does, in ``make test``, from the key ``cpu_seconds`` of the
@@ -35,11 +35,11 @@ def cpu_seconds():
 
 def check_budgets(app, config):
     """config-inited: an exception names a tutorial, stays in bounds and has a reason."""
-    gallery = Path(app.srcdir, config.sphinx_gallery_conf["examples_dirs"][0]).resolve()
+    root = Path(app.srcdir, config.sphinx_gallery_conf["examples_dirs"][0]).resolve().parent
     for name, entry in config.tutorial_cpu_budgets.items():
         place = f"conf.py: tutorial_cpu_budgets[{name!r}]"
-        if not (gallery / name).is_file():
-            raise ConfigError(f"{place}: {gallery.name}/{name} does not exist; remove the entry")
+        if not (root / name).is_file():
+            raise ConfigError(f"{place}: {name} does not exist; remove the entry")
         if not (isinstance(entry, tuple | list) and len(entry) == 2 and str(entry[1]).strip()):
             raise ConfigError(f"{place} must be (seconds, 'reason')")
         if not config.tutorial_cpu_budget < entry[0] <= HIGHEST_BUDGET:
@@ -50,10 +50,13 @@ def check_budgets(app, config):
 
 
 def too_costly(generated, budget, budgets):
-    """One sentence for each tutorial below *generated* that costs too much, or nothing at all."""
+    """One sentence for each script whose page is below *generated* and costs too much, or nothing.
+
+    *generated* holds the folders of the galleries, as ``docs`` does.
+    """
     problems = []
-    for path in sorted(Path(generated).glob("*/*.stamp.json")):
-        name = f"{path.parent.name}/{path.name.removesuffix('.stamp.json')}.py"
+    for path in sorted(Path(generated).rglob("*.stamp.json")):
+        name = f"{path.relative_to(generated).as_posix().removesuffix('.stamp.json')}.py"
         cost = json.loads(path.read_text(encoding="utf-8"))["cpu_seconds"]
         allowed = budgets.get(name, (budget,))[0]
         if cost == 0:

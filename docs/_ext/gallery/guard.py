@@ -6,10 +6,10 @@ Switch on with ``"docs._ext.gallery"`` in ``extensions`` and, in ``sphinx_galler
     "reset_modules": ["matplotlib", ..., "docs._ext.gallery.guard.finish_tutorial"],
     "reset_modules_order": "both",
 
-Settings in ``conf.py`` (names of tutorials are relative to the gallery's source folder)::
+Settings in ``conf.py``::
 
     tutorial_time_limit = 180  # seconds of wall time
-    tutorial_time_limits = {"memory/big.py": (240, "waits for a server to start")}
+    tutorial_time_limits = {"tutorials/memory/big.py": (240, "waits for a server to start")}
 
 Each tutorial runs in a process of its own (see ``processes``). The limit bounds a hang; what a
 tutorial may cost is the concern of ``cost``. A tutorial that exceeds its limit, emits a warning
@@ -100,19 +100,20 @@ class GuardedBlock(getattr(gen_rst, "_exec_once", object)):
 def read_settings(app, config):
     """config-inited: check the settings and keep them for the hooks, which get no app."""
     _images.clear()
-    gallery = Path(app.srcdir, config.sphinx_gallery_conf["examples_dirs"][0]).resolve()
+    folders = [Path(app.srcdir, name) for name in config.sphinx_gallery_conf["examples_dirs"]]
+    root = folders[0].resolve().parent
     for name, entry in config.tutorial_time_limits.items():
-        if not (gallery / name).is_file():
+        if not (root / name).is_file():
             raise ConfigError(
-                f"conf.py: tutorial_time_limits names {name!r}, but {gallery.name}/{name} "
-                "does not exist; remove the entry or correct the name"
+                f"conf.py: tutorial_time_limits names {name!r}, which does not exist; "
+                "remove the entry or correct the name"
             )
         if not (isinstance(entry, tuple | list) and len(entry) == 2 and str(entry[1]).strip()):
             raise ConfigError(
                 f"conf.py: tutorial_time_limits[{name!r}] must be (seconds, 'reason')"
             )
     _settings.update(
-        gallery=gallery,
+        root=root,
         limit=config.tutorial_time_limit,
         limits=config.tutorial_time_limits,
     )
@@ -120,9 +121,8 @@ def read_settings(app, config):
 
 def name_and_limit(script):
     """A tutorial as it is shown, and its limit in seconds of wall time."""
-    name = script.relative_to(_settings["gallery"]).as_posix()
-    limit = _settings["limits"].get(name, (_settings["limit"],))[0]
-    return f"{_settings['gallery'].name}/{name}", limit
+    name = script.relative_to(_settings["root"]).as_posix()
+    return name, _settings["limits"].get(name, (_settings["limit"],))[0]
 
 
 def start_tutorial(gallery_conf, script_vars):

@@ -10,7 +10,8 @@ Sphinx:
 * the marks of claims are left out;
 * a note or another admonition becomes a quote that starts with its title, a list table a table;
 * the title of a fold becomes a line in bold;
-* a record directive becomes a sentence that points at the page, which shows the measurement.
+* a record directive, or that of a listing from another file, becomes a sentence that points at the
+  page, which shows it.
 
 The first cell holds the pinned ``%pip install``, commented out: packages from the setting
 ``notebook_requirements``. What has no counterpart is a warning (``notebooks.markup``) that names
@@ -28,9 +29,10 @@ from sphinx.util import logging
 from sphinx_gallery import py_source_parser
 from sphinx_gallery.notebook import jupyter_notebook
 
-from docs._ext.gallery.cache import gallery_folders
+from docs._ext.gallery.cache import galleries
 from docs._ext.gallery.stack import installed_version
 from docs._ext.site.claims import unmarked
+from docs._ext.support.files import write_if_changed
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +121,8 @@ def plain_directive(match, page):
         text = ""
     elif name in RECORDS:
         text = f"The measured values (record ``{argument}``) stand on the page {page}."
+    elif name == "literalinclude":
+        text = f"The listing stands on the page {page}."
     elif name == "not-executed":
         text = f"Not executed here: {argument}\n\n.. code-block:: python\n\n"
         text += textwrap.indent(content, "    ")
@@ -186,16 +190,14 @@ def install_line(requirements):
 
 def write_notebooks(app):
     """builder-inited, after the gallery: write notebook and archive of every tutorial."""
-    scripts, generated = gallery_folders(app)
     conf = app.config.sphinx_gallery_conf
-    for script in sorted(scripts.glob("*/*.py")):
-        copy = generated / script.relative_to(scripts)
+    for script, copy in [pair for gallery in galleries(app) for pair in gallery.copies()]:
         if not copy.is_file():
             continue
         page = copy.relative_to(app.srcdir).with_suffix(".html").as_posix()
         page = app.config.html_baseurl + page if app.config.html_baseurl else f"``{page}``"
         notebook, left = notebook_of(script, conf, page, app.config.notebook_requirements)
-        name = f"{scripts.name}/{script.relative_to(scripts).as_posix()}"
+        name = copy.relative_to(app.srcdir).as_posix()
         for markup in left:
             logger.warning(
                 "%s: the notebook cannot show %r; reword it, or add a converter to "
@@ -206,7 +208,7 @@ def write_notebooks(app):
                 subtype="markup",
             )
         text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-        write_if_changed(copy.with_suffix(".ipynb"), text.encode())
+        write_if_changed(copy.with_suffix(".ipynb"), text)
         members = {copy.name: copy.read_bytes(), copy.with_suffix(".ipynb").name: text.encode()}
         write_if_changed(copy.with_suffix(".zip"), archive(members))
 
@@ -220,12 +222,6 @@ def archive(members):
             entry.external_attr = 0o644 << 16
             file.writestr(entry, content)
     return buffer.getvalue()
-
-
-def write_if_changed(path, content):
-    """Leave an unchanged file alone: Sphinx reads a page again when its downloads are newer."""
-    if not path.is_file() or path.read_bytes() != content:
-        path.write_bytes(content)
 
 
 def _quote(title, content):

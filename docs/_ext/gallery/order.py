@@ -6,10 +6,11 @@ Switch on with ``"docs._ext.gallery"`` in ``extensions`` and, in ``sphinx_galler
     "within_subsection_order": "docs._ext.gallery.order.TutorialPosition",
 
 ``tutorials/order.txt`` lists the topics (folders) and ``tutorials/<topic>/order.txt`` the
-tutorials of one topic without ``.py``, one name a line; ``#`` starts a comment. A name that is
-missing from its file, stands there twice or names nothing is a warning, and so is a tutorial
-outside of a topic, a topic without ``GALLERY_HEADER.rst``, which sphinx-gallery skips, and a name
-that does not suit an address. sphinx-gallery's own warning about spaces is suppressed: it means the
+tutorials of one topic without ``.py``, one name a line; ``#`` starts a comment. In a gallery
+without topics, as ``how-to/``, ``order.txt`` lists the scripts. A name that is missing from its
+file, stands there twice or names nothing is a warning, and so is a tutorial beside topics, a topic
+without ``GALLERY_HEADER.rst``, which sphinx-gallery skips, and a name that does not suit an
+address. sphinx-gallery's own warning about spaces is suppressed: it means the
 whole path, so a checkout in a folder with a space could not be built.
 """
 
@@ -35,7 +36,17 @@ def topic_position(path):
     """Sort key of a topic, given as a path relative to the Sphinx source folder."""
     topic = Path(path)
     # sphinx-gallery resolves it against srcdir but hands over the relative form.
-    return _position(_gallery["folder"], topic.name)
+    return _position(_galleries[topic.parent.name], topic.name)
+
+
+def position(script):
+    """Sort key of a script among those of all galleries."""
+    of = next(
+        number for number, folder in enumerate(_galleries.values()) if folder in script.parents
+    )
+    in_topic = script.parent.parent.name in _galleries
+    topic = topic_position(script.parent) if in_topic else ()
+    return of, topic, TutorialPosition(script.parent)(script.name)
 
 
 class TutorialPosition:
@@ -53,35 +64,48 @@ def _position(folder, name):
     return (order.index(name) if name in order else len(order), name)
 
 
-_gallery = {}
+_galleries = {}  # by name
 
 
-def remember_gallery(app, config):
+def remember_galleries(app, config):
     """config-inited: the sort keys get no app; names are checked here alone."""
-    folder = Path(app.srcdir, config.sphinx_gallery_conf["examples_dirs"][0])
-    _gallery["folder"] = folder.resolve()
+    folders = [Path(app.srcdir, name) for name in config.sphinx_gallery_conf["examples_dirs"]]
+    _galleries.clear()
+    _galleries.update({folder.name: folder.resolve() for folder in folders})
     config.suppress_warnings = [*config.suppress_warnings, "sphinx_gallery.space_in_filename"]
 
 
 def check_orders(app):
     """builder-inited: compare every order file with the folder it stands in."""
-    root = _gallery["folder"]
+    for root in _galleries.values():
+        _check_gallery(root)
+
+
+def _check_gallery(root):
     topics = sorted({script.parent.name for script in root.glob("*/*.py")})
+    if not topics:
+        return _check_scripts(root, root.name)
     _compare(root, topics, f"a topic of {root.name}/")
     for script in sorted(root.glob("*.py")):
         _warn(f"{root.name}/{script.name}: a tutorial stands in the folder of a topic; move it")
     for topic in topics:
-        if not (root / topic / "GALLERY_HEADER.rst").is_file():
-            _warn(f"{root.name}/{topic}: without GALLERY_HEADER.rst nothing here is run; add it")
-        names = sorted(script.stem for script in (root / topic).glob("*.py"))
-        _compare(root / topic, names, f"a tutorial of {root.name}/{topic}/")
-        for name in (name for name in (topic, *names) if not NAME.fullmatch(name)):
-            _warn(f"{root.name}/{topic}: {name!r} is an address; use a-z, 0-9 and _ in it")
+        _check_scripts(root / topic, f"{root.name}/{topic}")
+
+
+def _check_scripts(folder, shown):
+    if not (folder / "GALLERY_HEADER.rst").is_file():
+        _warn(f"{shown}: without GALLERY_HEADER.rst nothing here is run; add it")
+    names = sorted(script.stem for script in folder.glob("*.py"))
+    _compare(folder, names, f"a tutorial of {shown}/")
+    topics = [folder.name] if "/" in shown else []
+    for name in (name for name in (*topics, *names) if not NAME.fullmatch(name)):
+        _warn(f"{shown}: {name!r} is an address; use a-z, 0-9 and _ in it")
 
 
 def _compare(folder, present, kind):
     listed = read_order(folder)
-    path = (folder / "order.txt").relative_to(_gallery["folder"].parent).as_posix()
+    parents = next(iter(_galleries.values())).parent
+    path = (folder / "order.txt").relative_to(parents).as_posix()
     problems = [f"{n!r} is {kind} but not listed; add it" for n in present if n not in listed]
     problems += [f"{n!r} is not {kind}; remove it" for n in listed if n not in present]
     problems += [f"{n!r} is listed twice" for n in dict.fromkeys(listed) if listed.count(n) > 1]
@@ -94,6 +118,6 @@ def _warn(problem):
 
 
 def setup(app):
-    app.connect("config-inited", remember_gallery, priority=900)
+    app.connect("config-inited", remember_galleries, priority=900)
     app.connect("builder-inited", check_orders, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -45,10 +45,8 @@ def captured_outputs(doctree):
 
 def check_outputs(app, doctree):
     """doctree-read: warn about each leak on a generated tutorial page."""
-    folder = app.config.sphinx_gallery_conf["gallery_dirs"][0]
     docname = app.env.docname
-    script = Path(app.srcdir, docname).with_suffix(".py")
-    if not docname.startswith(f"{folder}/") or not script.is_file():
+    if not Path(app.srcdir, docname).with_suffix(".py").is_file():
         return
     for text in captured_outputs(doctree):
         for what, excerpt in find_leaks(text, Path(app.confdir).as_posix()):

@@ -29,8 +29,8 @@ from sphinx.util import logging
 from sphinx_gallery import gen_rst
 
 from docs._ext.gallery import guard
-from docs._ext.gallery.cache import gallery_folders
-from docs._ext.gallery.order import TutorialPosition, topic_position
+from docs._ext.gallery.cache import galleries
+from docs._ext.gallery.order import position
 from docs._ext.support.fork import POLL_S, Fork, preload, slots
 
 logger = logging.getLogger(__name__)
@@ -65,18 +65,12 @@ def is_due(script, copy, gallery_conf):
 
 
 def due_scripts(gallery_conf):
-    """The scripts of every topic that sphinx-gallery will come to and have to execute."""
-    scripts, generated = gallery_folders(_build["app"])
-    for script in scripts.glob("*/*.py"):
+    """The scripts of every folder that sphinx-gallery will come to and have to execute."""
+    for script, copy in [pair for one in galleries(_build["app"]) for pair in one.copies()]:
         listed = (script.parent / "GALLERY_HEADER.rst").is_file()
-        copy = generated / script.relative_to(scripts)
         ignored = re.search(gallery_conf["ignore_pattern"], str(script))
         if listed and not ignored and is_due(script, copy, gallery_conf):
             yield script
-
-
-def position(script):
-    return topic_position(script.parent), TutorialPosition(script.parent)(script.name)
 
 
 def execute(scripts, gallery_conf):
@@ -109,8 +103,8 @@ def _answer(script, gallery_conf, answer):
 
     What multiprocessing does at the end of an interpreter has no public name; not reported.
     """
-    scripts, generated = gallery_folders(_build["app"])
-    target = generated / script.relative_to(scripts).parent
+    copies = dict(pair for gallery in galleries(_build["app"]) for pair in gallery.copies())
+    target = copies[script].parent
     (target / "images" / "thumb").mkdir(parents=True, exist_ok=True)
     collector = logging.LogCollector()
     with collector.collect():
@@ -152,7 +146,7 @@ def _take(script, status, answer):
         raise page
     guard.settle(*account)
     _build["generated"][script] = page
-    _build["ran"].append(shown.partition("/")[2])
+    _build["ran"].append(shown.removesuffix(".py"))
 
 
 def _kill(process):
@@ -168,8 +162,7 @@ def _kill(process):
 
 def outdate_tutorials_that_ran(app, env, added, changed, removed):
     """env-get-outdated: a figure or stamp may differ although the page's text does not."""
-    folder = app.config.sphinx_gallery_conf["gallery_dirs"][0]
-    return [f"{folder}/{name.removesuffix('.py')}" for name in sorted(_build["ran"])]
+    return sorted(_build["ran"])
 
 
 def setup(app):

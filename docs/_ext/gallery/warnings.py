@@ -14,7 +14,7 @@ import warnings
 from sphinx.errors import ConfigError
 from sphinx.util import logging
 
-from docs._ext.gallery.cache import gallery_folders, rerun_everything
+from docs._ext.gallery.cache import galleries, rerun_everything
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +84,7 @@ def report_unused_allowances(app):
 
     Judged when every tutorial ran in this build.
     """
-    scripts, generated = gallery_folders(app)
-    if len(_runs) < len(list(scripts.glob("*/*.py"))):
+    if len(_runs) < sum(len(list(gallery.copies())) for gallery in galleries(app)):
         return
     unused = sorted(set(_allowed) - {pattern for used in _runs for pattern in used})
     for pattern in unused:
@@ -96,7 +95,7 @@ def report_unused_allowances(app):
             subtype="unused",
         )
     if unused:
-        rerun_everything(generated)
+        rerun_everything(app)
 
 
 def setup(app):

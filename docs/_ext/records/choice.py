@@ -15,7 +15,7 @@ Switch on: ``"docs._ext.records"`` in ``extensions``. Markup::
 ``record-table``. Nobody types which option wins: a record taken on another day may say otherwise.
 
 What it writes: a row per situation, numbers by size, each with an address of its own: the first
-choice, its value, the next option, its value and the factor between the two. Options whose
+choice, its value, the next option with its value, and the factor between the two. Options whose
 quartiles overlap those of the first are named together, and a row in which none is clearly worse
 says so. Below the table stands the stamp. Unknown names, a situation with a single option and two
 benchmarks of one option in one situation are warnings; a record with gaps shows the situations that
@@ -89,15 +89,16 @@ class RecordChoice(RecordDirective):
         title = record["metrics"][metric]["title"]
         words = [name.replace("_", " ") for name in self.options["situation"].split()]
         header = [*(word[0].upper() + word[1:] for word in words)]
-        header += ["First choice", title, "Next", f"{title}, next", "Factor between"]
+        header += ["First choice", title, "Next", "Factor between"]
         found = self.situations(record)
         rows, ids = [], []
         for situation, options in found.items():
             alike, behind = self.ranked(situation, options)
             rows.append([*map(said, situation), *self.row(alike, behind)])
             ids.append(self.row_id(record, situation))
-            first, value, after, _, factor = rows[-1][-5:]
-            hover = f"{first}: {value}" + (f"; {factor} against {after}" if behind else "")
+            first, value, _, factor = rows[-1][-4:]
+            hover = f"{first}: {value}"
+            hover += f"; {factor} against {behind[0].name}" if behind else ""
             names = [[option.name for option in group] for group in (alike, behind[:1])]
             self.note_row(ids[-1], ids[-1], hover, *names)
         return [table(header, rows, self.title(), ids)]
@@ -159,12 +160,13 @@ class RecordChoice(RecordDirective):
         names = " or ".join(option.name for option in alike)
         first = [names if len(alike) == 1 else f"no clear winner: {names}", cell(best)]
         if not behind:
-            return [*first, "–", "–", "–"]
+            return [*first, "–", "–"]
         factor = best.values["median"] / behind[0].values["median"]
         factor = factor if self.options["best"] == "most" else 1 / factor
         # Three digits: between 1 and 1.04 lies the question whether it is worth the change.
         shown = f"{factor:.3g}" if factor < 100 else records.text("1", factor)
-        return [*first, behind[0].name, cell(behind[0]), f"{shown}×"]
+        line_end = nodes.raw("", "<br>", format="html")
+        return [*first, [f"{behind[0].name}: ", line_end, cell(behind[0])], f"{shown}×"]
 
 
 def in_order_of(situations):

@@ -34,6 +34,7 @@ from docs._ext.records.directives import RecordDirective
 from docs._ext.support import charts
 
 # In points.
+LETTER = 11.4  # lines of text bear larger letters than a chart has beside its marks
 LINE = 3 * charts.LETTER  # the height of one line: its text, and the bar below
 EDGES = 4 * charts.LETTER  # and of the axis
 COLORS = [color for name, color in charts.COLORS.items() if name != "gray"]  # by depth
@@ -122,7 +123,7 @@ def draw(lanes, *, name, label):
     longest = max(t + d for lines in lanes.values() for times in lines.values() for t, d in times)
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(charts.settings())
+        mpl.rcParams.update(charts.settings() | {"font.size": LETTER})
         figure = Figure(figsize=(charts.WIDTH / 72, height / 72))
         FigureCanvasSVG(figure)
         axes = figure.add_axes((0.03, (EDGES - 3) / height, 0.94, LINE * count / height))

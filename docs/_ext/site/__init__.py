@@ -6,12 +6,15 @@ switched on alone.
 
 MODULES = (
     "claims",
+    "doctor_files",
     "downloads",
     "entry_cards",
+    "few_pages",
     "fingerprint",
     "html_fixes",
     "markdown_twin",
     "mathml",
+    "memory_planner",
     "not_executed",
     "page_meta",
     "page_source",
@@ -19,6 +22,7 @@ MODULES = (
     "plates",
     "redirects",
     "search_index",
+    "style_sheets",
     "term_hints",
     "term_index",
     "thumbnails",

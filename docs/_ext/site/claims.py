@@ -22,6 +22,8 @@ from docutils import nodes
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxRole
 
+from docs._ext.support.galleries import GENERATED, NAMES
+
 ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 MARK = re.compile(r":claim:`([^`\n]*)`")
 END = re.compile(r"(?<=[.!?])[*\"')\]]*\s+(?=[^a-z\s])")
@@ -33,10 +35,8 @@ SOURCES = (
     "docs/**/*.rst",
     "docs/reference/api/*.toml",
     "docs/evidence/**/*.py",
-    "tutorials/**/*.py",
-    "tutorials/**/*.rst",
+    *(f"{name}/**/*.{kind}" for name in NAMES for kind in ("py", "rst")),
 )
-GENERATED = re.compile(r"docs/tutorials/|docs/reference/api/[^/]+(?<!/index)\.rst")
 
 
 @dataclass(frozen=True)

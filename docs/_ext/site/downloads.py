@@ -3,12 +3,18 @@
 Switch on: ``"docs._ext.site"`` in ``extensions``. Sphinx copies such a file into a folder named by
 the hash of its path. Here the path itself is the address, seen from ``docs``, or from the
 repository for a file outside: ``_downloads/tutorials/memory/memory_efficient_rl.ipynb``,
-``_downloads/doctor/torchrl_doctor.py``.
+``_downloads/doctor/torchrl_doctor.py``. A file that is there as it is now is left alone.
 """
 
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from sphinx import addnodes
+from sphinx.util import logging
+
+from docs._ext.support.files import write_if_changed
+
+logger = logging.getLogger(__name__)
 
 DOWNLOADS = "_downloads"
 
@@ -26,19 +32,23 @@ def name_links(app, doctree, docname):
             link["filename"] = address(app.env.relfn2path(link["reftarget"], docname)[0])
 
 
-def move_files(app, exception):
-    """build-finished, before ``gallery.cache`` deletes what no page links: put the files there."""
-    if exception or app.builder.format != "html":
-        return
-    folder = Path(app.outdir, DOWNLOADS)
-    for source, (_, hashed) in app.env.dlfiles.items():
-        target = folder / address(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (folder / hashed).replace(target)
-        (folder / hashed).parent.rmdir()
+def copy_files(app):
+    """In place of the builder's ``copy_download_files``."""
+    for source in app.env.dlfiles:
+        target = Path(app.outdir, DOWNLOADS, address(source))
+        try:
+            write_if_changed(target, Path(app.srcdir, source).read_bytes())
+        except OSError as error:
+            logger.warning("cannot copy the download %s: %s", source, error)
+
+
+def replace_copying(app):
+    """builder-inited: the builder copies with ``copy_files``."""
+    if app.builder.format == "html":
+        app.builder.copy_download_files = partial(copy_files, app)
 
 
 def setup(app):
+    app.connect("builder-inited", replace_copying)
     app.connect("doctree-resolved", name_links)
-    app.connect("build-finished", move_files, priority=100)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -92,6 +92,10 @@ FIXES = {
         ),
         "<script defer ",
     ),
+    # It comes before the style sheets that the first sight waits for; nobody waits for the script.
+    "scripts before style": Fix(
+        "not reported", re.compile(r'\s*<link rel="preload" as="script" [^>]*>'), ""
+    ),
     # Drawn like the text around them, in both themes; a third of the elements of a page of code.
     "plain spans": Fix(
         "not reported",

@@ -37,6 +37,7 @@ SCRIPT = "copy-markdown.js"
 # The longest beginning of a page's name decides.
 SECTIONS = {
     "Tutorials": ("index", "tutorials/"),
+    "How-to guides": ("how-to/",),
     "Debugging: symptoms": (
         "tutorials/debugging/",
         "reference/debugging_map",

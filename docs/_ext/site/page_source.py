@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from urllib.parse import urlencode, urljoin
 
-from docs._ext.gallery.cache import gallery_folders
+from docs._ext.gallery.cache import galleries
 from docs._ext.site.page_meta import absolute_address
 
 API = "reference/api"  # docs/_ext/source/api_pages.py
@@ -29,10 +29,10 @@ def source_of(app, pagename):
     """The file to edit for the page, as a path in the repository; None if there is none."""
     if pagename not in app.env.found_docs:
         return None
-    scripts, generated = gallery_folders(app)
     page, api = Path(app.srcdir, pagename), Path(app.srcdir, API)
-    if page.is_relative_to(generated):
-        script = scripts / page.relative_to(generated)
+    gallery = next((one for one in galleries(app) if page.is_relative_to(one.generated)), None)
+    if gallery:
+        script = gallery.scripts / page.relative_to(gallery.generated)
         header = script.with_name("GALLERY_HEADER.rst")
         source = header if script.name == "index" else script.with_name(f"{script.name}.py")
     elif page.parent == api and page.name != "index":

@@ -6,7 +6,8 @@ markup: it finds the figures of records, of evidence scripts and of tutorials.
 What it writes: "Plate 2." before the caption of the second figure of a page (that of a tutorial's
 figure is its alternative text, which says the finding), whose address is
 ``#plate-2``, and around figure and stamp a ``div`` of class ``plate``, in which the stamp stands
-beside the figure where there is room. The number is that of the present page: it is no address that
+beside the figure where there is room. Of tables and outputs that follow each other with the same
+stamp, the last keeps it. The number is that of the present page: it is no address that
 lasts (``tools/addresses.py``).
 """
 
@@ -16,6 +17,7 @@ from docutils import nodes
 
 KINDS = {"record-plot", "evidence-figure"}
 STAMPS = {"record-stamp", "evidence-origin"}
+SHARING = (nodes.table, nodes.literal_block)
 OF_TUTORIAL = '<figure class="gallery-figure"'
 LABEL = re.compile(r' aria-label="([^"]*)"')
 RAN = "Executed with this page, whose foot says when and on what."
@@ -39,6 +41,21 @@ def numbered(app, doctree):
             parent[place] = nodes.container("", figure, *stamp, classes=["plate"])
 
 
+def stamped_once(app, doctree):
+    """doctree-read, after the figures have their stamps: one stamp for neighbors that share it."""
+    for stamp in list(doctree.findall(is_stamp)):
+        parent = stamp.parent
+        for node in parent[parent.index(stamp) + 1 :]:
+            if is_stamp(node) and str(node) == str(stamp):
+                parent.remove(stamp)
+            if not isinstance(node, SHARING):
+                break
+
+
+def is_stamp(node):
+    return isinstance(node, nodes.paragraph) and not STAMPS.isdisjoint(node["classes"])
+
+
 def caption(figure, number):
     """Put the number into the caption of *figure*, which has one from then on."""
     figure["ids"] = [f"plate-{number}"]
@@ -53,7 +70,7 @@ def following(figure):
     """The nodes after *figure* up to its stamp; none where there is no stamp."""
     after = figure.parent[figure.parent.index(figure) + 1 :][:4]  # three are a folded table
     for count, node in enumerate(after, 1):
-        if isinstance(node, nodes.Element) and not STAMPS.isdisjoint(node.get("classes", [])):
+        if is_stamp(node):
             return after[:count]
     return []
 
@@ -80,4 +97,5 @@ def of_tutorial(html, number):
 
 def setup(app):
     app.connect("doctree-read", numbered, priority=600)  # after what looks at a tutorial's figures
+    app.connect("doctree-read", stamped_once, priority=610)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -23,7 +23,6 @@ their stems is written twice, here and in the engine; ``tests/search`` compares 
 
 import json
 import re
-import shutil
 import sys
 import tomllib
 from collections import Counter
@@ -44,6 +43,7 @@ from sphinx.search.en import ENGLISH_STOPWORDS
 from sphinx.util import docname_join
 from sphinx.util.docutils import SphinxDirective
 
+from docs._ext.support.files import write_if_changed
 from docs._ext.support.page_state import page_state
 from docs._ext.symptoms.store import MESSAGE
 
@@ -51,7 +51,7 @@ HERE = Path(__file__).parent
 MINISEARCH = Path(sys.prefix, "node", "node_modules", "minisearch")  # tools/bootstrap.py
 STEMMER = Path(sphinx.search.__file__).parent / "minified-js"
 SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next
-THREADS = "reference/messages.toml"  # messages of public threads
+PUBLIC_MESSAGES = "reference/messages.toml"  # which public threads quote
 ENTRIES = "search"  # page -> its entries
 SNIPPET = 120  # characters
 MOST = 30  # terms of a text
@@ -60,7 +60,7 @@ KINDS = {
     "tutorials/debugging/": "symptom",
     "tutorials/": "tutorial",
     "performance/": "performance",
-    "how_to/": "how-to",
+    "how-to/": "how-to",
     "reference/api/": "API",
     "reference/records": "record",
     "reference/upstream_errata": "record",
@@ -333,15 +333,20 @@ def bodies(texts, synonyms):
     the ``MOST`` other terms that tell it from the rest.
     """
     stop = set(stems(" ".join(sorted(ENGLISH_STOPWORDS))))
+    groups = {}  # first stem of a phrase -> group and phrase
+    for number, phrases in enumerate(synonyms):
+        for phrase in phrases:
+            groups.setdefault(phrase.partition(" ")[0], []).append((number, f" {phrase} "))
     counts = []
     for shown, text in texts:
         all_stems = stems(text)
         spaced = f" {' '.join(all_stems)} "
         known = {*stop, *stems(shown)}
         found = Counter(one for one in all_stems if len(one) > 1 and one not in known)
-        for number, phrases in enumerate(synonyms):
-            if any(f" {phrase} " in spaced for phrase in phrases):
-                found[f"={number}"] = 1
+        for first in set(all_stems) & groups.keys():
+            for number, phrase in groups[first]:
+                if phrase in spaced:
+                    found[f"={number}"] = 1
         counts.append(found)
     holders = Counter(term for found in counts for term in found)
 
@@ -368,7 +373,7 @@ def index_of(env):
     words = {"groups": [], "also_called": {}, **toml(env, SYNONYMS)}
     synonyms = [[" ".join(stems(phrase)) for phrase in group] for group in words["groups"]]
     messages = {}
-    for one in toml(env, THREADS).get("message", []):
+    for one in toml(env, PUBLIC_MESSAGES).get("message", []):
         for target in one["targets"]:
             messages.setdefault(target, []).append(one["text"])
     found = []
@@ -426,8 +431,8 @@ def write(app, exception):
     if exception or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
-    (static / "search.js").write_text(script(app.env), encoding="utf-8")
-    shutil.copyfile(MINISEARCH / "LICENSE.txt", static / "search-license.txt")
+    write_if_changed(static / "search.js", script(app.env))
+    write_if_changed(static / "search-license.txt", (MINISEARCH / "LICENSE.txt").read_bytes())
     for name in ("searchtools.js", "language_data.js"):
         (static / name).unlink(missing_ok=True)
 

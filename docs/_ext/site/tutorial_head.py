@@ -61,8 +61,7 @@ def facts(app, doctree):
     """A list of fields."""
     docname, config = app.env.docname, app.config
     script = Path(app.srcdir, docname).with_suffix(".py")
-    name = script.relative_to(Path(app.srcdir, config.sphinx_gallery_conf["gallery_dirs"][0]))
-    budget = config.tutorial_cpu_budgets.get(name.as_posix(), (config.tutorial_cpu_budget,))[0]
+    budget = config.tutorial_cpu_budgets.get(f"{docname}.py", (config.tutorial_cpu_budget,))[0]
     texts = {
         "To read": f"{minutes_to_read(doctree)} min",
         "To run": f"within {budget} s of processor time",

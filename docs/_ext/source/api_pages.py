@@ -44,6 +44,7 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from docutils import nodes
@@ -55,6 +56,7 @@ from sphinx.util.nodes import make_refnode
 
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source import role as source_role
+from docs._ext.support.files import write_if_changed
 from docs._ext.symptoms.store import TOPIC
 
 logger = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ class Catalog:
     relations: list[dict] = field(default_factory=list)
     patches: list[dict] = field(default_factory=list)
 
-    @property
+    @cached_property
     def symbols(self) -> dict[str, list[str]]:
         return {
             symbol: members
@@ -171,9 +173,7 @@ def write_pages(app) -> None:
         scripts = [script for name in names for script in used.get(name, [])]
         pages[symbol] = page_text(catalog, symbol, list(dict.fromkeys(scripts)))
     for page, text in pages.items():
-        path = catalog.folder / f"{page}.rst"
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+        write_if_changed(catalog.folder / f"{page}.rst", text)
     for path in catalog.folder.glob("*.rst"):
         if path.stem not in pages and path.read_text(encoding="utf-8").startswith(GENERATED):
             path.unlink()
@@ -204,7 +204,7 @@ def _listing(subject: dict) -> list[str]:
 
 
 def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
-    """The page of ``symbol``; ``used`` are the tutorials that use it, as ``topic/name``."""
+    """The page of ``symbol``; ``used`` are the scripts that use it, as ``tutorials/topic/name``."""
     location = source_lookup.locate(symbol)
     is_class = location.kind == "class"
     parts = [
@@ -231,11 +231,11 @@ def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
         parts.append(f".. autoclass:: {location.definition}\n   :no-index:\n")
     if related := related_text(catalog, f"{FOLDER}/{symbol}"):
         parts.append(f"Related\n-------\n\n{related}")
-    if lessons := [script for script in used if not script.startswith(f"{TOPIC}/")]:
-        scripts = "\n   ".join(f"../tutorials/{script}.py" for script in lessons)
+    if lessons := [script for script in used if f"/{TOPIC}/" not in script]:
+        scripts = "\n   ".join(f"../{script}.py" for script in lessons)
         parts.append(f"Used in\n-------\n\n.. minigallery::\n\n   {scripts}\n")
     if symptoms := [script for script in used if script not in lessons]:
-        links = "\n   ".join(f"* :doc:`/tutorials/{script}`" for script in symptoms)
+        links = "\n   ".join(f"* :doc:`/{script}`" for script in symptoms)
         title = f"{len(symptoms)} pages of the debugging map use it"
         parts.append(f"Symptoms\n--------\n\n.. dropdown:: {title}\n\n   {links}\n")
     return "\n".join(parts)
@@ -263,15 +263,19 @@ def _link(member: str) -> str:
 
 
 def _tutorials_by_symbol(app) -> dict[str, list[str]]:
-    """What sphinx-gallery found in the tutorials: symbol to tutorials, as ``topic/name``."""
+    """What sphinx-gallery found: symbol to scripts, as ``tutorials/topic/name``."""
     gallery = getattr(app.config, "sphinx_gallery_conf", {})
     if not gallery.get("backreferences_dir"):
         return {}
     file = Path(app.srcdir, gallery["backreferences_dir"], "backreferences_all.json")
     found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    root = Path(app.srcdir, gallery["examples_dirs"][0]).resolve().parent
     return {
-        symbol: [f"{Path(folder).name}/{Path(script).stem}" for script, folder, *_ in tutorials]
-        for symbol, tutorials in found.items()
+        symbol: [
+            Path(folder, script).relative_to(root).with_suffix("").as_posix()
+            for script, folder, *_ in scripts
+        ]
+        for symbol, scripts in found.items()
     }
 
 

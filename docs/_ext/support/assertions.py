@@ -20,6 +20,7 @@ code, memory and traced functions stay the same, which assertions that are rewri
 import ast
 import re
 import sys
+import types
 from pathlib import Path
 
 SHOWN_CHARACTERS = 300
@@ -41,7 +42,8 @@ def explain(error):
         return
     # One namespace: a comprehension that is evaluated alone sees no locals.
     names = {**trace.tb_frame.f_globals, **trace.tb_frame.f_locals}
-    lines = [f"{text} = {_shown(node, names)}" for text, node in operands(assertion.test)]
+    seen = [(text, _shown(node, names)) for text, node in operands(assertion.test)]
+    lines = [f"{text} = {value}" for text, value in seen if value is not None]
     if lines:
         lines.insert(0, f"assert {ast.unparse(assertion.test)}; evaluated again:")
     if said := passage(source, assertion.lineno):
@@ -94,6 +96,9 @@ def _operands(node):
             comprehension, ast.GeneratorExp | ast.ListComp | ast.SetComp
         ):
             yield _deciding_item(comprehension, found=name == "any")
+        case ast.Call(func=ast.Name(id="all" | "any"), args=[ast.Call() as items]):
+            yield ast.Call(ast.Name("list", ast.Load()), [items], [])  # an iterator shows none
+            yield from _operands(items)
         case ast.Call(func=function, args=arguments, keywords=keywords):
             yield node
             yield from _places(function, arguments)
@@ -151,10 +156,13 @@ def _deciding_item(comprehension, found):
 
 
 def _shown(node, names):
-    """The value of an expression in one line of text."""
+    """The value of an expression in one line of text; None for a module, which is no operand."""
     code = compile(ast.fix_missing_locations(ast.Expression(node)), "<assertion>", "eval")
     try:
-        text = " ".join(repr(eval(code, names)).split())
+        value = eval(code, names)
+        if isinstance(value, types.ModuleType):
+            return None
+        text = " ".join(repr(value).split())
     except Exception as problem:
         text = f"<{type(problem).__name__}: {problem}>"
     if len(text) > SHOWN_CHARACTERS:

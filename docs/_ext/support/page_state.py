@@ -19,7 +19,6 @@ It writes links, and the files that they lead to. ``link`` leads to what any pag
 warning; an extension words it by an entry in ``MISSING``.
 """
 
-import shutil
 from pathlib import Path
 
 from docutils import nodes
@@ -27,6 +26,8 @@ from sphinx import addnodes
 from sphinx.domains import Domain
 from sphinx.util.nodes import make_refnode
 from sphinx.util.osutil import relative_uri
+
+from docs._ext.support.files import write_if_changed
 
 FILES = "files"  # page -> {path in the site: file, or its text, that it links there}
 MISSING = {}  # kind of a target -> warning, with the name as %(target)s
@@ -102,12 +103,8 @@ def copy_files(app, exception):
         return
     for files in page_state(app.env, FILES).values():
         for path, source in files.items():
-            copy = Path(app.outdir, path)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(source, str):
-                copy.write_text(source, "utf-8")
-            else:
-                shutil.copyfile(source, copy)
+            content = source if isinstance(source, str) else Path(source).read_bytes()
+            write_if_changed(Path(app.outdir, path), content)
 
 
 def setup(app):

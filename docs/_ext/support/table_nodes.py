@@ -16,7 +16,8 @@ from docutils import nodes
 # A sign, digits, an exponent or ×, a short unit behind a space that does not break.
 NUMBER = re.compile(r"[\N{MINUS SIGN}-]?[\d.,]+(?:e[+-]?\d+|×)?(?:\u00a0\S{1,6})?")
 WITH_RANGE = re.compile(r"(?P<value>[^ (]*\d[^ (]*) (?P<range>\([^ )]*\d[^ )]*\)[^ ]*)(?P<rest>.*)")
-BEFORE_ARGUMENTS = re.compile(r"(?<=\w)(?=\(\w)")
+# Where a long name may end its line: before its arguments, and between its longer words.
+BREAKS = re.compile(r"(?<=\w)(?=\(\w)|(?<=[A-Za-z]{11}[a-z])(?=[A-Z][a-z]{6})")
 NO_NUMBER = ("", "–")
 WIDE = 3  # columns that a phone has no room for
 
@@ -85,8 +86,7 @@ def _nodes(part):
         value, around, rest = ranged["value"], ranged["range"], ranged["rest"]
         whole = [nodes.inline(text, text, classes=["one-line"]) for text in (value, around)]
         return [whole[0], nodes.Text(" "), whole[1], nodes.Text(rest)]
-    # A long name breaks before its arguments.
-    first, *others = BEFORE_ARGUMENTS.split(part)
+    first, *others = BREAKS.split(part)
     breaks = [(nodes.raw("", "<wbr>", format="html"), nodes.Text(other)) for other in others]
     return [nodes.Text(first), *(one for pair in breaks for one in pair)]
 

@@ -9,7 +9,7 @@ effect; on the index above it each subsystem is a link to that section. Both kee
 from docutils import nodes
 from sphinx import addnodes
 
-from docs._ext.gallery.cache import gallery_folders
+from docs._ext.gallery.cache import galleries
 from docs._ext.gallery.order import read_order
 from docs._ext.symptoms.card import cross_reference, mark
 from docs._ext.symptoms.store import TOPIC, SymptomError, read
@@ -32,7 +32,7 @@ def group_id(subsystem):
 
 def symptoms_of(app):
     """Every symptom that has the form of one, ranked; the page depends on their scripts."""
-    scripts = gallery_folders(app)[0] / TOPIC
+    scripts = galleries(app)[0].scripts / TOPIC
     app.env.note_dependency(scripts / "order.txt")
     found = []
     for slug in read_order(scripts):

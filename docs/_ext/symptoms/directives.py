@@ -37,10 +37,10 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from docs._ext.gallery.cache import gallery_folders
+from docs._ext.gallery.cache import galleries
 from docs._ext.gallery.order import read_order
 from docs._ext.site.page_stamp import gallery_runs
-from docs._ext.site.search_index import ENTRIES, THREADS, toml
+from docs._ext.site.search_index import ENTRIES, PUBLIC_MESSAGES, toml
 from docs._ext.support.page_state import page_state
 from docs._ext.symptoms.card import EMPTY, mark
 from docs._ext.symptoms.contents import by_subsystem, group_id
@@ -89,7 +89,7 @@ class SymptomDirective(SphinxDirective):
     def symptoms(self):
         """Pairs of a symptom and its outputs, ranked; the outputs are None in a preview."""
         app = self.env.app
-        scripts, generated = (folder / TOPIC for folder in gallery_folders(app))
+        scripts, generated = (folder / TOPIC for folder in galleries(app)[0])
         self.env.note_dependency(scripts / "order.txt")
         for script in scripts.glob("*.py"):
             self.env.note_dependency(script)
@@ -201,8 +201,8 @@ class ErrorIndex(SymptomDirective):
             for message in outputs.messages if outputs else ():
                 answers.setdefault(message, []).append(self.link(symptom))
         ran = bool(answers)
-        self.env.note_dependency(Path(self.env.srcdir, THREADS))
-        for one in toml(self.env, THREADS).get("message", []):
+        self.env.note_dependency(Path(self.env.srcdir, PUBLIC_MESSAGES))
+        for one in toml(self.env, PUBLIC_MESSAGES).get("message", []):
             places = [[thread_answer(address=address)] for address in one["targets"]]
             answers[one["text"]] = [*places, self.inline(self.cited(one["threads"]))]
         found = [] if ran else [nodes.paragraph(NOT_RUN, NOT_RUN)]
@@ -257,7 +257,7 @@ def link_answers(app, doctree, docname):
         title = next((one.title for one in own if one.anchor == anchor.removeprefix("#")), None)
         if title is None:
             title = place["address"]
-            file = Path(app.srcdir, THREADS)
+            file = Path(app.srcdir, PUBLIC_MESSAGES)
             lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
             where = next(f"{file}:{n}" for n, line in lines if f'"{title}"' in line)
             problem = "no page has the place %r; name one that answers the message"

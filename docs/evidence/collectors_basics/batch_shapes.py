@@ -483,7 +483,7 @@ def grid():
     settings = {"svg.fonttype": "none", "svg.hashsalt": "batch_grid", "text.color": INK}
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update({**settings, "font.size": 10.5})
+        mpl.rcParams.update({**settings, "font.size": 11.4})
         figure = Figure(figsize=(5.45, 4.1))
         FigureCanvasSVG(figure)
         axes = figure.add_axes((0, 0, 1, 1))

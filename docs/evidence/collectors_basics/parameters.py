@@ -27,7 +27,8 @@ PARAMETERS = {
         ":claim:`max-frames-argument`"
     ),
     "reset_at_each_iter": (
-        "Resets before each batch, which leaves no ``done``. :claim:`reset-argument`"
+        "Resets before each batch; the trajectory that it cuts has no ``done``. "
+        ":claim:`reset-argument`"
     ),
     "set_truncated": (
         "Marks the last frame of each batch as :term:`truncated`. :claim:`truncated-argument`"

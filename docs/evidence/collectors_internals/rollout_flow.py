@@ -422,7 +422,7 @@ def condition_table():
 
 def draw(steps):
     """A lane for each object of a step, a line for each call; SVG."""
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "rollout_flow", "font.size": 10.5}
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "rollout_flow", "font.size": 11.4}
     colors = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     with mpl.rc_context():
         mpl.rcdefaults()

@@ -474,7 +474,7 @@ def draw():
     size, gap, right = 0.62, 0.8, 5.4
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update({**settings, "font.size": 10.5})
+        mpl.rcParams.update({**settings, "font.size": 11.4})
         found = stages()
         heights = [max(3.2 * size, (shape or (1,))[0] * size) for _, _, shape, _ in found]
         heights[3] = heights[-1] = 3.2 * size  # one line

@@ -360,7 +360,7 @@ def figure():
                 "svg.fonttype": "none",
                 "svg.hashsalt": "data_layout",
                 "text.color": INK,
-                "font.size": 10.5,
+                "font.size": 11.4,
             }
         )
         canvas = Figure(figsize=(5.4, 3.4))

@@ -25,6 +25,7 @@ HEADS = ("What is long", "Ask", "Go to")
 SIZE = (4.3, 6.3)  # inches; its text stays legible on a phone
 LEFT, WIDTH, HEIGHT = (0.005, 0.345, 0.695), 0.30, 0.072
 STEP, FIRST = 0.103, 0.915
+LINE = 0.023  # from one line of text to the next
 INK = "#010203"  # the color of the page's text
 COLORS = {"collect": "#1f80c4", "update": "#d1661f", "once": "#2f9458"}
 BOX = {"boxstyle": "round,pad=0,rounding_size=0.012", "facecolor": "none"}
@@ -32,7 +33,7 @@ BOX = {"boxstyle": "round,pad=0,rounding_size=0.012", "facecolor": "none"}
 
 def draw():
     """One row of three boxes for each part of a trace, as an SVG document."""
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "triage", "font.size": 8.5})
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "triage", "font.size": 9.1})
     figure = plt.figure(figsize=SIZE)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 1), ylim=(0.045, 1))
@@ -47,7 +48,10 @@ def draw():
             axes.add_patch(
                 mpl.patches.FancyBboxPatch(corner, WIDTH, HEIGHT, edgecolor=color, **BOX)
             )
-            axes.text(left + WIDTH / 2, middle, text, ha="center", va="center", color=INK)
+            lines = text.split("\n")  # each centered by itself, in the font of the page
+            for line, own in enumerate(lines):
+                place = left + WIDTH / 2, middle + LINE * ((len(lines) - 1) / 2 - line)
+                axes.text(*place, own, ha="center", va="center", color=INK)
         for left, right in pairwise(LEFT):
             ends = (right - 0.005, middle), (left + WIDTH + 0.005, middle)
             axes.annotate("", *ends, arrowprops={"arrowstyle": "->", "color": INK})

@@ -162,7 +162,7 @@ def figure(errors):
     settings = {
         "svg.fonttype": "none",
         "svg.hashsalt": "recurrent_burn_in",
-        "font.size": 10.5,
+        "font.size": 11.4,
         **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), INK),
         **dict.fromkeys(("xtick.color", "ytick.color"), INK),
     }

@@ -704,7 +704,7 @@ def check_effects(rows, sample, parts):
 
 @contextlib.contextmanager
 def canvas(size):
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "recurrent_trace", "font.size": 10.5}
+    settings = {"svg.fonttype": "none", "svg.hashsalt": "recurrent_trace", "font.size": 11.4}
     colors = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     with mpl.rc_context():
         mpl.rcdefaults()

@@ -28,13 +28,14 @@ FLOW = [
 HEADS = ("What you see", "First question", "Then")
 SIZE = (4.3, 4.4)  # inches; its text stays legible on a phone
 LEFT, WIDTH, HEIGHT = (0.005, 0.35, 0.695), 0.30, 0.14
+LINE = 0.033  # from one line of text to the next
 INK = "#010203"  # the color of the page's text
 BOX = {"boxstyle": "round,pad=0,rounding_size=0.02", "facecolor": "none", "edgecolor": INK}
 
 
 def draw():
     """One row of three boxes for each way, as an SVG document."""
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "triage", "font.size": 8.5})
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "triage", "font.size": 9.1})
     figure = plt.figure(figsize=SIZE)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, 1), ylim=(0.045, 1))
@@ -46,7 +47,10 @@ def draw():
         for left, text in zip(LEFT, texts, strict=True):
             corner = (left, middle - HEIGHT / 2)
             axes.add_patch(mpl.patches.FancyBboxPatch(corner, WIDTH, HEIGHT, **BOX))
-            axes.text(left + WIDTH / 2, middle, text, ha="center", va="center", color=INK)
+            lines = text.split("\n")  # each centered by itself, in the font of the page
+            for line, own in enumerate(lines):
+                place = left + WIDTH / 2, middle + LINE * ((len(lines) - 1) / 2 - line)
+                axes.text(*place, own, ha="center", va="center", color=INK)
         for left, right in pairwise(LEFT):
             ends = (right - 0.005, middle), (left + WIDTH + 0.005, middle)
             axes.annotate("", *ends, arrowprops={"arrowstyle": "->", "color": INK})

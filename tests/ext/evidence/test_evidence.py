@@ -59,8 +59,8 @@ def test_every_kind_of_result_comes_back(tmp_path, execute):
         ("assert not sys.path, 'the order changed'", r"toy\.py:4: AssertionError: the order"),
         (
             "n = len('ab')\nassert n + 1 == 4",
-            r"toy\.py:5: AssertionError +assert n \+ 1 == 4; evaluated again: n \+ 1 = 3 toy\.py "
-            r"says there: What it shows\.$",
+            r"toy\.py:5: AssertionError: assert n \+ 1 == 4; evaluated again:\n    n \+ 1 = 3\n"
+            r"    toy\.py says there: What it shows\.$",
         ),
         ("def f():\n    raise KeyError('a')\n\n\nf()", r"toy\.py:5: KeyError: 'a'"),
         ("sys.exit(3)", r"toy\.py: ended with status 3 and it said nothing"),
@@ -292,7 +292,9 @@ def test_a_failure_is_never_kept_and_drops_what_was(tmp_path):
     script(tmp_path, "assert False, 'changed'")
     for _ in range(2):
         store = refreshed(tmp_path)
-        assert store.failures == {"facts/toy": f"facts/toy.py:4: AssertionError: changed {SAID}"}
+        assert store.failures == {
+            "facts/toy": f"facts/toy.py:4: AssertionError: changed\n    {SAID}"
+        }
         assert not store.path("facts/toy").exists()
 
 

@@ -8,6 +8,7 @@ from sphinx.config import Config
 from sphinx.errors import ConfigError
 
 from docs._ext.gallery import cost as gallery_cost
+from docs._ext.support import galleries
 from tests.support.fixture_site import ROOT
 
 
@@ -32,10 +33,10 @@ def test_costs_are_judged(tmp_path):
 @pytest.mark.parametrize(
     ("name", "entry", "said"),
     [
-        ("a/gone.py", (20, "r"), "a/gone.py does not exist; remove the entry"),
-        ("a/there.py", (20, " "), "must be"),
-        ("a/there.py", (31, "r"), "31 s is not between 15 and 30 s"),
-        ("a/there.py", (15, "r"), "15 s is not between 15 and 30 s"),
+        ("tutorials/a/gone.py", (20, "r"), "a/gone.py does not exist; remove the entry"),
+        ("tutorials/a/there.py", (20, " "), "must be"),
+        ("tutorials/a/there.py", (31, "r"), "31 s is not between 15 and 30 s"),
+        ("tutorials/a/there.py", (15, "r"), "15 s is not between 15 and 30 s"),
     ],
 )
 def test_excuses_are_checked(tmp_path, name, entry, said):
@@ -54,12 +55,12 @@ def test_excuses_are_checked(tmp_path, name, entry, said):
 @pytest.mark.site
 def test_tutorials_of_the_site_are_cheap():
     config = Config.read(ROOT, overrides={}, tags=None)
-    generated = ROOT / "docs" / "tutorials"
+    generated = ROOT / "docs"
     costs = {
         path.name.removesuffix(".stamp.json"): json.loads(path.read_text())["cpu_seconds"]
-        for path in sorted(generated.glob("*/*.stamp.json"))
+        for path in sorted(generated.rglob("*.stamp.json"))
     }
-    scripts = {path.stem for path in ROOT.glob("tutorials/*/*.py")}
+    scripts = {path.stem for path in galleries.scripts(ROOT)}
     assert set(costs) == scripts, "a tutorial has no stamp; run `make html` first"
     print(f"processor seconds: {costs}")
     values = config._raw_config

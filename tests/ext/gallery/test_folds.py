@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from tests.support import small_site
+from tests.support.small_site import SmallSite
 
-CONF = 'extensions = ["docs._ext.gallery.folds"]\nhtml_theme = "basic"\n'
 PAGE = """\
 Lesson
 ======
@@ -38,6 +37,10 @@ Text of the next cell.
 """
 
 
+def lesson(folder, text):
+    return SmallSite(folder, {"index.rst": text}, extensions="docs._ext.gallery.folds")
+
+
 def folded(page):
     """What the only fold of a page holds."""
     (fold,) = re.findall(r'<details class="code-fold">.*?</details>', page, re.S)
@@ -46,8 +49,7 @@ def folded(page):
 
 @pytest.mark.parametrize(("option", "output"), [("", False), ("   :output:", True)])
 def test_a_fold_holds_the_code_of_its_cell(tmp_path, option, output):
-    small_site.built(tmp_path, {"index": PAGE.format(option=option)}, CONF)
-    page = (tmp_path / "out" / "index.html").read_text()
+    page = lesson(tmp_path, PAGE.format(option=option)).built().page("index")
     fold = folded(page)
     assert "<summary>Sizes &amp; &lt;units&gt;</summary>" in fold
     assert "size_of_cell" in fold
@@ -61,7 +63,6 @@ def test_a_fold_holds_the_code_of_its_cell(tmp_path, option, output):
 
 def test_a_fold_without_code_is_a_warning(tmp_path):
     page = "Lesson\n======\n\n.. fold:: Nothing\n\n.. GENERATED FROM LINES 1-2\n\nOnly text.\n"
-    small_site.write(tmp_path, {"index": page}, CONF)
-    done = small_site.build(tmp_path)
+    done = lesson(tmp_path, page).build()
     assert done.returncode
     assert "index.rst:4: WARNING: no code follows 'fold:: Nothing'" in done.stderr

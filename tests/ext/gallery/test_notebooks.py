@@ -16,9 +16,10 @@ import pytest
 from sphinx_gallery.gen_gallery import DEFAULT_GALLERY_CONF
 
 from docs._ext.gallery import notebooks
+from docs._ext.support import galleries
 from tests.support import ROOT
 
-TUTORIALS = sorted((ROOT / "tutorials").glob("*/*.py"))
+TUTORIALS = galleries.scripts(ROOT)
 SYMPTOMS = [script for script in TUTORIALS if script.parent.name == "debugging"]
 LESSONS = [script for script in TUTORIALS if script not in SYMPTOMS]
 PAGE = "``tutorials/memory/x.html``"
@@ -92,6 +93,10 @@ def test_measured_role_names_its_record():
         (
             ".. list-table:: Sizes\n   :header-rows: 1\n\n   * - a\n     - b\n   * - c\n     - d\n",
             "| a | b |\n| --- | --- |\n| c | d |",
+        ),
+        (
+            ".. literalinclude:: ../page.py\n   :pyobject: f\n",
+            f"The listing stands on the page {PAGE}.",
         ),
         (
             ".. not-executed:: needs a GPU\n\n   run()\n",

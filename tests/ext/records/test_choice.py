@@ -47,7 +47,7 @@ def rows(project):  # noqa: F811
 def test_first_choice_next_and_factor(taken):
     taken.page(CHOICE + "   :rows: large-*\n")
     clean(taken)
-    assert rows(taken).split("between ")[1] == ("4 A 12 (11–13) ms B 220 (210–230) ms 18.3× "), (
+    assert rows(taken).split("between ")[1] == ("4 A 12 (11–13) ms B: 220 (210–230) ms 18.3× "), (
         rows(taken)
     )
 
@@ -55,16 +55,16 @@ def test_first_choice_next_and_factor(taken):
 def test_most_turns_the_order_around(taken):
     taken.page(CHOICE.replace("least", "most") + "   :rows: large-*\n")
     clean(taken)
-    assert "4 B 220 (210–230) ms A 12 (11–13) ms 18.3×" in rows(taken)
+    assert "4 B 220 (210–230) ms A: 12 (11–13) ms 18.3×" in rows(taken)
 
 
 def test_overlapping_quartiles_have_no_winner(taken):
     taken.page(CHOICE + "   :rows: small-*\n")
     clean(taken)
-    assert "1 no clear winner: B or C 12 (11–13) ms A 220 (210–230) ms 18.3×" in rows(taken)
+    assert "1 no clear winner: B or C 12 (11–13) ms A: 220 (210–230) ms 18.3×" in rows(taken)
     taken.page(CHOICE + "   :rows: small-b small-c\n")
     clean(taken)
-    assert "1 no clear winner: B or C 12 (11–13) ms – – –" in rows(taken)
+    assert "1 no clear winner: B or C 12 (11–13) ms – –" in rows(taken)
 
 
 def test_a_record_with_gaps_decides_what_has_two_options(taken):

@@ -1,11 +1,9 @@
 """The marks of claims leave no trace in what Sphinx writes."""
 
-import os
-
 import pytest
 
 from docs._ext.site.claims import unmarked
-from tests.support import ROOT, sphinx_forks
+from tests.support.small_site import SmallSite
 
 EXTENSIONS = ("claims", "page_meta", "search_index", "term_hints")
 PAGE = """\
@@ -38,15 +36,12 @@ The :term:`carrier`, ``literally``
 """
 
 
-def build(folder, page, *options):
-    folder.mkdir()
-    (folder / "index.rst").write_text(f"Home\n====\n\n{page}")
-    options = ["-q", "-n", "-C", "-D", "project=Toy", *options]
-    options += ["-D", "extensions=" + ",".join(f"docs._ext.site.{name}" for name in EXTENSIONS)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = sphinx_forks.run(*options, folder, folder / "html", env=environment)
+def build(folder, page):
+    extensions = ",".join(f"docs._ext.site.{name}" for name in EXTENSIONS)
+    site = SmallSite(folder, {"index.rst": f"Home\n====\n\n{page}"}, extensions=extensions)
+    said = site.build().stderr
     names = ("index.html", "_static/search.js", "genindex.html")
-    return run.stderr, [(folder / "html" / name).read_bytes().split() for name in names]
+    return said, [(site.html / name).read_bytes().split() for name in names]
 
 
 @pytest.mark.slow

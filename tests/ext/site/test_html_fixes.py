@@ -50,6 +50,7 @@ def upstream_text():
     ("name", "trace"),
     [
         ("icon script", "<script defer src=\"{{ pathto('_static/scripts/fontawesome.js', 1) }}"),
+        ("scripts before style", '<link rel="preload" as="script" href="{{ pathto('),
         ("theme without scripts", 'data-theme="{{ default_mode }}"'),
         ("theme at first sight", 'localStorage.getItem("theme") || "{{ default_mode }}"'),
         ("gallery card", '<div class="sphx-glr-thumbcontainer" {tags}tooltip="{intro}">'),

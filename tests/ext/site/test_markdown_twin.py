@@ -7,31 +7,28 @@ tutorial; ``tests/house/test_markdown_twins.py`` reads the twins of the whole si
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
 from docs._ext.site.markdown_twin import converted, section_of
 from tests.support import ROOT
-from tests.support.small_site import build, built
+from tests.support.small_site import SmallSite
 
-CONF = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-project = html_title = "Small Site"
-extensions = ["docs._ext.site.markdown_twin", "docs._ext.site.mathml"]
-html_math_renderer = "mathml"
-smartquotes = False
-templates_path = [{str(ROOT / "docs" / "_templates")!r}]
-html_static_path = [{str(ROOT / "docs" / "_static")!r}]
-html_theme = "pydata_sphinx_theme"
-html_theme_options = {{"article_header_end": ["copy-markdown"]}}
-"""
+SETTINGS = {
+    "html_title": "Small Site",
+    "extensions": "docs._ext.site.markdown_twin,docs._ext.site.mathml",
+    "html_math_renderer": "mathml",
+    "smartquotes": 0,
+    "templates_path": ROOT / "docs" / "_templates",
+    "html_static_path": ROOT / "docs" / "_static",
+    "html_theme": "pydata_sphinx_theme",
+    "html_theme_options.article_header_end": "copy-markdown",
+}
 PAGES = {
-    "index": "Home\n====\n\nFirst.\n\n.. toctree::\n\n   reference/page\n   performance/fast\n"
+    "index.rst": "Home\n====\n\nFirst.\n\n.. toctree::\n\n   reference/page\n   performance/fast\n"
     "   performance/early\n",
-    "404": ":orphan:\n\nLost\n====\n\nText.\n",
-    "performance/fast": """
+    "404.rst": ":orphan:\n\nLost\n====\n\nText.\n",
+    "performance/fast.rst": """
 :description: How "fast".
 
 Fast
@@ -46,8 +43,8 @@ See :ref:`there <part>`, :doc:`/reference/page`, :ref:`genindex` and
 
    $ run
 """,
-    "performance/early": "Early\n=====\n\nThe second.\n",
-    "reference/page": "Page\n====\n\nThe page.\n\n.. _part:\n\nPart\n----\n\nText.\n",
+    "performance/early.rst": "Early\n=====\n\nThe second.\n",
+    "reference/page.rst": "Page\n====\n\nThe page.\n\n.. _part:\n\nPart\n----\n\nText.\n",
 }
 
 
@@ -114,30 +111,33 @@ def test_the_longest_beginning_decides_the_section():
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    return built(tmp_path_factory.mktemp("small"), PAGES, CONF)
+    return SmallSite(tmp_path_factory.mktemp("small"), PAGES, **SETTINGS).built()
 
 
 @pytest.fixture
-def folder(source, tmp_path):
+def site(source, tmp_path):
     """A copy of the built site that a test may change and build again."""
-    return Path(shutil.copytree(source, tmp_path / "site"))
+    return source.copy(tmp_path)
 
 
-def twins(folder):
-    return sorted(p.relative_to(folder / "out").as_posix() for p in folder.rglob("out/**/*.md*"))
+def twins(site):
+    return sorted(path.relative_to(site.html).as_posix() for path in site.html.rglob("*.md*"))
 
 
 def test_every_page_has_a_twin_and_its_script(source):
     assert twins(source) == sorted(
-        f"{name}.html.{kind}" for name in PAGES if name != "404" for kind in ("md", "md.js")
+        f"{name.removesuffix('.rst')}.html.{kind}"
+        for name in PAGES
+        if name != "404.rst"
+        for kind in ("md", "md.js")
     )
-    text = (source / "out" / "performance" / "fast.html.md").read_text()
-    script = (source / "out" / "performance" / "fast.html.md.js").read_text()
+    text = (source.html / "performance" / "fast.html.md").read_text()
+    script = (source.html / "performance" / "fast.html.md.js").read_text()
     assert script == f"window.markdownTwin = {json.dumps(text, ensure_ascii=False)};\n"
 
 
 def test_twin_says_what_the_page_says(source):
-    text = (source / "out" / "performance" / "fast.html.md").read_text()
+    text = (source.html / "performance" / "fast.html.md").read_text()
     head, body = text.removeprefix("---\n").split("\n---\n", 1)
     head = {
         key: json.loads(value) for key, _, value in (x.partition(": ") for x in head.split("\n"))
@@ -155,18 +155,18 @@ def test_twin_says_what_the_page_says(source):
 
 
 def test_page_names_its_twin(source):
-    page = (source / "out" / "performance" / "fast.html").read_text()
+    page = source.page("performance/fast")
     assert '<link rel="alternate" type="text/markdown" href="fast.html.md" />' in page
     assert 'data-twin="fast.html.md"' in page
     assert re.search(r'<script defer="defer" src="../_static/copy-markdown\.js\b', page)
     for name in ("404", "genindex"):
-        other = (source / "out" / f"{name}.html").read_text()
+        other = (source.html / f"{name}.html").read_text()
         assert "text/markdown" not in other
         assert "copy-markdown" not in other
 
 
 def test_llms_txt_lists_the_twins_by_section(source):
-    assert (source / "out" / "llms.txt").read_text() == (
+    assert (source.html / "llms.txt").read_text() == (
         "# Small Site\n\n> First.\n\n"
         "## Tutorials\n\n- [Home](index.html.md): First.\n\n"
         "## Reference\n\n- [Page](reference/page.html.md): The page.\n\n"
@@ -175,28 +175,27 @@ def test_llms_txt_lists_the_twins_by_section(source):
     )
 
 
-def test_twins_come_and_go_with_their_pages(folder):
-    assert build(folder).returncode == 0  # in the copied folder Sphinx reads everything once
-    unchanged = folder / "out" / "performance" / "fast.html.md"
+def test_twins_come_and_go_with_their_pages(site):
+    site.built()  # in the copied folder Sphinx reads everything once
+    unchanged = site.html / "performance" / "fast.html.md"
     before = unchanged.stat().st_mtime_ns
-    (folder / "src" / "sub").mkdir()
-    (folder / "src" / "sub" / "new.rst").write_text("New\n===\n\nNew page.\n")
-    (folder / "src" / "index.rst").write_text(PAGES["index"] + "   sub/new\n")
-    assert build(folder).returncode == 0
+    site.write({"sub/new.rst": "New\n===\n\nNew page.\n"})
+    site.append("index.rst", "   sub/new\n")
+    site.built()
     assert unchanged.stat().st_mtime_ns == before
-    assert "sub/new.html.md" in twins(folder)
-    assert "- [New](sub/new.html.md): New page." in (folder / "out" / "llms.txt").read_text()
-    shutil.rmtree(folder / "src" / "sub")
-    (folder / "src" / "index.rst").write_text(PAGES["index"])
-    assert build(folder).returncode == 0
-    assert [name for name in twins(folder) if "new" in name] == []
-    assert "new" not in (folder / "out" / "llms.txt").read_text()
+    assert "sub/new.html.md" in twins(site)
+    assert "- [New](sub/new.html.md): New page." in (site.html / "llms.txt").read_text()
+    shutil.rmtree(site.docs / "sub")
+    site.write({"index.rst": PAGES["index.rst"]})
+    site.built()
+    assert [name for name in twins(site) if "new" in name] == []
+    assert "new" not in (site.html / "llms.txt").read_text()
 
 
-def test_an_address_makes_links_absolute(folder):
-    assert build(folder, "https://example.org/manual").returncode == 0
-    text = (folder / "out" / "performance" / "fast.html.md").read_text()
+def test_an_address_makes_links_absolute(site):
+    site.built(SITE_URL="https://example.org/manual")
+    text = (site.html / "performance" / "fast.html.md").read_text()
     assert 'page: "https://example.org/manual/performance/fast.html"\n' in text
     assert "](https://example.org/manual/reference/page.html.md#part)" in text
-    index = (folder / "out" / "llms.txt").read_text()
+    index = (site.html / "llms.txt").read_text()
     assert "- [Fast](https://example.org/manual/performance/fast.html.md): " in index

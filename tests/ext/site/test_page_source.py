@@ -2,13 +2,13 @@
 
 import os
 import re
-import subprocess
 from html import unescape
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.support import ROOT, sphinx_forks
+from tests.support.repository import git
 
 CONF = f"""\
 import sys
@@ -21,7 +21,8 @@ exclude_patterns = ["reference/api/notes"]
 suppress_warnings = ["page_stamp"]
 
 def setup(app):
-    folders = {{"examples_dirs": ["../tutorials"], "gallery_dirs": ["tutorials"]}}
+    names = ["tutorials", "how-to"]
+    folders = {{"examples_dirs": [f"../{{name}}" for name in names], "gallery_dirs": names}}
     app.add_config_value("sphinx_gallery_conf", {{"plot_gallery": False, **folders}}, "")
 """
 # Page -> the file that a maintainer edits.
@@ -33,6 +34,8 @@ SOURCES = {
     "tutorials/index": "tutorials/GALLERY_HEADER.rst",
     "tutorials/memory/index": "tutorials/memory/GALLERY_HEADER.rst",
     "tutorials/memory/lesson": "tutorials/memory/lesson.py",
+    "how-to/index": "how-to/GALLERY_HEADER.rst",
+    "how-to/guide": "how-to/guide.py",
 }
 REPOSITORY = "https://example.org/owner/manual"
 
@@ -57,11 +60,11 @@ def root(tmp_path_factory):
         path = root / "docs" / f"{page}.rst"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (root / "docs" / "tutorials" / "memory" / "lesson.py").write_text("")
+    for lesson in ("tutorials/memory/lesson", "how-to/guide"):
+        (root / "docs" / f"{lesson}.py").write_text("")
     (root / "conf.py").write_text(CONF)
-    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for command in (["init", "-q"], ["add", "conf.py"], ["commit", "-qm", "All"]):
-        subprocess.run([*git, *command], check=True)
+    for command in (["init"], ["add", "conf.py"], ["commit", "-m", "All"]):
+        git(root, *command)
     return root
 
 
@@ -75,8 +78,7 @@ def links(root, page):
 def test_pages_link_their_source_and_a_report(root):
     done = build(root, REPOSITORY + "/")
     assert done.returncode == 0, done.stderr
-    head = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
-    commit = subprocess.run(head, capture_output=True, text=True, check=True).stdout.strip()
+    commit = git(root, "rev-parse", "--short=12", "HEAD")
     for page, source in SOURCES.items():
         found = links(root, page)
         assert found["Source of this page"] == f"{REPOSITORY}/blob/{commit}/{source}"

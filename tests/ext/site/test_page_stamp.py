@@ -1,7 +1,6 @@
 """The stamp on every page, and the not-executed directive, on a tiny site."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -9,14 +8,14 @@ from importlib.metadata import version
 
 import pytest
 
-from tests.support import ROOT, sphinx_forks
+from tests.support import ROOT
+from tests.support.repository import git
+from tests.support.small_site import SmallSite
 
 NOON = "1763640000"  # 2025-11-20 12:00 UTC
 EVENING = "1763661600"
 
 CONF = f"""\
-import sys
-sys.path.insert(0, {str(ROOT)!r})
 extensions = ["docs._ext.site.page_stamp", "docs._ext.site.not_executed"]
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {{"article_footer_items": ["page-stamp"]}}
@@ -32,63 +31,44 @@ STAMP = {
     "versions": {"torch": "9.8.7", "torchrl": "0.14.1"},
 }
 PAGES = {
-    "index": "Home\n====\n\n.. toctree::\n\n   other\n   page\n   tutorials/lesson\n",
-    "other": "Other\n=====\n",
-    "page": "Page\n====\n\n.. not-executed:: Needs ``four`` GPUs.\n\n   x = 1\n",
-    "tutorials/lesson": "Lesson\n======\n",
+    "conf.py": CONF.replace("PLOT", "True"),
+    "index.rst": "Home\n====\n\n.. toctree::\n\n   other\n   page\n   tutorials/lesson\n",
+    "other.rst": "Other\n=====\n",
+    "page.rst": "Page\n====\n\n.. not-executed:: Needs ``four`` GPUs.\n\n   x = 1\n",
+    "tutorials/lesson.rst": "Lesson\n======\n",
+    "tutorials/lesson.py": '"""Lesson"""\n',
+    "tutorials/lesson.stamp.json": json.dumps(STAMP),
 }
 
 pytestmark = pytest.mark.slow
 
 
-class Site:
-    """A fixture site in a folder."""
-
-    def __init__(self, root):
-        self.root = root
-        self.write("conf.py", CONF.replace("PLOT", "True"))
-        for name, text in PAGES.items():
-            self.write(f"{name}.rst", text)
-        self.write("tutorials/lesson.py", '"""Lesson"""\n')
-        self.write("tutorials/lesson.stamp.json", json.dumps(STAMP))
-
-    def write(self, name, text):
-        path = self.root / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+class Site(SmallSite):
+    """A site that is built at a given time."""
 
     def build(self, epoch=NOON):
-        """Build incrementally; returns the finished process."""
-        environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "NO_COLOR": "1"}
-        options = ["-W", "--keep-going", "-q", ".", "build"]
-        return sphinx_forks.run(*options, cwd=self.root, env=environment)
-
-    def html(self, page):
-        return (self.root / "build" / f"{page}.html").read_text()
+        return super().build(SOURCE_DATE_EPOCH=epoch)
 
     def stamp(self, page):
         """What a machine reads."""
         element = r'<script type="application/json" id="page-stamp">(.*?)</script>'
-        (text,) = re.findall(element, self.html(page))
+        (text,) = re.findall(element, self.page(page))
         return json.loads(text)
 
     def sentence(self, page):
         """What a person reads."""
-        (text,) = re.findall(r'<p class="page-stamp"[^>]*>(.*?)</p>', self.html(page), re.DOTALL)
+        (text,) = re.findall(r'<p class="page-stamp"[^>]*>(.*?)</p>', self.page(page), re.DOTALL)
         return " ".join(re.sub("<[^>]+>", " ", text).replace("&nbsp;", " ").split())
 
 
 @pytest.fixture
 def site(tmp_path):
-    return Site(tmp_path)
+    return Site(tmp_path, PAGES)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    site = Site(tmp_path_factory.mktemp("stamped"))
-    run = site.build()
-    assert run.returncode == 0, run.stderr
-    return site
+    return Site(tmp_path_factory.mktemp("stamped"), PAGES).built()
 
 
 @pytest.mark.parametrize("page", ["index", "page", "genindex", "search"])
@@ -121,7 +101,7 @@ def test_tutorial_says_where_it_was_executed(built):
 
 def test_unchanged_page_keeps_its_stamp_and_a_changed_one_gets_a_new_one(site):
     site.build()
-    site.write("page.rst", PAGES["page"] + "\nMore.\n")
+    site.append("page.rst", "\nMore.\n")
     assert site.build(EVENING).returncode == 0
     assert site.stamp("other")["date"] == "2025-11-20T12:00:00Z"
     assert site.stamp("page")["date"] == "2025-11-20T18:00:00Z"
@@ -130,7 +110,7 @@ def test_unchanged_page_keeps_its_stamp_and_a_changed_one_gets_a_new_one(site):
 def test_rerun_tutorial_gets_its_new_stamp(site):
     site.build()
     rerun = {**STAMP, "date": "2024-02-02T00:00:00Z"}
-    site.write("tutorials/lesson.stamp.json", json.dumps(rerun))
+    site.write({"tutorials/lesson.stamp.json": json.dumps(rerun)})
     assert site.build().returncode == 0
     assert site.stamp("tutorials/lesson")["date"] == "2024-02-02T00:00:00Z"
 
@@ -138,12 +118,8 @@ def test_rerun_tutorial_gets_its_new_stamp(site):
 def test_changed_stack_rewrites_every_page(site):
     site.build()
     # The site's conf.py stands in for an upgraded package: it answers before the metadata does.
-    site.write(
-        "conf.py",
-        CONF.replace("PLOT", "True")
-        + "    from docs._ext.site import page_stamp\n"
-        + "    page_stamp.installed_version = str.upper\n",
-    )
+    upgrade = "    from docs._ext.site import page_stamp\n"
+    site.append("conf.py", f"{upgrade}    page_stamp.installed_version = str.upper\n")
     assert site.build(EVENING).returncode == 0
     for page in ("index", "other"):
         assert site.stamp(page)["date"] == "2025-11-20T18:00:00Z"
@@ -159,7 +135,7 @@ def test_changed_stack_rewrites_every_page(site):
     ],
 )
 def test_bad_stamp_is_a_warning_on_every_build(site, content, complaint):
-    stamp = site.root / "tutorials" / "lesson.stamp.json"
+    stamp = site.docs / "tutorials" / "lesson.stamp.json"
     stamp.unlink()
     if content is not None:
         stamp.write_text(content)
@@ -171,28 +147,21 @@ def test_bad_stamp_is_a_warning_on_every_build(site, content, complaint):
 
 
 def test_build_without_execution_says_so(site):
-    site.write("conf.py", CONF.replace("PLOT", "False"))
-    (site.root / "tutorials" / "lesson.stamp.json").unlink()
+    site.edit("conf.py", "True", "False")
+    (site.docs / "tutorials" / "lesson.stamp.json").unlink()
     assert site.build().returncode == 0
     assert site.stamp("tutorials/lesson")["kind"] == "not-executed"
     assert site.sentence("tutorials/lesson").startswith("Not executed in this build")
 
 
 def test_commit_is_stamped_and_a_changed_tree_is_marked(site):
-    def git(*arguments):
-        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
-        command = ["git", *identity, *arguments]
-        return subprocess.run(
-            command, cwd=site.root, check=True, capture_output=True, text=True
-        ).stdout.strip()
-
-    git("init", "-q")
-    git("add", "index.rst", "page.rst")
-    git("commit", "-q", "-m", "pages")
-    head = git("rev-parse", "--short=12", "HEAD")
+    git(site.docs, "init")
+    git(site.docs, "add", "index.rst", "page.rst")
+    git(site.docs, "commit", "-m", "pages")
+    head = git(site.docs, "rev-parse", "--short=12", "HEAD")
     site.build()
     assert site.stamp("index")["commit"] == head
-    site.write("page.rst", PAGES["page"] + "\nMore.\n")
+    site.append("page.rst", "\nMore.\n")
     site.build()
     assert site.stamp("page")["commit"] == head + "+"
     assert site.sentence("page").endswith(f"from commit {head} and uncommitted changes.")
@@ -214,7 +183,7 @@ def test_stamp_needs_no_torch():
 
 
 def test_not_executed_shows_the_reason_and_the_code(built):
-    html = built.html("page")
+    html = built.page("page")
     (box,) = re.findall(r'<div class="not-executed[^"]*">(.*?)</div>\s*</section>', html, re.DOTALL)
     text = " ".join(re.sub("<[^>]+>", "", box).split())
     assert text.startswith("Not executed: Needs four GPUs.")
@@ -230,7 +199,7 @@ def test_not_executed_shows_the_reason_and_the_code(built):
     ],
 )
 def test_not_executed_reports_misuse_with_its_line(site, markup, complaint):
-    site.write("page.rst", f"Page\n====\n\n{markup}")
+    site.write({"page.rst": f"Page\n====\n\n{markup}"})
     run = site.build()
     assert run.returncode == 1
     assert complaint in run.stderr

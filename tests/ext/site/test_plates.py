@@ -3,7 +3,7 @@
 from docutils import nodes
 from docutils.utils import new_document
 
-from docs._ext.site.plates import numbered
+from docs._ext.site.plates import numbered, stamped_once
 
 GALLERY = '<figure class="gallery-figure" style="x">\n<svg aria-label="A &lt; b."/>\n</figure>\n'
 
@@ -65,3 +65,19 @@ def test_the_figure_of_a_tutorial_gets_both():
     assert "<strong>Plate 2.</strong> A &lt; b.<a " in text
     assert text.count("Plate 2.") == text.count('href="#plate-2"') == 1
     assert "<strong>Executed</strong> with this page" in text
+
+
+def test_neighbors_with_the_same_stamp_have_it_once():
+    def table_with(*stamps):
+        return [part for one in stamps for part in (nodes.table(), one)]
+
+    def printed_by(name):
+        return nodes.paragraph("", name, classes=["evidence-origin"])
+
+    section = page(*table_with(*map(printed_by, ("a.py", "a.py", "b.py"))), nodes.paragraph())
+    section += table_with(printed_by("b.py"))
+    stamped_once(None, section.parent)
+    kinds = [type(part).__name__ for part in section]
+    once = ["table", "paragraph"]
+    assert kinds == ["table", *once, *once, "paragraph", *once]
+    assert [part.astext() for part in section if part.astext()] == ["a.py", "b.py", "b.py"]

@@ -1,11 +1,11 @@
 """What docs/_ext/site/redirects.py writes, on a small site; tests/browser has where it leads."""
 
-import os
 import re
 
 import pytest
 
-from tests.support import ROOT, sphinx_forks
+from tests.support import ROOT
+from tests.support.small_site import SmallSite
 
 REGISTER = """\
 gone.html
@@ -30,41 +30,19 @@ PAGES = {
 }
 
 
-def write(folder, pages):
-    for name, text in pages.items():
-        path = folder / "docs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
-def build(folder, *options):
-    """Build; return what was said."""
-    settings = {
-        "extensions": "docs._ext.site.redirects",
-        "templates_path": ROOT / "docs" / "_templates",
-        "html_theme": "basic",
-        "html_copy_source": 0,
-    }
-    options = [*options, "-C", *(f"-D{name}={value}" for name, value in settings.items())]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    folders = folder / "docs", folder / "html"
-    return sphinx_forks.run("-q", *options, *folders, env=environment).stderr
-
-
-def page(folder, name):
-    return (folder / "html" / name).read_text(encoding="utf-8")
+def site(folder, **changed):
+    sources = {**PAGES, "addresses.txt": REGISTER, **changed}
+    settings = {"templates_path": ROOT / "docs" / "_templates", "html_copy_source": 0}
+    return SmallSite(folder, sources, extensions="docs._ext.site.redirects", **settings)
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("redirects")
-    write(folder, {**PAGES, "addresses.txt": REGISTER})
-    assert build(folder, "-j2") == ""
-    return folder
+    return site(tmp_path_factory.mktemp("redirects")).built("-j2")
 
 
 def test_a_vanished_page_leads_to_its_new_place(built):
-    gone = page(built, "gone.html")
+    gone = built.page("gone")
     assert gone.startswith("<!DOCTYPE html>\n<html")
     assert '<meta http-equiv="refresh" content="0; url=deep/new.html">' in gone
     assert '<p>It is now at <a href="deep/new.html">Deep &amp; new</a>.</p>' in gone
@@ -73,14 +51,14 @@ def test_a_vanished_page_leads_to_its_new_place(built):
 
 
 def test_a_lost_anchor_leads_on_from_the_page_that_is_there(built):
-    kept = page(built, "kept.html")
+    kept = built.page("kept")
     assert '<p id="went-away">This part is now at <a href="deep/new.html#a-part">' in kept
     assert kept.count("<script>\n(() => {") == 1
-    assert "location.replace" not in page(built, "deep/new.html")
+    assert "location.replace" not in built.page("deep/new")
 
 
 def test_an_anchor_of_the_same_page_is_an_id_of_the_section(built):
-    new = page(built, "new.html")
+    new = built.page("new")
     assert re.search(r'<section id="a-section">\s*<span id="old-name"></span><h2>', new)
     assert "moved" not in new
 
@@ -88,26 +66,23 @@ def test_an_anchor_of_the_same_page_is_an_id_of_the_section(built):
 def test_the_page_that_lost_an_anchor_is_written_again(built):
     """It did not change itself."""
     text = PAGES["deep/new.rst"]
-    write(built, {"deep/new.rst": text.replace(" kept.html#went-away", "")})
-    build(built)
-    assert "went-away" not in page(built, "kept.html")
-    assert "went-away" not in page(built, "gone.html")
-    write(built, {"deep/new.rst": text})
-    build(built)
-    assert "went-away" in page(built, "kept.html")
-    times = [(built / "html" / name).stat().st_mtime_ns for name in ("kept.html", "new.html")]
-    build(built)
-    assert times == [
-        (built / "html" / name).stat().st_mtime_ns for name in ("kept.html", "new.html")
-    ]
+    built.write({"deep/new.rst": text.replace(" kept.html#went-away", "")})
+    built.build()
+    assert "went-away" not in built.page("kept")
+    assert "went-away" not in built.page("gone")
+    built.write({"deep/new.rst": text})
+    built.build()
+    assert "went-away" in built.page("kept")
+    files = [built.html / name for name in ("kept.html", "new.html")]
+    times = [file.stat().st_mtime_ns for file in files]
+    built.build()
+    assert times == [file.stat().st_mtime_ns for file in files]
 
 
 def test_below_a_term_it_leads_to_the_term(tmp_path):
     term = PAGES["words.rst"] + "\n      .. redirect-from:: kept.html#went-away\n"
-    new = {"deep/new.rst": "New\n===\n", "words.rst": term, "addresses.txt": REGISTER}
-    write(tmp_path, {**PAGES, **new})
-    assert build(tmp_path) == ""
-    assert '<a href="words.html#term-carrier">carrier</a>' in page(tmp_path, "kept.html")
+    moved = site(tmp_path, **{"deep/new.rst": "New\n===\n", "words.rst": term}).built()
+    assert '<a href="words.html#term-carrier">carrier</a>' in moved.page("kept")
 
 
 def test_claims_that_cannot_be_are_named(tmp_path):
@@ -116,8 +91,7 @@ def test_claims_that_cannot_be_are_named(tmp_path):
         "deep/new.rst": f"New\n===\n\n.. redirect-from:: {claims} kept.html#went-away\n",
         "words.rst": "Words\n=====\n\n.. redirect-from:: kept.html#went-away\n",
     }
-    write(tmp_path, {**PAGES, **pages, "addresses.txt": REGISTER})
-    said = build(tmp_path)
+    said = site(tmp_path, **pages).build().stderr
     assert re.findall(r"WARNING: (.*)", said) == [
         "kept.html#went-away is claimed twice on this page [redirects.twice]",
         "words.html is a page of this site [redirects.there]",
@@ -131,17 +105,15 @@ def test_claims_that_cannot_be_are_named(tmp_path):
 
 def test_above_the_title_it_leads_to_the_page(tmp_path):
     new = {"deep/new.rst": ".. redirect-from:: gone.html gone.html#a-part\n\nNew\n===\n"}
-    write(tmp_path, {**PAGES, **new, "addresses.txt": REGISTER})
-    assert build(tmp_path) == ""
-    assert "deep/new.html" in page(tmp_path, "gone.html")
+    assert "deep/new.html" in site(tmp_path, **new).built().page("gone")
 
 
 @pytest.mark.parametrize("claimant", ["kept.rst", "new.rst"])
 def test_a_part_that_is_there_is_not_claimed(tmp_path, claimant):
     listed = REGISTER.replace("kept.html\n", "kept.html\nkept.html#kept\n")
     text = PAGES[claimant] + "\n.. redirect-from:: kept.html#kept\n"
-    write(tmp_path, {**PAGES, claimant: text, "addresses.txt": listed})
-    assert re.findall(r"WARNING: (.*)", build(tmp_path)) == [
+    said = site(tmp_path, **{claimant: text, "addresses.txt": listed}).build().stderr
+    assert re.findall(r"WARNING: (.*)", said) == [
         {
             "kept.rst": "kept.html#kept is a part of this page [redirects.there]",
             "new.rst": "kept.html#kept is a part of that page [redirects.there]",

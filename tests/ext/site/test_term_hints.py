@@ -1,12 +1,12 @@
 """What docs/_ext/site/term_hints.py writes, on a small site; tests/browser has what readers see."""
 
-import os
 import re
 
 import pytest
 
 from docs._ext.site.term_hints import SCRIPT, first_sentence
-from tests.support import ROOT, sphinx_forks
+from tests.support import ROOT
+from tests.support.small_site import SmallSite
 
 WORDS = """Words
 =====
@@ -34,36 +34,27 @@ HINT = re.compile(r'<div class="term-hint" role="tooltip" id="([^"]+)" hidden>(.
 DESCRIBED = re.compile(r'<a aria-describedby="([^"]+)" class="reference internal" href="([^"]+)"')
 
 
-def build(folder, *options, **environment):
-    options = ["-q", "-W", "-n", *options, "-C"]
-    options += [
-        "-D",
-        "project=Toy",
-        "-D",
-        "extensions=docs._ext.site.term_hints",
-        "-D",
-        "smartquotes=0",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    sphinx_forks.run(*options, folder / "docs", folder / "html", env=environment, check=True)
+def build(site, *options, **environment):
+    """Each page of the site."""
+    site.built(*options, **environment)
     return {
-        path.relative_to(folder / "html").as_posix(): path.read_text(encoding="utf-8")
-        for path in (folder / "html").rglob("*.html")
+        path.relative_to(site.html).as_posix(): path.read_text(encoding="utf-8")
+        for path in site.html.rglob("*.html")
     }
 
 
+def make_site(site, sources=PAGES):
+    return SmallSite(site, sources, extensions="docs._ext.site.term_hints", smartquotes=0)
+
+
 @pytest.fixture
-def folder(tmp_path):
-    for name, text in PAGES.items():
-        path = tmp_path / "docs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    return tmp_path
+def site(tmp_path):
+    return make_site(tmp_path)
 
 
-def written(folder):
+def written(site):
     """When each page was written."""
-    return {path.name: path.stat().st_mtime_ns for path in (folder / "html").rglob("*.html")}
+    return {path.name: path.stat().st_mtime_ns for path in site.html.rglob("*.html")}
 
 
 @pytest.mark.parametrize(
@@ -80,8 +71,8 @@ def test_the_first_sentence_stands_in_one_line(text, first):
     assert first_sentence(text) == first
 
 
-def test_each_reference_names_its_hint(folder):
-    pages = build(folder)
+def test_each_reference_names_its_hint(site):
+    pages = build(site)
     home, deep, words = (pages[name] for name in ("index.html", "deep/page.html", "words.html"))
     sentence = "What a &lt; b leads to, see slice and x^2."
     assert HINT.findall(home) == [("hint-term-carrier", sentence)]
@@ -92,56 +83,53 @@ def test_each_reference_names_its_hint(folder):
     assert DESCRIBED.findall(words) == [("hint-term-slice", "#term-slice")]
 
 
-def test_the_script_is_on_pages_with_a_hint_alone(folder):
-    pages = build(folder)
+def test_the_script_is_on_pages_with_a_hint_alone(site):
+    pages = build(site)
     with_script = {name for name, text in pages.items() if SCRIPT in text}
     assert with_script == {"index.html", "deep/page.html", "words.html"}
     assert {name for name, text in pages.items() if 'role="tooltip"' in text} == with_script
     assert "../_static/term-hints.js" in pages["deep/page.html"]
 
 
-def test_an_edited_definition_writes_the_pages_with_the_term(folder):
-    build(folder)
-    before = written(folder)
-    (folder / "docs" / "words.rst").write_text(WORDS.replace("leads to", "returns"), "utf-8")
-    pages = build(folder)
+def test_an_edited_definition_writes_the_pages_with_the_term(site):
+    build(site)
+    before = written(site)
+    site.edit("words.rst", "leads to", "returns")
+    pages = build(site)
     assert "What a &lt; b returns" in pages["index.html"]
-    after = written(folder)
+    after = written(site)
     assert {name for name in before if before[name] != after[name]} >= {"index.html", "words.html"}
     assert before["page.html"] == after["page.html"]
     assert before["plain.html"] == after["plain.html"]
-    assert pages == build(folder, "-E", "-a")
+    assert pages == build(site, "-E", "-a")
 
 
-def test_a_build_without_changes_writes_nothing(folder):
-    build(folder)
-    before = written(folder)
-    build(folder)
-    after = written(folder)
+def test_a_build_without_changes_writes_nothing(site):
+    build(site)
+    before = written(site)
+    build(site)
+    after = written(site)
     assert {name: after[name] for name in ("index.html", "page.html", "words.html")} == {
         name: before[name] for name in ("index.html", "page.html", "words.html")
     }
 
 
-def test_a_moved_term_is_found_where_it_is(folder):
-    build(folder)
-    text = WORDS.replace('   slice\n      A "piece" of rows.\n', "")
-    (folder / "docs" / "words.rst").write_text(text, "utf-8")
-    (folder / "docs" / "yard.rst").write_text(
-        ":orphan:\n\nYard\n====\n\n.. glossary::\n\n   slice\n      Moved here.\n", "utf-8"
-    )
-    pages = build(folder)
+def test_a_moved_term_is_found_where_it_is(site):
+    build(site)
+    site.edit("words.rst", '   slice\n      A "piece" of rows.\n', "")
+    yard = ":orphan:\n\nYard\n====\n\n.. glossary::\n\n   slice\n      Moved here.\n"
+    site.write({"yard.rst": yard})
+    pages = build(site)
     assert DESCRIBED.findall(pages["deep/page.html"]) == [
         ("hint-term-slice", "../yard.html#term-slice")
     ]
     assert HINT.findall(pages["deep/page.html"]) == [("hint-term-slice", "Moved here.")]
-    assert pages == build(folder, "-E", "-a")
+    assert pages == build(site, "-E", "-a")
 
 
-def test_two_processes_write_the_same(folder, tmp_path_factory):
-    other = tmp_path_factory.mktemp("parallel")
-    (other / "docs").symlink_to(folder / "docs")
-    assert build(folder) == build(other, "-j", "2", PYTHONHASHSEED="1")
+def test_two_processes_write_the_same(site, tmp_path_factory):
+    other = make_site(tmp_path_factory.mktemp("parallel"))
+    assert build(site) == build(other, "-j", "2", PYTHONHASHSEED="1")
 
 
 def test_the_site_has_script_and_rules():

@@ -1,17 +1,14 @@
 """The head of a tutorial: what it says of time and packages, and where it stands on the site."""
 
-import os
 import re
-from pathlib import Path
 
 import pytest
 from docutils.core import publish_doctree
 
 from docs._ext.gallery.order import read_order
 from docs._ext.site.tutorial_head import WORDS_PER_MINUTE, minutes_to_read, packages
-from tests.support import ROOT
+from tests.support import ROOT, SITE
 
-SITE = Path(os.environ.get("SITE_DIR", ROOT / "build" / "html"))
 LESSONS = [
     f"{topic}/{name}"
     for topic in read_order(ROOT / "tutorials")

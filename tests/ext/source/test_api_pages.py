@@ -10,7 +10,9 @@ from sphinx.errors import ExtensionError
 
 from docs._ext.source.api_pages import FOLDER, load_catalog, page_text, related_text
 from docs._ext.source.lookup import locate
-from tests.support import ROOT, sphinx_forks
+from docs._ext.support import galleries
+from tests.support import ROOT
+from tests.support.small_site import SmallSite
 
 STACK = ("torchrl", "tensordict")
 CATALOG = load_catalog(ROOT / "docs" / "reference" / "api")
@@ -48,7 +50,7 @@ def test_the_compact_observation_parts_are_related():
 
 def imported_by_tutorials():
     """``module.name`` of what each tutorial imports from the stack."""
-    for file in sorted(ROOT.glob("tutorials/**/*.py")):
+    for file in galleries.scripts(ROOT):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and re.match(
                 r"(torchrl|tensordict)\b", node.module
@@ -167,41 +169,20 @@ PAGES = {
 }
 
 
-class Site:
-    def __init__(self, folder):
-        self.package = folder / "site"
-        self.docs = folder / "docs"
-        self.html = folder / "html"
-        for root, files in ((self.package, PACKAGE), (self.docs, PAGES)):
-            for name, text in files.items():
-                write(root / name, text)
+class Site(SmallSite):
+    """The pages, and beside them the package, which lies in a folder of its own."""
+
+    def write(self, sources):
+        super().write({name: textwrap.dedent(text).lstrip("\n") for name, text in sources.items()})
 
     def build(self):
-        """Build with every warning an error."""
-        options = ["-nW", "--keep-going", "-b", "html", "-d", self.html.parent / "doctrees"]
-        environment = {"PYTHONPATH": f"{self.package}:{ROOT}", "PATH": ""}
-        return sphinx_forks.run(*options, self.docs, self.html, env=environment)
-
-    def edit(self, name, old, new):
-        file = self.docs / name
-        if not file.exists():
-            file = self.package / name
-        text = file.read_text(encoding="utf-8")
-        assert old in text
-        file.write_text(text.replace(old, new), encoding="utf-8")
-
-    def page(self, name):
-        return (self.html / f"{name}.html").read_text(encoding="utf-8")
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+        return super().build(PYTHONPATH=f"{self.docs.parent / 'site'}:{ROOT}", PATH="")
 
 
 @pytest.fixture
 def site(tmp_path):
-    return Site(tmp_path)
+    package = {f"../site/{name}": text for name, text in PACKAGE.items()}
+    return Site(tmp_path, package | PAGES)
 
 
 @pytest.mark.slow
@@ -241,7 +222,7 @@ def test_the_pages(site):
 def test_a_page_starts_with_the_signature_in_short(site):
     docstring = '    """Is pulled by :class:`tiny.parts.Engine`."""\n'
     method = "\n    def __init__(self, load: int = 3, *rest, empty: bool): ...\n"
-    site.edit("tiny/parts.py", docstring, docstring + method)
+    site.edit("../site/tiny/parts.py", docstring, docstring + method)
     result = site.build()
     assert result.returncode == 0, result.stderr
     html = site.page(f"{FOLDER}/tiny.Wagon")
@@ -272,7 +253,7 @@ def short_and_whole(html):
 
 @pytest.mark.slow
 def test_a_long_signature_is_cut_and_leads_to_the_whole(site):
-    site.edit("tiny/parts.py", IS_PULLED, IS_PULLED + LONG)
+    site.edit("../site/tiny/parts.py", IS_PULLED, IS_PULLED + LONG)
     assert site.build().returncode == 0
     html = site.page(f"{FOLDER}/tiny.Wagon")
     short, whole = short_and_whole(html)
@@ -292,7 +273,7 @@ def test_a_long_signature_is_cut_and_leads_to_the_whole(site):
 
 @pytest.mark.slow
 def test_where_new_takes_anything_the_signature_is_that_of_init(site):
-    site.edit("tiny/parts.py", IS_PULLED, IS_PULLED + TAKES_ANYTHING)
+    site.edit("../site/tiny/parts.py", IS_PULLED, IS_PULLED + TAKES_ANYTHING)
     assert site.build().returncode == 0
     for signature in short_and_whole(site.page(f"{FOLDER}/tiny.Wagon")):
         assert "Wagon(load=3)" in signature
@@ -327,8 +308,8 @@ ARGUMENTS = """
 @pytest.mark.slow
 def test_words_that_are_corrected_are_marked_in_the_docstring(site):
     """On the page of the symbol, wherever the correction is; in a list inside a field too."""
-    write(site.docs / "guide.rst", CORRECTED)
-    site.edit("tiny/parts.py", 'unlike :meth:`walk`."', f'unlike :meth:`walk`.{ARGUMENTS}"')
+    site.write({"guide.rst": CORRECTED})
+    site.edit("../site/tiny/parts.py", 'unlike :meth:`walk`."', f'unlike :meth:`walk`.{ARGUMENTS}"')
     result = site.build()
     assert result.returncode == 0, result.stderr
     wagon, engine = site.page(f"{FOLDER}/tiny.Wagon"), site.page(f"{FOLDER}/tiny.Engine")
@@ -355,13 +336,13 @@ def test_words_that_are_corrected_are_marked_in_the_docstring(site):
 def test_a_short_reference_to_a_method_of_several_classes_is_text(site):
     """Sphinx asks every class for one of that name, and warns that there are several."""
     site.edit(
-        "tiny/parts.py",
+        "../site/tiny/parts.py",
         'class Wagon:\n    """Is pulled by :class:`tiny.parts.Engine`."""\n',
         'class Wagon:\n    """Is pulled by :class:`tiny.parts.Engine`."""\n\n'
         '    def run(self):\n        """Follow."""\n\n'
         'class Signal:\n    """Stands beside :meth:`.run`."""\n',
     )
-    site.edit("tiny/__init__.py", "Engine, Wagon", "Engine, Signal, Wagon")
+    site.edit("../site/tiny/__init__.py", "Engine, Wagon", "Engine, Signal, Wagon")
     site.edit("reference/api/symbols.toml", '"tiny.Wagon" = []', '"tiny.Signal" = []')
     site.edit("reference/api/symbols.toml", '"tiny.Sig', '"tiny.Wagon" = ["run"]\n"tiny.Sig')
     result = site.build()
@@ -409,13 +390,13 @@ def test_a_changed_relation_reaches_every_member(site):
     ("file", "old", "new", "message"),
     [
         (
-            "tiny/parts.py",
+            "../site/tiny/parts.py",
             "__emphatic__",
             "emphatic",
             r"docstring_patches\.toml:2: WARNING: the docstring of tiny\.Engine no longer matches",
         ),
         (
-            "tiny/parts.py",
+            "../site/tiny/parts.py",
             "Is pulled by",
             "Follows",
             r"tiny\.Wagon\.rst:1: WARNING: the docstring of tiny\.Wagon no longer says 'Is pulled",
@@ -445,7 +426,7 @@ def test_a_changed_relation_reaches_every_member(site):
             r"index\.rst:4: WARNING: py:class reference target not found: Engine\b",
         ),
         (
-            "tiny/__init__.py",
+            "../site/tiny/__init__.py",
             "Engine, Wagon",
             "Engine",
             r"symbols\.toml:7: tiny has no 'Wagon' in tiny .*; did you mean tiny\.parts\.Wagon",
@@ -472,16 +453,20 @@ def test_drift_and_slips_stop_the_build(site, file, old, new, message):
 
 
 def test_a_broken_list_is_named(tmp_path):
-    write(tmp_path / "symbols.toml", "[[subject\n")
+    (tmp_path / "symbols.toml").write_text("[[subject\n")
     with pytest.raises(ExtensionError, match=r"symbols\.toml"):
         load_catalog(tmp_path)
 
 
 def test_lessons_and_symptoms_are_listed_apart():
     symbol = next(iter(CATALOG.symbols))
-    text = page_text(CATALOG, symbol, ["memory/lesson", "debugging/one", "debugging/two"])
+    text = page_text(
+        CATALOG,
+        symbol,
+        ["tutorials/memory/lesson", "tutorials/debugging/one", "tutorials/debugging/two"],
+    )
     assert ".. minigallery::\n\n   ../tutorials/memory/lesson.py\n\n" in text
     assert ".. dropdown:: 2 pages of the debugging map use it" in text
     assert "   * :doc:`/tutorials/debugging/two`\n" in text
-    assert "Symptoms" not in page_text(CATALOG, symbol, ["memory/lesson"])
-    assert "Used in" not in page_text(CATALOG, symbol, ["debugging/one"])
+    assert "Symptoms" not in page_text(CATALOG, symbol, ["how-to/lesson"])
+    assert "Used in" not in page_text(CATALOG, symbol, ["tutorials/debugging/one"])

@@ -1,7 +1,6 @@
 """What docs/_ext/source/knobs.py writes on a small site, and what it refuses."""
 
 import inspect
-import os
 import re
 
 import pytest
@@ -9,8 +8,8 @@ from torchrl.objectives import HardUpdate
 
 from docs._ext.source.knobs import default
 from docs._ext.source.lookup import SymbolNotFound
-from tests.support import ROOT, sphinx_forks
 from tests.support.search import titles_and_addresses
+from tests.support.small_site import SmallSite
 
 KNOB = """
 .. knob:: no_cuda_sync
@@ -33,102 +32,79 @@ PAGES = {
 }
 
 
-def build(folder, *options):
-    options = ["-q", "-W", "--keep-going", "-n", *options, "-C"]
-    options += [
-        "-D",
-        "project=Toy",
-        "-D",
-        "extensions=docs._ext.source.knobs,docs._ext.site.search_index",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    done = sphinx_forks.run(*options, folder / "docs", folder / "html", env=environment)
-    return done.returncode, done.stderr
+EXTENSIONS = "docs._ext.source.knobs,docs._ext.site.search_index"
 
 
-def found_in(folder):
-    """Titles and addresses of the search index."""
-    return titles_and_addresses(folder / "html")
-
-
-def text(folder, name):
-    page = (folder / "html" / f"{name}.html").read_text(encoding="utf-8")
-    body = page.partition('role="main"')[2].partition("sphinxsidebar")[0]
+def text(site, name):
+    body = site.page(name).partition('role="main"')[2].partition("sphinxsidebar")[0]
     return " ".join(re.sub(r"<[^>]*>", " ", body).split())
 
 
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "docs").mkdir()
-    for name, content in PAGES.items():
-        (tmp_path / "docs" / name).write_text(content, encoding="utf-8")
-    return tmp_path
+def site(tmp_path):
+    return SmallSite(tmp_path, PAGES, extensions=EXTENSIONS)
 
 
-def test_an_entry_has_the_installed_default_and_its_source(folder):
-    assert build(folder) == (0, "")
-    shown = text(folder, "page")
+def test_an_entry_has_the_installed_default_and_its_source(site):
+    site.built()
+    shown = text(site, "page")
     assert "no_cuda_sync Leaves out a wait. Default: False . When to turn it, trade-off, " in shown
     assert "measured When : Never blindly. Trade-off : Speed for safety. Measured" in shown
-    assert 'id="knob-no-cuda-sync"' in (folder / "html" / "page.html").read_text()
-    assert "github.com/pytorch/rl/blob/v" in (folder / "html" / "page.html").read_text()
-    assert "SWITCH (driver) Leaves out a wait. Default: unset" in text(folder, "other")
+    assert 'id="knob-no-cuda-sync"' in site.page("page")
+    assert "github.com/pytorch/rl/blob/v" in site.page("page")
+    assert "SWITCH (driver) Leaves out a wait. Default: unset" in text(site, "other")
 
 
-def test_a_dotted_name_is_the_parameter_of_its_last_part(folder):
-    page = folder / "docs" / "page.rst"
-    page.write_text(page.read_text() + KNOB.replace(":: no_cuda", ":: Collector.no_cuda"))
-    assert build(folder) == (0, "")
-    assert "Collector.no_cuda_sync Leaves out a wait. Default: False" in text(folder, "page")
-    assert ("Collector.no_cuda_sync", "page.html#knob-collector-no-cuda-sync") in found_in(folder)
+def test_a_dotted_name_is_the_parameter_of_its_last_part(site):
+    site.append("page.rst", KNOB.replace(":: no_cuda", ":: Collector.no_cuda"))
+    site.built()
+    assert "Collector.no_cuda_sync Leaves out a wait. Default: False" in text(site, "page")
+    address = "page.html#knob-collector-no-cuda-sync"
+    assert ("Collector.no_cuda_sync", address) in titles_and_addresses(site.html)
 
 
-def test_a_parameter_of_another_name_is_read(folder):
-    page = folder / "docs" / "page.rst"
+def test_a_parameter_of_another_name_is_read(site):
     knob = KNOB.replace("knob:: no_cuda_sync", "knob:: HardUpdate").replace(
         ":of: torchrl.collectors.Collector",
         ":of: torchrl.objectives.HardUpdate\n   :parameter: value_network_update_interval\n"
         "   :source: torchrl.objectives.SoftUpdate",
     )
-    page.write_text(page.read_text() + knob)
-    assert build(folder) == (0, "")
+    site.append("page.rst", knob)
+    site.built()
     installed = inspect.signature(HardUpdate).parameters["value_network_update_interval"].default
-    assert f"Default: value_network_update_interval={installed} . When" in text(folder, "page")
-    assert "Source : SoftUpdate" in text(folder, "page")
+    assert f"Default: value_network_update_interval={installed} . When" in text(site, "page")
+    assert "Source : SoftUpdate" in text(site, "page")
 
 
-def test_the_table_and_the_role_lead_to_the_entries(folder):
-    build(folder)
-    page = (folder / "html" / "index.html").read_text()
+def test_the_table_and_the_role_lead_to_the_entries(site):
+    site.built()
+    page = site.page("index")
     assert page.count('href="page.html#knob-no-cuda-sync"') == 2
     assert page.count('href="other.html#knob-switch-driver"') == 2
-    assert "no_cuda_sync Leaves out a wait. False" in text(folder, "index")
+    assert "no_cuda_sync Leaves out a wait. False" in text(site, "index")
 
 
-def test_a_default_in_words_is_no_code(folder):
-    other = folder / "docs" / "other.rst"
-    other.write_text(other.read_text().replace(":default: unset", ":default: unset, no checks"))
-    build(folder)
-    table = (folder / "html" / "index.html").read_text().partition("<table")[2]
+def test_a_default_in_words_is_no_code(site):
+    site.edit("other.rst", ":default: unset", ":default: unset, no checks")
+    table = site.built().page("index").partition("<table")[2]
     assert "<p>unset, no checks</p>" in table
     assert '<span class="pre">False</span></code></p>' in table
 
 
-def test_an_edited_entry_changes_the_table_elsewhere(folder):
-    build(folder)
-    page = folder / "docs" / "page.rst"
-    page.write_text(page.read_text().replace("out a wait", "out a sync"))
-    assert build(folder) == (0, "")
-    assert "no_cuda_sync Leaves out a sync. False" in text(folder, "index")
+def test_an_edited_entry_changes_the_table_elsewhere(site):
+    site.built()
+    site.edit("page.rst", "out a wait", "out a sync")
+    site.built()
+    assert "no_cuda_sync Leaves out a sync. False" in text(site, "index")
 
 
-def test_search_finds_an_entry_by_its_name(folder):
-    build(folder)
-    found = found_in(folder)
+def test_search_finds_an_entry_by_its_name(site):
+    site.built()
+    found = titles_and_addresses(site.html)
     assert ("no_cuda_sync", "page.html#knob-no-cuda-sync") in found
     assert ("SWITCH (driver)", "other.html#knob-switch-driver") in found
-    build(folder)
-    assert found_in(folder) == found
+    site.built()
+    assert titles_and_addresses(site.html) == found
 
 
 BROKEN = {
@@ -142,29 +118,29 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_entry_is_named(folder, broken):
+def test_a_broken_entry_is_named(site, broken):
     before, after, said = BROKEN[broken]
-    (folder / "docs" / "page.rst").write_text(PAGES["page.rst"].replace(before, after))
-    status, output = build(folder)
-    assert status == 1
-    assert "page.rst:4: " in output
-    assert said in output
+    site.edit("page.rst", before, after)
+    done = site.build()
+    assert done.returncode == 1
+    assert "page.rst:4: " in done.stderr
+    assert said in done.stderr
 
 
-def test_a_reference_to_no_knob_is_named(folder):
-    index = folder / "docs" / "index.rst"
-    index.write_text(index.read_text().replace(":knob:`no_cuda_sync`", ":knob:`no_sync`"))
-    status, output = build(folder)
-    assert status == 1
-    assert "index.rst:4: WARNING: there is no knob 'no_sync'" in output
+def test_a_reference_to_no_knob_is_named(site):
+    site.edit("index.rst", ":knob:`no_cuda_sync`", ":knob:`no_sync`")
+    done = site.build()
+    assert done.returncode == 1
+    assert "index.rst:4: WARNING: there is no knob 'no_sync'" in done.stderr
 
 
-def test_a_second_entry_is_named(folder):
-    (folder / "docs" / "other.rst").write_text(PAGES["other.rst"] + KNOB)
+def test_a_second_entry_is_named(site):
+    site.append("other.rst", KNOB)
     for _ in range(2):
-        status, output = build(folder)
-        assert status == 1
-        assert "page.rst:4: WARNING: the knob 'no_cuda_sync' has an entry on page other" in output
+        done = site.build()
+        assert done.returncode == 1
+        said = "page.rst:4: WARNING: the knob 'no_cuda_sync' has an entry on page other"
+        assert said in done.stderr
 
 
 def test_defaults_of_parameters_and_fields():

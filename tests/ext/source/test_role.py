@@ -12,7 +12,9 @@ import pytest
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source.api_pages import load_catalog
 from docs._ext.source.lookup import SymbolNotFound, locate
-from tests.support import ROOT, sphinx_forks
+from docs._ext.support import galleries
+from tests.support import ROOT
+from tests.support.small_site import SmallSite
 
 CATALOG = load_catalog(ROOT / "docs" / "reference" / "api")
 
@@ -28,7 +30,7 @@ def listed_symbols():
 def symbols_in_pages():
     """Targets of the role in pages and tutorials."""
     role = re.compile(r":source:`(?:[^`<]*<)?([\w.]+)>?`")
-    files = [*ROOT.glob("docs/reference/**/*.rst"), *ROOT.glob("tutorials/**/*.py")]
+    files = [*ROOT.glob("docs/reference/**/*.rst"), *galleries.scripts(ROOT)]
     return [symbol for file in files for symbol in role.findall(file.read_text(encoding="utf-8"))]
 
 
@@ -245,44 +247,33 @@ def test_a_file_that_changed_is_read_again(tiny):
 # -- A site made for the test ------------------------------------------------
 
 
+CONF = """
+extensions = ["docs._ext.source.role"]
+source_repositories = {"tiny": ("me/tiny", "release-{version}")}
+"""
+PAGE = """\
+Page
+====
+
+See :source:`tiny.Engine.run` and :source:`the class <tiny.Engine>`.
+"""
+
+
 @pytest.fixture
-def build(tiny, tmp_path):
-    """Build a one-page site that uses the role."""
-    source = tmp_path / "docs"
-    write(
-        source / "conf.py",
-        """
-        extensions = ["docs._ext.source.role"]
-        source_repositories = {"tiny": ("me/tiny", "release-{version}")}
-        """,
-    )
-
-    def run(page=None, builder="html"):
-        if page is not None:
-            write(source / "index.rst", page)
-        out = tmp_path / builder
-        options = ["-nW", "--keep-going", "-b", builder, "-d", tmp_path / "doctrees"]
-        environment = {"PYTHONPATH": f"{tiny}:{ROOT}", "PATH": ""}
-        result = sphinx_forks.run(*options, source, out, env=environment)
-        suffix = "html" if builder == "html" else "txt"
-        page = out / f"index.{suffix}"
-        return result, page.read_text(encoding="utf-8") if page.exists() else ""
-
-    return run
+def site(tmp_path):
+    """A site whose only page uses the role."""
+    return SmallSite(tmp_path, {"conf.py": CONF, "index.rst": PAGE})
 
 
-PAGE = """
-    Page
-    ====
-
-    See :source:`tiny.Engine.run` and :source:`the class <tiny.Engine>`.
-    """
+@pytest.fixture
+def with_tiny(tiny):
+    """The environment in which Sphinx finds the package."""
+    return {"PYTHONPATH": f"{tiny}:{ROOT}"}
 
 
 @pytest.mark.slow
-def test_links_in_html_and_text(build):
-    result, html = build(PAGE)
-    assert result.returncode == 0, result.stderr
+def test_links_in_html_and_text(site, with_tiny):
+    html = site.built(**with_tiny).page("index")
     lines = locate("tiny.Engine.run")
     assert (
         f'href="https://github.com/me/tiny/blob/release-1.2.0/tiny/core.py#L{lines.first}-' in html
@@ -290,36 +281,35 @@ def test_links_in_html_and_text(build):
     assert "tiny 1.2.0, tiny.Engine.run: tiny/core.py, lines" in html
     assert ">Engine.run</span>" in html
     assert ">the class</span>" in html
-    _, text = build(builder="text")
-    assert '"Engine.run" (tiny 1.2.0, tiny.Engine.run: tiny/core.py, lines' in " ".join(
-        text.split()
-    )
+    site.built("-btext", **with_tiny)
+    text = " ".join((site.html / "index.txt").read_text(encoding="utf-8").split())
+    assert '"Engine.run" (tiny 1.2.0, tiny.Engine.run: tiny/core.py, lines' in text
 
 
 @pytest.mark.slow
-def test_a_vanished_symbol_stops_the_build(build):
-    result, _ = build(PAGE.replace("tiny.Engine.run", "tiny.Engine.rum"))
+def test_a_vanished_symbol_stops_the_build(site, with_tiny):
+    site.edit("index.rst", "tiny.Engine.run", "tiny.Engine.rum")
+    result = site.build(**with_tiny)
     assert result.returncode != 0
     assert re.search(r"index\.rst:4: WARNING: .*did you mean tiny\.Engine\.run\?", result.stderr)
     assert "[source.missing]" in result.stderr
 
 
 @pytest.mark.slow
-def test_a_moved_symbol_names_its_new_place(build, tiny):
+def test_a_moved_symbol_names_its_new_place(site, with_tiny, tiny):
     write(tiny / "tiny" / "depot.py", "class Wagon:\n    pass\n")
-    result, _ = build(PAGE.replace("tiny.Engine.run", "tiny.core.Wagon"))
+    site.edit("index.rst", "tiny.Engine.run", "tiny.core.Wagon")
+    result = site.build(**with_tiny)
     assert result.returncode != 0
     assert "did you mean tiny.depot.Wagon?" in result.stderr
 
 
 @pytest.mark.slow
-def test_another_version_rewrites_the_links(build, tiny):
-    build(PAGE)
+def test_another_version_rewrites_the_links(site, with_tiny, tiny):
+    site.built(**with_tiny)
     write_version(tiny, "1.3.0")
-    result, html = build()
-    assert result.returncode == 0, result.stderr
+    html = site.built(**with_tiny).page("index")
     assert "release-1.3.0" in html
     assert "1.2.0" not in html
     write_version(tiny, "1.4.0.dev7")
-    _, html = build()
-    assert "/blob/main/tiny/core.py" in html
+    assert "/blob/main/tiny/core.py" in site.built(**with_tiny).page("index")

@@ -5,10 +5,11 @@ import ast
 import pytest
 import torch
 
+from docs._ext.support import galleries
 from docs._ext.support.assertions import explain, operands
 from tests.support import ROOT
 
-SCRIPTS = sorted([*(ROOT / "docs/evidence").glob("*/*.py"), *(ROOT / "tutorials").glob("*/*.py")])
+SCRIPTS = sorted([*(ROOT / "docs/evidence").glob("*/*.py"), *galleries.scripts(ROOT)])
 
 
 def notes(tmp_path, text):
@@ -21,6 +22,7 @@ def notes(tmp_path, text):
     return [line.strip() for note in caught.value.__notes__ for line in note.splitlines()]
 
 
+TENSORS = "where tensors differ"
 SEEN = {
     "both sides": ("a = 1\nassert a + 1 == len('abc')", ["a + 1 = 2", "len('abc') = 3"]),
     "a chain": ("a, b = 1, [5]\nassert 0 < a < b[0] < 4", ["a = 1", "b[0] = 5", "b = [5]"]),
@@ -33,11 +35,15 @@ SEEN = {
         "def f(limit):\n    assert all(x < limit for x in (1, 5, 2))\n\n\nf(3)",
         ["[x for x in (1, 5, 2) if not x < limit] = [5]"],
     ),
+    "what all is asked of": (
+        "a = ([1, 2], [1, 3])\nassert all(map(int.__eq__, *a))",
+        ["list(map(int.__eq__, *a)) = [True, False]", "a = ([1, 2], [1, 3])"],
+    ),
     "what holds in any": (
         "assert not any(x > y for x, y in ((1, 2), (2, 1)))",
         ["[(x, y) for x, y in ((1, 2), (2, 1)) if x > y] = [(2, 1)]"],
     ),
-    "where tensors differ": (
+    TENSORS: (
         "a, b = torch.zeros(999), torch.zeros(999)\nb[500] = 1\nassert torch.equal(a, b)",
         ["(a != b).nonzero() = tensor([[500]])"],
     ),
@@ -61,6 +67,10 @@ def test_the_operands_are_shown(tmp_path, case):
     text, expected = SEEN[case]
     lines = notes(tmp_path, text)
     assert set(expected) <= set(lines), lines
+
+
+def test_a_module_is_no_operand(tmp_path):
+    assert not any(line.startswith("torch = ") for line in notes(tmp_path, SEEN[TENSORS][0]))
 
 
 def test_long_values_are_cut(tmp_path):

@@ -57,9 +57,18 @@ def test_a_row_has_an_address_and_its_link():
         made(["a", "1"], ["b", "2"], ids=["row-a"])
 
 
-def test_a_long_name_may_break_before_its_arguments():
-    cell = made(["LazyMemmapStorage(scratch_dir)", "2 (3)"]).next_node(nodes.tbody)[0][0]
-    assert [one.astext() for one in cell[0]] == ["LazyMemmapStorage", "<wbr>", "(scratch_dir)"]
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["LazyMemmapStorage", "(scratch_dir)"],
+        ["PrioritizedSlice", "Sampler"],
+        ["SliceSampler", "Without", "Replacement", "(traj_key)"],
+        ["MultiAsyncCollector or CartPole"],
+    ],
+)
+def test_a_long_name_may_break_before_its_arguments_and_between_its_words(parts):
+    cell = made(["".join(parts), "2 (3)"]).next_node(nodes.tbody)[0][0]
+    assert "|".join(one.astext() for one in cell[0]) == "|<wbr>|".join(parts)
 
 
 def test_cells_of_wide_tables_of_a_page_know_their_header(tmp_path):

@@ -8,21 +8,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.objectives.value import GAE, functional
 
 from benchmarks import interleaved
-from benchmarks.record import Library
 from benchmarks.suites import bench_advantages as suite
 from benchmarks.suites import bench_loss_breakdown as breakdown
 from benchmarks.timing import Benchmark
-from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
-
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-CPU = torch.device("cpu")
-
-
-def metrics_of(noted):
-    return {noted["timing"], *noted["exact"], *noted["sampled"]}
-
+from tests.support.suites import CPU, benchmarks_of, noted
+from tests.support.suites import recorded as recorded_of
 
 # -- In turn ---------------------------------------------------------------------
 
@@ -60,14 +52,9 @@ def few_rounds():
 @pytest.mark.parametrize("kind", ["scalar", "tensor"])
 @pytest.mark.parametrize("name", suite.FUNCTIONS)
 def test_entry_of_a_function(few_rounds, name, kind):
-    case, entries = (name, kind, 2, 9, 2), {}
-    for form in (suite.VECTORIZED, suite.LOOP):
-        benchmark = Benchmark()
-        suite.bench_function(benchmark, CPU, case, form)
-        noted = entries[form] = benchmark.extra_info
-        assert metrics_of(noted) <= set(suite.METRICS)
-        assert noted["parameters"]["form"] == form
-    vectorized, loop = entries.values()
+    case, forms = (name, kind, 2, 9, 2), (suite.VECTORIZED, suite.LOOP)
+    vectorized, loop = (noted(suite.bench_function, CPU, case, form) for form in forms)
+    assert (vectorized["parameters"]["form"], loop["parameters"]["form"]) == forms
     assert loop["key"] == vectorized["key"] + "-loop" == f"{name}-{kind}-b2-t9-d2-loop"
     assert len(vectorized["sampled"]["time_vs_loop"]) == 2
     ratio = vectorized["exact"]["peak_memory"] / loop["exact"]["peak_memory"]
@@ -91,20 +78,18 @@ def test_share_of_ends(dones):
 
 
 def test_entry_of_the_estimator(few_rounds):
-    benchmark = Benchmark()
     with mock.patch.object(suite, "BATCH", 2):
-        suite.bench_estimator(benchmark, CPU, 9, 2)
-    assert benchmark.extra_info["key"] == "estimator-gae-t9-d2"
-    assert metrics_of(benchmark.extra_info) == set(suite.METRICS) - {"time_vs_default"}
+        entry = noted(suite.bench_estimator, CPU, 9, 2)
+    assert entry["key"] == "estimator-gae-t9-d2"
+    assert entry["metrics"] == set(suite.METRICS) - {"time_vs_default"}
 
 
 @pytest.mark.parametrize("name", suite.KNOBS)
 def test_entry_of_a_knob(few_rounds, name):
-    benchmark = Benchmark()
     with mock.patch.multiple(suite, BATCH=2, MIDDLE=40):
-        suite.bench_knob(benchmark, CPU, name)
-    assert benchmark.extra_info["key"] == f"knob-{name}"
-    assert metrics_of(benchmark.extra_info) == {"time", "time_vs_default", "error"}
+        entry = noted(suite.bench_knob, CPU, name)
+    assert entry["key"] == f"knob-{name}"
+    assert entry["metrics"] == {"time", "time_vs_default", "error"}
 
 
 # -- loss_breakdown --------------------------------------------------------------
@@ -126,18 +111,13 @@ def small():
 def test_parts_add_up(small, name):
     shares, traced, operators = {}, {}, {}
     for part in (breakdown.WHOLE, *breakdown.PARTS[name], breakdown.REST):
-        benchmark = Benchmark()
-        breakdown.bench_part(benchmark, CPU, name, part)
-        noted = benchmark.extra_info
-        assert noted["key"] == f"{name}-{part}"
-        assert metrics_of(noted) == set(breakdown.METRICS)
-        assert len(benchmark.seconds) == len(noted["sampled"]["share"]) == breakdown.ROUNDS
-        for found, metric in (
-            (shares, "share"),
-            (traced, "traced_share"),
-            (operators, "operators"),
-        ):
-            found[part] = noted["sampled"][metric][0]
+        entry = noted(breakdown.bench_part, CPU, name, part)
+        assert entry["key"] == f"{name}-{part}"
+        assert entry["metrics"] == set(breakdown.METRICS)
+        assert len(entry["seconds"]) == len(entry["sampled"]["share"]) == breakdown.ROUNDS
+        shares[part] = entry["sampled"]["share"][0]
+        traced[part] = entry["sampled"]["traced_share"][0]
+        operators[part] = entry["sampled"]["operators"][0]
     for found in (shares, traced, operators):
         whole = found.pop(breakdown.WHOLE)
         assert sum(found.values()) == pytest.approx(whole)
@@ -177,7 +157,7 @@ def test_operators_are_counted_where_they_start():
 
 
 def recorded(key, metric, of="advantages", point="median"):
-    return COMMITTED.find(of, "cpu")["benchmarks"][key]["metrics"][metric][point]
+    return recorded_of(of, key, metric, point)
 
 
 def part(name, of, metric="share"):
@@ -283,7 +263,7 @@ def test_operators_by_length():
 
 @guards("td-vectorized-always-faster", "gae-vectorized-loses", "td-default-unless-discount-tensor")
 def test_td_lambda_is_better_vectorized():
-    keys = COMMITTED.find("advantages", "cpu")["benchmarks"]
+    keys = benchmarks_of("advantages")
     keys = [key for key in keys if key.startswith("tdlambda-scalar") and not key.endswith("-loop")]
     assert len(keys) > 10
     ratios = {key: recorded(key, "time_vs_loop") for key in keys}

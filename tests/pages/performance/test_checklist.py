@@ -10,16 +10,14 @@ import pytest
 import torch
 from torchrl.envs import check_env_specs
 
-from benchmarks.record import Library
 from benchmarks.suites import bench_checklist as suite
-from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
+from tests.support.suites import CPU, noted
+from tests.support.suites import recorded as recorded_of
 
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/checklist.rst"
-CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -40,15 +38,11 @@ def small():
 def test_entries(small, world):
     found = {}
     for name in (suite.BEFORE, *suite.items_of(world), suite.AFTER):
-        benchmark = Benchmark()
-        suite.bench_item(benchmark, CPU, world, name)
-        noted = found[name] = benchmark.extra_info
-        assert noted["key"] == f"{world}-{name}"
-        assert len(benchmark.seconds) == suite.ROUNDS
-        assert {noted["timing"], *noted["exact"], *noted["sampled"]} <= set(suite.METRICS)
-    steps = {noted["exact"]["gradient_steps"] for noted in found.values()}
-    assert steps == {4}
-    size = {name: noted["exact"]["bytes_per_frame"] for name, noted in found.items()}
+        entry = found[name] = noted(suite.bench_item, CPU, world, name)
+        assert entry["key"] == f"{world}-{name}"
+        assert len(entry["seconds"]) == suite.ROUNDS
+        assert entry["exact"]["gradient_steps"] == 4
+    size = {name: entry["exact"]["bytes_per_frame"] for name, entry in found.items()}
     pixels = 84 * 84 * 4
     assert size["before"] - size["bytes"] == 2 * 3 * pixels  # root and next, float32 to uint8
     assert size["before"] - size["compact"] >= 4 * pixels
@@ -104,7 +98,7 @@ def test_scaling_is_that_of_the_transform():
 
 
 def recorded(key, metric="gain", point="median"):
-    return COMMITTED.find("checklist", "cpu")["benchmarks"][key]["metrics"][metric][point]
+    return recorded_of("checklist", key, metric, point)
 
 
 def listed():

@@ -31,16 +31,13 @@ from benchmarks.counting_env import (
     check_frames,
     make_policy,
 )
-from benchmarks.record import Library
 from benchmarks.suites import bench_collector_knobs as knobs
 from benchmarks.suites import bench_collectors as suite
-from benchmarks.timing import Benchmark
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
-
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-CPU = torch.device("cpu")
+from tests.support.suites import COMMITTED, CPU, noted
+from tests.support.suites import recorded as recorded_of
 
 
 @pytest.fixture(autouse=True)
@@ -142,20 +139,10 @@ def test_the_dial_reaches_another_copy(tmp_path):
 # -- The suites, small -----------------------------------------------------------
 
 
-def noted(benchmark, metrics):
-    said = benchmark.extra_info
-    found = {said["timing"], *said["exact"], *said["sampled"]}
-    assert found <= set(metrics)
-    assert all(said["sampled"].values())
-    return said
-
-
 def test_throughput_of_one_process(tmp_path):
     kept = suite.Kept(StepCost(tmp_path / "cost"), CPU)
     for name, workers in (("rollout", 1), ("collector", 1), ("serial", 2)):
-        benchmark = Benchmark()
-        suite.bench_throughput(benchmark, CPU, kept, name, workers, (0, "none"))
-        said = noted(benchmark, suite.METRICS)
+        said = noted(suite.bench_throughput, CPU, kept, name, workers, (0, "none"))
         assert said["key"] == f"throughput-n{workers}-{name}-none-0"
         assert said["parameters"]["workers"] == workers
         assert ("vs_collector" in said["sampled"]) is (name != "rollout")
@@ -172,15 +159,10 @@ def test_workers(tmp_path):
     try:
         kept = suite.Kept(StepCost(tmp_path / "cost"), CPU)
         for name in ("multi-sync", "multi-async"):
-            benchmark = Benchmark()
-            suite.bench_throughput(benchmark, CPU, kept, name, 2, (0, "none"))
-            assert noted(benchmark, suite.METRICS)["key"] == f"throughput-n2-{name}-none-0"
-        benchmark = Benchmark()
-        suite.bench_trap(benchmark, CPU, kept, 1)
-        assert set(noted(benchmark, suite.METRICS)["sampled"]) == {
-            "frames_per_second",
-            "vs_steady",
-        }
+            entry = noted(suite.bench_throughput, CPU, kept, name, 2, (0, "none"))
+            assert entry["key"] == f"throughput-n2-{name}-none-0"
+        trap = noted(suite.bench_trap, CPU, kept, 1)
+        assert set(trap["sampled"]) == {"frames_per_second", "vs_steady"}
         kept.close()
         check_threads(tmp_path)
     finally:
@@ -208,10 +190,8 @@ IN_ONE_PROCESS = ("no-traj-ids", "compact-image", "split-trajs", "max-frames", "
 @pytest.mark.filterwarnings("ignore:split_trajs=True produces a:UserWarning")
 @pytest.mark.parametrize("key", IN_ONE_PROCESS)
 def test_knob(key):
-    benchmark = Benchmark()
     with mock.patch.object(knobs, "IMAGE_BYTES", 4000):
-        knobs.measure_knob(benchmark, CPU, key, knobs.KNOBS[key])
-    said = noted(benchmark, knobs.METRICS)
+        said = noted(knobs.measure_knob, CPU, key, knobs.KNOBS[key])
     turned, default = (said["exact"][f"bytes_per_frame{end}"] for end in ("", "_off"))
     small_step_count = 2 * torch.int64.itemsize
     wanted = {
@@ -226,9 +206,7 @@ def test_knob(key):
 
 @pytest.mark.parametrize("way", ["direct", "row by row"])
 def test_buffer(way):
-    benchmark = Benchmark()
-    knobs.bench_buffer(benchmark, CPU, way)
-    assert noted(benchmark, knobs.METRICS)["sampled"].keys() == {"time_vs_off"}
+    assert noted(knobs.bench_buffer, CPU, way)["sampled"].keys() == {"time_vs_off"}
 
 
 def test_a_wrong_action_fails_the_suite():
@@ -372,13 +350,8 @@ def test_the_run_computes_what_the_page_shows(capsys):
 # -- The record ------------------------------------------------------------------
 
 
-@functools.cache
-def benchmarks_of(name):
-    return COMMITTED.find(name, "cpu")["benchmarks"]
-
-
 def recorded(key, metric, of="collectors"):
-    return benchmarks_of(of)[key]["metrics"][metric]["median"]
+    return recorded_of(of, key, metric)
 
 
 def rate(name, workers, wait, step_ms):
@@ -395,22 +368,11 @@ def knob(key, metric="time_vs_off"):
 
 
 def quartile(key, which, metric="time_vs_off", of="collector_knobs"):
-    return benchmarks_of(of)[key]["metrics"][metric][which]
+    return recorded_of(of, key, metric, which)
 
 
 def situations(workers):
     return [(wait, step_ms) for step_ms, wait in suite.WORKERS[workers]]
-
-
-def test_records_are_complete():
-    wanted = {suite.key_of(*run) for run in suite.runs()}
-    wanted |= {f"start-{method}" for method in suite.START_METHODS}
-    wanted |= {f"trap-{discarded}" for discarded in suite.TRAP_DISCARDED}
-    assert set(benchmarks_of("collectors")) == wanted
-    wanted = {*knobs.KNOBS, *knobs.WORKER_KNOBS, *knobs.BATCHED, "cudagraph"}
-    wanted |= {f"compile-h{units}" for units in knobs.COMPILED_UNITS}
-    wanted |= {"buffer-direct", "buffer-row-by-row", "threads-default", "threads-given"}
-    assert set(benchmarks_of("collector_knobs")) == wanted
 
 
 def beats(key, other, metric="frames_per_second", of="collectors"):

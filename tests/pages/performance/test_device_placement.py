@@ -1,8 +1,8 @@
 """The suite device_placement, run small, and the sentences of its page: counts, never a time."""
 
-import re
 import traceback
 from collections import Counter
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -12,14 +12,12 @@ from torchrl.collectors import Collector
 from torchrl.envs import GymEnv
 
 from benchmarks import measure, simulated_cuda
-from benchmarks.record import SCHEMA, Library
 from benchmarks.suites import bench_device_placement as suite
 from benchmarks.timing import Benchmark
-from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.suites import CPU, noted
+from tests.support.suites import recorded as recorded_of
 
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-CPU = torch.device("cpu")
 STEPS = 6
 
 
@@ -42,9 +40,7 @@ def counted_anew(name, **sizes):
         return suite.counted.__wrapped__(CPU, name, False)
 
 
-def recorded(key, metric):
-    record = COMMITTED.find("device_placement", "cpu")
-    return record["benchmarks"][key]["metrics"][metric]["median"]
+recorded = partial(recorded_of, "device_placement")
 
 
 # -- The simulated GPU ------------------------------------------------------------
@@ -138,22 +134,12 @@ def test_the_peak_is_of_what_the_device_holds():
 # -- The suite ----------------------------------------------------------------------
 
 
-def test_keys_are_unique_and_can_be_cited():
-    pattern = SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"]
-    keys = [suite.key_of(*case) for case in suite.CASES]
-    assert len(keys) == len(set(keys))
-    assert all(re.match(pattern, key) for key in keys)
-
-
 @pytest.mark.parametrize("case", [("gym-policy", False), ("tensor-gpu-batch-host", True)])
 def test_entry_has_declared_metrics(case):
-    benchmark = Benchmark()
-    suite.bench_rollout(benchmark, CPU, *case)
-    noted = benchmark.extra_info
-    assert noted["key"] == suite.key_of(*case)
-    metrics = {noted["timing"], *noted["exact"], *noted["sampled"]}
-    assert metrics | {"copy_time"} == set(suite.METRICS)
-    assert noted["parameters"]["no_cuda_sync"] == case[1]
+    entry = noted(suite.bench_rollout, CPU, *case)
+    assert entry["key"] == suite.key_of(*case)
+    assert entry["metrics"] | {"copy_time"} == set(suite.METRICS)
+    assert entry["parameters"]["no_cuda_sync"] == case[1]
 
 
 def test_a_wrong_batch_fails_the_suite():
@@ -240,12 +226,11 @@ def test_naming_the_environment_adds_a_wait():
 
 @guards("host-only-names-nothing")
 def test_naming_the_cpu_takes_time_in_the_record():
-    benchmarks = COMMITTED.find("collector_rollout", "cpu")["benchmarks"]
-    times = [
-        benchmarks[key]["metrics"]["step_time"]["median"]
-        for key in ("flow-defaults", "flow-cpu-devices")
-    ]
-    assert times[0] < times[1]
+    unnamed, named = (
+        recorded_of("collector_rollout", f"flow-{names}", "step_time")
+        for names in ("defaults", "cpu-devices")
+    )
+    assert unnamed < named
 
 
 @guards("storing-gpu-step-copies")

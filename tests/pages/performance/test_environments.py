@@ -1,6 +1,5 @@
 """The suites environments and environments_mujoco, run small, and what their page says."""
 
-import contextlib
 import functools
 import inspect
 import multiprocessing
@@ -28,16 +27,14 @@ from torchrl.envs import (
 from torchrl.envs.libs import isaac_lab
 
 from benchmarks import interleaved
-from benchmarks.record import Library
 from benchmarks.suites import bench_environments as suite
 from benchmarks.suites import bench_environments_mujoco as mujoco_suite
 from benchmarks.timing import Benchmark
-from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
+from tests.support.suites import COMMITTED, CPU, noted
+from tests.support.suites import recorded as recorded_of
 
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-CPU = torch.device("cpu")
 ALONE = ("loop", "sync", "serial", "wrapped-sync")  # the ways that start no process
 WORKERS = ("async", "parallel", "parallel-no-buffers", "num-envs", "wrapped-async")
 
@@ -45,11 +42,10 @@ WORKERS = ("async", "parallel", "parallel-no-buffers", "num-envs", "wrapped-asyn
 @pytest.fixture(autouse=True)
 def small():
     sizes = {"BATCH": 3, "LARGE_BATCH": 4, "FRAMES": 6, "PART_STEPS": 8, "PITFALL_STEPS": 4}
-    with contextlib.ExitStack() as stack:
-        for name, size in sizes.items():
-            stack.enter_context(mock.patch.object(suite, name, size))
-        stack.enter_context(mock.patch.object(interleaved, "LEAST_ROUNDS", 2))
-        stack.enter_context(mock.patch.object(interleaved, "MOST_ROUNDS", 2))
+    with (
+        mock.patch.multiple(suite, **sizes),
+        mock.patch.multiple(interleaved, LEAST_ROUNDS=2, MOST_ROUNDS=2),
+    ):
         yield
     suite.prepare.cache_clear()
 
@@ -70,38 +66,23 @@ def threads():
     torch.set_num_threads(before)
 
 
-def noted_metrics(benchmark):
-    noted = benchmark.extra_info
-    metrics = {noted["timing"], *noted["exact"], *noted["sampled"]}
-    assert metrics <= set(suite.METRICS)
-    return metrics
-
-
 # -- The suite, small --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ALONE)
 def test_ways_agree_and_note_what_they_declare(way):
-    benchmark = Benchmark()
-    suite.bench_ways(benchmark, CPU, "cartpole", 2, way)
-    assert noted_metrics(benchmark) == {
-        "round_time",
-        "frames_per_second",
-        "time_vs_loop",
-        "parent_cpu",
-    }
-    noted = benchmark.extra_info
-    assert noted["key"] == f"ways-cartpole-{way}-n2"
-    assert noted["parameters"]["frames_per_round"] == 6 * suite.WAYS[way].longer
-    assert len(noted["sampled"]["parent_cpu"]) == len(noted["sampled"]["time_vs_loop"]) == 2
+    entry = noted(suite.bench_ways, CPU, "cartpole", 2, way)
+    assert entry["metrics"] == {"round_time", "frames_per_second", "time_vs_loop", "parent_cpu"}
+    assert entry["key"] == f"ways-cartpole-{way}-n2"
+    assert entry["parameters"]["frames_per_round"] == 6 * suite.WAYS[way].longer
+    assert len(entry["sampled"]["parent_cpu"]) == len(entry["sampled"]["time_vs_loop"]) == 2
 
 
 @pytest.mark.usefixtures("forkserver", "threads")
 @pytest.mark.parametrize("way", WORKERS)
 def test_ways_with_workers_agree(way):
-    benchmark = Benchmark()
-    suite.bench_ways(benchmark, CPU, "cartpole", 2, way)
-    assert noted_metrics(benchmark) >= {"time_vs_loop", "parent_cpu"}
+    entry = noted(suite.bench_ways, CPU, "cartpole", 2, way)
+    assert entry["metrics"] >= {"time_vs_loop", "parent_cpu"}
 
 
 def test_checked_steps_hold_ends():
@@ -136,25 +117,22 @@ def test_waiting_is_deterministic():
 
 @pytest.mark.parametrize("part", suite.PARTS)
 def test_parts_can_be_removed(part):
-    benchmark = Benchmark()
-    suite.bench_part(benchmark, CPU, part)
-    assert noted_metrics(benchmark) == {"round_time", "time_vs_cut", "part_share", "part_time"}
+    metrics = noted(suite.bench_part, CPU, part)["metrics"]
+    assert metrics == {"round_time", "time_vs_cut", "part_share", "part_time"}
 
 
 @pytest.mark.parametrize("variant", suite.VARIANTS)
 def test_variants_end_where_the_plain_environment_does(variant):
-    benchmark = Benchmark()
-    suite.bench_variant(benchmark, CPU, variant)
-    assert noted_metrics(benchmark) == {"round_time", "time_vs_plain", "frames_per_second"}
+    metrics = noted(suite.bench_variant, CPU, variant)["metrics"]
+    assert metrics == {"round_time", "time_vs_plain", "frames_per_second"}
 
 
 @guards("float64-doubles-frame")
 @pytest.mark.parametrize("pitfall", suite.PITFALLS)
 def test_pitfalls_compute_what_the_repaired_environment_does(pitfall):
-    benchmark = Benchmark()
-    suite.bench_pitfall(benchmark, CPU, pitfall)
-    assert "time_vs_repaired" in noted_metrics(benchmark)
-    with_pitfall, repaired = benchmark.extra_info["exact"].values()
+    entry = noted(suite.bench_pitfall, CPU, pitfall)
+    assert "time_vs_repaired" in entry["metrics"]
+    with_pitfall, repaired = entry["exact"].values()
     if pitfall == "double":
         flags = 4  # done and terminated, under next as well
         assert with_pitfall - flags == 2 * (repaired - flags)
@@ -391,33 +369,12 @@ def test_isaac_lab_wrapper_as_read():
 # -- What the page says about the records ------------------------------------------
 
 
-@functools.lru_cache
-def record_of(name):
-    return COMMITTED.find(name, "cpu")
-
-
 def recorded(key, metric, name="environments"):
-    return record_of(name)["benchmarks"][key]["metrics"][metric]["median"]
+    return recorded_of(name, key, metric)
 
 
 def way(environment, name, count, metric="time_vs_loop"):
     return recorded(suite.key_of(environment, count, name), metric)
-
-
-@pytest.mark.parametrize("name", ["environments", "environments_mujoco"])
-def test_record_is_complete(name):
-    found = set(record_of(name)["benchmarks"])
-    if name == "environments":
-        wanted = {suite.key_of(*case) for case in suite.cases()}
-        wanted |= {f"part-{part}" for part in suite.PARTS}
-        wanted |= {f"variant-{variant}" for variant in suite.VARIANTS}
-        wanted |= {f"pixels-{pixels}" for pixels in suite.PIXELS}
-        wanted |= {f"pitfall-{pitfall}" for pitfall in suite.PITFALLS}
-    else:
-        wanted = {f"{one}-b{batch}" for one in ("c", "mjx") for batch in mujoco_suite.BATCHES}
-        wanted |= {"torchrl-b1", "torchrl-b32"}
-        wanted |= {f"ends-{one}env" for one in ("ant", "hopper", "humanoid", "walker2d")}
-    assert found == wanted
 
 
 THREE = ("cartpole", "halfcheetah", "pong")
@@ -459,7 +416,7 @@ def test_wrapped_vector_environments_are_first():
 
 @guards("parallel-slower-than-serial", "round-trip-exceeds-step")
 def test_parallel_env_loses_to_serial_env():
-    assert record_of("environments")["machine"]["cores"] == 2
+    assert COMMITTED.find("environments", "cpu")["machine"]["cores"] == 2
     for environment in THREE:
         for count in (2, 8):
             assert way(environment, "parallel", count) > way(environment, "serial", count)

@@ -5,18 +5,13 @@ import re
 import pytest
 
 from benchmarks import measure
-from benchmarks.record import Library
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.suites import COMMITTED, benchmarks_of, recorded
 
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
 PAGE = "docs/performance/index.rst"
 NO_PART = ("index", "knobs")
 SECTION = sorted(one for one in (ROOT / PAGE).parent.glob("*.rst") if one.stem not in NO_PART)
-
-
-def recorded(suite, key, metric, point="median"):
-    return COMMITTED.find(suite, "cpu")["benchmarks"][key]["metrics"][metric][point]
 
 
 @guards("suites-one-thread", "suites-one-thread-workers")
@@ -37,14 +32,14 @@ def test_every_page_has_its_check(path):
 def test_the_collectors_had_two_cores():
     assert COMMITTED.find("collectors", "cpu")["machine"]["cores"] == 2
     key = "throughput-n2-multi-sync-busy-10"
-    parameters = COMMITTED.find("collectors", "cpu")["benchmarks"][key]["parameters"]
+    parameters = benchmarks_of("collectors")[key]["parameters"]
     assert (parameters["workers"], parameters["wait"]) == (2, "busy")
     assert recorded("collectors", key, "vs_collector", "q1") > 1
 
 
 @guards("shared-memory-or-queue")
 def test_the_two_ways_of_the_weights_carry_the_same():
-    found = COMMITTED.find("weight_sync", "cpu")["benchmarks"]
+    found = benchmarks_of("weight_sync")
     ours, theirs = (
         found[f"{way}-sync-w2-4mb-elsewhere"]["parameters"] for way in ("shared", "pipe")
     )
@@ -54,7 +49,7 @@ def test_the_two_ways_of_the_weights_carry_the_same():
 
 @guards("vectorized-gae-range")
 def test_the_rows_of_the_advantage_are_the_outer_ones():
-    found = COMMITTED.find("advantages", "cpu")["benchmarks"].values()
+    found = benchmarks_of("advantages").values()
     steps = {one["parameters"]["steps"] for one in found if "steps" in one.get("parameters", {})}
     assert (min(steps), max(steps)) == (8, 2048)
 

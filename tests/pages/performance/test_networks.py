@@ -5,6 +5,7 @@ import inspect
 import itertools
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -16,15 +17,12 @@ from torchrl.collectors import Collector
 from torchrl.objectives import ClipPPOLoss, SoftUpdate
 
 from benchmarks import interleaved, measure
-from benchmarks.record import Library
 from benchmarks.suites import bench_networks as bench
-from benchmarks.timing import Benchmark
-from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
+from tests.support.suites import CPU, noted, recorded
 
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-CPU = torch.device("cpu")
+of = partial(recorded, "networks")
 
 
 @pytest.fixture(autouse=True)
@@ -39,19 +37,8 @@ def small():
         yield
 
 
-def noted(function, **arguments):
-    """What the record would hold of one benchmark."""
-    benchmark = Benchmark()
-    function(benchmark, CPU, **arguments)
-    info = benchmark.extra_info
-    metrics = {info["timing"], *info["exact"], *info["sampled"]}
-    assert metrics <= set(bench.METRICS)
-    assert info["title"]
-    return info
-
-
 def test_trunks():
-    found = {w: noted(bench.bench_trunks, kind="mlp", wiring=w) for w in bench.WIRINGS}
+    found = {w: noted(bench.bench_trunks, CPU, kind="mlp", wiring=w) for w in bench.WIRINGS}
     exact = {wiring: info["exact"] for wiring, info in found.items()}
     assert found["head"]["key"] == "trunk-mlp-head"
     assert {wiring: one["trunk_calls"] for wiring, one in exact.items()} == {
@@ -76,12 +63,12 @@ def test_gradients_of_a_shared_trunk_are_compared():
         mock.patch.object(bench.Trunks, "gradients", halved),
         pytest.raises(AssertionError),
     ):
-        noted(bench.bench_trunks, kind="mlp", wiring="head")
+        noted(bench.bench_trunks, CPU, kind="mlp", wiring="head")
 
 
 @pytest.mark.parametrize(("kind", "batch", "part"), [one for one in bench.ACTORS if one[1] == 64])
 def test_actors(kind, batch, part):
-    info = noted(bench.bench_actor, kind=kind, batch=batch, part=part)
+    info = noted(bench.bench_actor, CPU, kind=kind, batch=batch, part=part)
     assert info["key"] == f"actor-{kind}-{part}-b64"
     assert set(info["sampled"]) == {"time_vs_bare"}
 
@@ -98,13 +85,13 @@ def test_a_wrong_action_is_refused():
 
 @pytest.mark.parametrize("functional", [True, False])
 def test_functional(functional):
-    info = noted(bench.bench_functional, batch=3, functional=functional)
+    info = noted(bench.bench_functional, CPU, batch=3, functional=functional)
     assert info["key"] == f"functional-{str(functional).lower()}-b3"
 
 
 @pytest.mark.parametrize("kind", bench.UPDATES)
 def test_target_updates(kind):
-    info = noted(bench.bench_target_update, layers=2, width=4, kind=kind)
+    info = noted(bench.bench_target_update, CPU, layers=2, width=4, kind=kind)
     assert info["key"] == f"target-{kind}-l2-w4"
     sizes = [bench.OBSERVATION, 4, 4, bench.ACTIONS]
     parameters = sum(sizes[i] * sizes[i + 1] + sizes[i + 1] for i in range(3))
@@ -113,12 +100,12 @@ def test_target_updates(kind):
 
 def test_another_update_is_refused():
     with mock.patch.object(SoftUpdate, "_step"), pytest.raises(AssertionError):
-        noted(bench.bench_target_update, layers=2, width=4, kind="soft")
+        noted(bench.bench_target_update, CPU, layers=2, width=4, kind="soft")
 
 
 @pytest.mark.parametrize("lowered", [False, True])
 def test_autocast(lowered):
-    info = noted(bench.bench_autocast, width=8, batch=4, lowered=lowered)
+    info = noted(bench.bench_autocast, CPU, width=8, batch=4, lowered=lowered)
     assert (info["exact"]["gradient_error"] > 0) == lowered
 
 
@@ -126,7 +113,7 @@ def test_autocast(lowered):
 def test_precision():
     for kind in ("one-hot", "tanh"):
         found = {
-            lowering: noted(bench.bench_precision, kind=kind, lowering=lowering)["exact"]
+            lowering: noted(bench.bench_precision, CPU, kind=kind, lowering=lowering)["exact"]
             for lowering in bench.LOWERINGS
         }
         assert min(one["parameter_error"] for one in found.values()) > 1e-3
@@ -230,15 +217,8 @@ def test_the_run_notices_another_package():
 # -- What the page says of the record -------------------------------------------------
 
 
-@pytest.fixture
-def of():
-    """The median of a metric."""
-    record = COMMITTED.find("networks", "cpu")["benchmarks"]
-    return lambda key, metric: record[key]["metrics"][metric]["median"]
-
-
 @guards("value-operator-trunk-twice", "value-head-trunk-once", "sharing-time-by-wiring")
-def test_sharing_pays_by_head(of):
+def test_sharing_pays_by_head():
     for kind in ("mlp", "conv"):
         operator, head = (f"trunk-{kind}-{wiring}" for wiring in ("operator", "head"))
         assert (of(operator, "trunk_calls"), of(head, "trunk_calls")) == (2, 1)
@@ -254,7 +234,7 @@ def against_bare(part, batch=1, kind="one-hot"):
 @guards(
     "actor-loses-to-pytorch", "actor-cost-per-call", "actor-cost-fades", "forward-exceeds-products"
 )
-def test_wrappers_lose_and_fade(of):
+def test_wrappers_lose_and_fade():
     for batch in bench.BATCHES:
         assert of(*against_bare("random", batch)) > of(*against_bare("plain", batch))
     assert of(*against_bare("random", 64, "tanh")) > of(*against_bare("plain", 64, "tanh"))
@@ -271,14 +251,14 @@ def test_wrappers_lose_and_fade(of):
 
 
 @guards("sampling-costs-over-network", "sample-dearer-than-mode")
-def test_what_log_probabilities_cost(of):
+def test_what_log_probabilities_cost():
     parts = ("deterministic", "random", "log-prob", "validated")
     times = [of(*against_bare(part)) for part in parts]
     assert min(b - a for a, b in itertools.pairwise(times)) > 1
 
 
 @guards("functional-swap-small")
-def test_the_swap_is_small(of):
+def test_the_swap_is_small():
     small, large = (of(f"functional-false-b{b}", "time_vs_functional") for b in (64, 1024))
     assert 0.8 < small < large < 1
     for batch in bench.FUNCTIONAL_BATCHES:
@@ -286,7 +266,7 @@ def test_the_swap_is_small(of):
 
 
 @guards("foreach-update-wins", "many-small-layers-longer", "hard-update-between-copies")
-def test_target_updates_against_foreach(of):
+def test_target_updates_against_foreach():
     for kind in ("soft", "hard"):
         ratios = [of(f"target-{kind}-l2-w{w}", "time_vs_foreach") for w in (64, 512, 2048)]
         assert ratios == sorted(ratios, reverse=True)
@@ -303,18 +283,17 @@ def test_target_updates_against_foreach(of):
 
 @guards("compiled-actor-cheaper")
 def test_a_compiled_actor_is_faster():
-    found = COMMITTED.find("compile", "cpu")["benchmarks"]["actor-b1"]["metrics"]
-    assert found["time_vs_eager"]["q3"] < 1
+    assert recorded("compile", "actor-b1", "time_vs_eager", "q3") < 1
 
 
 @guards("autocast-wide-layers")
-def test_autocast_wins_on_wide_layers(of):
+def test_autocast_wins_on_wide_layers():
     narrow, *wide = (of(f"bf16-bfloat16-w{w}", "time_vs_float32") for w in (64, 512, 2048))
     assert narrow > 1 > max(wide)
 
 
 @guards("autocast-error-larger")
-def test_errors_of_the_record(of):
+def test_errors_of_the_record():
     for kind in ("one-hot", "tanh"):
         network, whole = (
             of(f"precision-{kind}-{lowered}", "log_prob_error") for lowered in ("network", "all")

@@ -1,10 +1,10 @@
 """The suite profiling, run small; what the page on profiling says of TorchRL and of the record."""
 
-import contextlib
 import inspect
 import pickle
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -18,17 +18,12 @@ from torchrl.collectors._base import _ProfilerHook
 from torchrl.data.utils import CloudpickleWrapper
 from torchrl.envs import GymEnv
 
-from benchmarks.record import SCHEMA, Library, has_gaps
 from benchmarks.suites import bench_profiling as suite
-from benchmarks.timing import Benchmark
-from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
-
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-CPU = torch.device("cpu")
-WAYS = list(suite.WAYS)  # all of them; the fixture below leaves some out
-
+from tests.support.suites import CPU
+from tests.support.suites import noted as entry_of
+from tests.support.suites import recorded as recorded_of
 
 # -- The suite --------------------------------------------------------------------
 
@@ -52,13 +47,8 @@ def small():
             self.training.close()
 
     sizes = {"ROUNDS": 1, "TRACES": 2, "RANGE_CALLS": 300, "RANGE_ROUNDS": 3}
-    sizes |= {"WAYS": ways, "Child": start}
-    with contextlib.ExitStack() as stack:
-        for name, value in sizes.items():
-            stack.enter_context(mock.patch.object(suite, name, value))
-        stack.enter_context(
-            mock.patch.object(suite, "PROFILED", [way for way in suite.PROFILED if way in ways])
-        )
+    sizes |= {"WAYS": ways, "PROFILED": [way for way in suite.PROFILED if way in ways]}
+    with mock.patch.multiple(suite, Child=start, **sizes):
         suite.measured.cache_clear()
         suite.measured(CPU)
         yield ways
@@ -66,14 +56,10 @@ def small():
 
 
 def entry(bench, *arguments):
-    benchmark = Benchmark()
-    bench(benchmark, CPU, *arguments)
-    noted = benchmark.extra_info
-    metrics = {noted["timing"]: benchmark.seconds}
-    metrics |= noted["sampled"] | {name: [value] for name, value in noted["exact"].items()}
-    assert set(metrics) <= set(suite.METRICS)
-    assert re.match(SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"], noted["key"])
-    return noted, metrics
+    """What *bench* notes, and the values of each metric."""
+    found = entry_of(bench, CPU, *arguments)
+    exact = {name: [value] for name, value in found["exact"].items()}
+    return found, {found["timing"]: found["seconds"], **found["sampled"], **exact}
 
 
 @pytest.mark.parametrize("view", suite.VIEWS)
@@ -138,13 +124,6 @@ def test_every_kind_of_range_costs_something(small):
         assert noted["key"] == f"range-{kind}"
         assert len(metrics["range_time"]) == 3
         assert max(metrics["range_time"]) > 0
-
-
-def test_keys_are_unique():
-    keys = [f"{view}-{index:02}" for view, index in suite.RANGES]
-    keys += [f"part-{part}" for part in suite.PARTS] + [f"half-{half}" for half in suite.HALVES]
-    keys += [f"overhead-{way}" for way in suite.WAYS] + [f"range-{k}" for k in suite.RANGE_KINDS]
-    assert len(keys) == len(set(keys))
 
 
 def test_a_way_that_changes_the_loss_is_found():
@@ -417,20 +396,7 @@ def test_nvtx_needs_a_gpu():
 # -- What the page says of the record ---------------------------------------------------
 
 
-def recorded(key, metric, point="median"):
-    return COMMITTED.find("profiling", "cpu")["benchmarks"][key]["metrics"][metric][point]
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_record_is_complete(device):
-    if device == "cuda" and ("profiling", device) not in COMMITTED.taken():
-        return
-    wanted = {f"{view}-{index:02}" for view, index in suite.RANGES}
-    wanted |= {f"part-{part}" for part in suite.PARTS} | {f"half-{half}" for half in suite.HALVES}
-    wanted |= {f"overhead-{w}" for w in WAYS} | {f"range-{k}" for k in suite.RANGE_KINDS}
-    record = COMMITTED.find("profiling", device)
-    found = set(record["benchmarks"])
-    assert found <= wanted if device == "cuda" and has_gaps(record) else found == wanted
+recorded = partial(recorded_of, "profiling")
 
 
 @guards("collect-half-of-iteration")

@@ -1,6 +1,5 @@
 """The suite recurrent_primer, run small, and the sentences of the page recurrent."""
 
-import re
 import subprocess
 import sys
 from functools import partial
@@ -12,15 +11,14 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv
 from torchrl.modules import LSTMModule, set_recurrent_mode
 
-from benchmarks.record import SCHEMA, Library, load
+from benchmarks.record import load
 from benchmarks.suites import bench_recurrent_primer as suite
 from benchmarks.timing import Benchmark
 from tests.benchmarks.test_bench_allocator import BOUND
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.suites import COMMITTED, CPU, benchmarks_of, noted, recorded
 
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-CPU = torch.device("cpu")
 EAGER = ("pad", "scan", "scan-recompute")
 
 
@@ -33,29 +31,20 @@ def small():
     suite.make_batches.cache_clear()
 
 
-def recorded(name, key, metric, of="median"):
-    return COMMITTED.find(name, "cpu")["benchmarks"][key]["metrics"][metric][of]
-
-
 # -- The suite ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["none", "init", "lstm-h32"])
 def test_transforms_entry(small, name):
-    benchmark = Benchmark()
-    suite.bench_transforms(benchmark, CPU, name)
-    noted = benchmark.extra_info
-    assert noted["key"] == f"transforms-{name}"
-    assert {noted["timing"], *noted["exact"], *noted["sampled"]} <= set(suite.METRICS)
+    entry = noted(suite.bench_transforms, CPU, name)
+    assert entry["key"] == f"transforms-{name}"
     state = {"lstm-h32": 2 * 2 * 32 * 4}.get(name, 0)
-    assert noted["exact"]["bytes_per_frame"] >= 66 + state
+    assert entry["exact"]["bytes_per_frame"] >= 66 + state
 
 
 @pytest.mark.parametrize("place", suite.PLACES)
 def test_batched_entry(small, place):
-    benchmark = Benchmark()
-    suite.bench_batched(benchmark, CPU, place)
-    assert benchmark.extra_info["key"] == f"batch-{place}"
+    assert noted(suite.bench_batched, CPU, place)["key"] == f"batch-{place}"
 
 
 def test_another_batch_fails_the_suite(small):
@@ -91,22 +80,11 @@ def test_a_reset_that_is_missed_is_found(small, cell):
 
 
 def test_layout_entry(small):
-    benchmark = Benchmark()
-    suite.bench_layout(benchmark, CPU, "gru", "skewed", "padded")
-    noted = benchmark.extra_info
-    assert noted["key"] == "gru-padded-skewed"
-    assert noted["exact"]["padding"] > 50
-    assert noted["parameters"]["row_length"] == suite.LENGTH
-    assert noted["parameters"]["frames"] == suite.ROWS * suite.LENGTH
-
-
-def test_keys_can_be_cited():
-    pattern = SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"]
-    keys = [f"transforms-{name}" for name in suite.TRANSFORMS]
-    keys += [f"batch-{place}" for place in suite.PLACES]
-    keys += [f"{c}-{la}-{le}" for c in suite.CELLS for la in suite.LAYOUTS for le in suite.LENGTHS]
-    assert len(keys) == len(set(keys))
-    assert all(re.match(pattern, key) for key in keys)
+    entry = noted(suite.bench_layout, CPU, "gru", "skewed", "padded")
+    assert entry["key"] == "gru-padded-skewed"
+    assert entry["exact"]["padding"] > 50
+    assert entry["parameters"]["row_length"] == suite.LENGTH
+    assert entry["parameters"]["frames"] == suite.ROWS * suite.LENGTH
 
 
 # -- Sentences about the transforms -------------------------------------------------
@@ -288,7 +266,7 @@ def test_torch_nn_against_pad():
 
 @guards("one-call-forward-faster", "one-call-lead-shrinks")
 def test_one_call_is_faster():
-    benchmarks = COMMITTED.find("recurrent_modes", "cpu")["benchmarks"]
+    benchmarks = benchmarks_of("recurrent_modes")
     keys = [key for key in benchmarks if "-sequential-" in key]
     assert len(keys) == 16
     unclear = []

@@ -10,6 +10,7 @@ import io
 import sys
 import threading
 import zlib
+from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
@@ -37,16 +38,12 @@ from torchrl.data.replay_buffers.samplers import prioritized_slice as prioritize
 from torchrl.data.replay_buffers.samplers import slice as slice_module
 
 from benchmarks import interleaved
-from benchmarks.record import Library, value
 from benchmarks.suites import bench_replay_buffers as storages
 from benchmarks.suites import bench_replay_buffers_samplers as samplers
 from benchmarks.timing import Benchmark
-from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
-
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-CPU = torch.device("cpu")
+from tests.support.suites import CPU, benchmarks_of, noted, recorded
 
 
 @pytest.fixture
@@ -82,15 +79,6 @@ def clear_caches():
         function.cache_clear()
 
 
-def assert_declared(benchmark, suite):
-    noted = benchmark.extra_info
-    sampled = {name for name, values in noted["sampled"].items() if values}
-    metrics = {noted["timing"], *noted["exact"], *sampled}
-    assert sampled == set(noted["sampled"])
-    assert metrics <= set(suite.METRICS)
-    return noted
-
-
 # -- Storages --------------------------------------------------------------------
 
 
@@ -104,17 +92,13 @@ def test_every_access_of_a_storage_is_measured(small, storage):
     assert cases
     for element, access, _ in cases:
         if element == "state" or access in ("extend", "sample"):
-            benchmark = Benchmark()
-            storages.bench_access(benchmark, CPU, element, access, storage)
-            noted = assert_declared(benchmark, storages)
-            assert noted["key"] == f"{element}-{access}-{storage}"
-            assert noted["parameters"]["storage"] == storages.TITLES[storage]
-            assert len(noted["sampled"]["time_vs_plain"]) == len(benchmark.seconds) == 3
+            entry = noted(storages.bench_access, CPU, element, access, storage)
+            assert entry["key"] == f"{element}-{access}-{storage}"
+            assert entry["parameters"]["storage"] == storages.TITLES[storage]
+            assert len(entry["sampled"]["time_vs_plain"]) == len(entry["seconds"]) == 3
 
 
-def test_keys_of_the_storages_are_unique():
-    keys = ["-".join(case) for case in cpu_cases()]
-    assert len(keys) == len(set(keys))
+def test_storages_are_measured_beside_their_peers():
     peers = {name for *_, name in cpu_cases()} - {"tensor", "packed", "memmap", "shared"}
     assert peers == {"plain", "select", "sb3", "list", "compressed"}
 
@@ -135,13 +119,11 @@ def test_a_storage_with_other_rows_fails_the_suite(small, storage):
 
 @pytest.mark.parametrize("content", ["state", "blocks", "noise"])
 def test_bytes_by_content(small, content):
-    found = {}
-    for storage in ("tensor", "compressed"):
-        benchmark = Benchmark()
-        storages.bench_bytes(benchmark, content, storage)
-        found[storage] = assert_declared(benchmark, storages)["exact"]["bytes_per_row"]
-    smaller = content == "blocks"
-    assert (found["compressed"] < found["tensor"]) is smaller
+    plain, compressed = (
+        noted(storages.bench_bytes, content, storage)["exact"]["bytes_per_row"]
+        for storage in ("tensor", "compressed")
+    )
+    assert (compressed < plain) is (content == "blocks")
 
 
 @pytest.mark.parametrize(
@@ -180,13 +162,11 @@ SMALL_ROWS = 800
 @pytest.mark.parametrize("access", [samplers.READING, samplers.WRITING])
 @pytest.mark.parametrize("name", samplers.NEEDS)
 def test_every_sampler_draws_what_is_stored(small, name, access):
-    benchmark = Benchmark()
     with mock.patch.object(samplers, "DRAWS", 2000):
-        samplers.bench_sampler(benchmark, CPU, SMALL_ROWS, name, access)
-    noted = assert_declared(benchmark, samplers)
-    assert noted["key"] == f"{name}-{access}-0k"
-    assert noted["parameters"]["need"] == samplers.NEEDS[name]
-    assert len(noted["sampled"]["time_vs_random"]) == 3
+        entry = noted(samplers.bench_sampler, CPU, SMALL_ROWS, name, access)
+    assert entry["key"] == f"{name}-{access}-0k"
+    assert entry["parameters"]["need"] == samplers.NEEDS[name]
+    assert len(entry["sampled"]["time_vs_random"]) == 3
 
 
 @pytest.mark.parametrize("name", ["random", "slice-traj", "prioritized"])
@@ -214,24 +194,19 @@ def test_a_sampler_with_other_rows_fails_the_suite(small, name):
 
 @pytest.mark.parametrize("name", samplers.WRITERS)
 def test_every_writer_keeps_what_it_should(small, name):
-    benchmark = Benchmark()
-    samplers.bench_writer(benchmark, CPU, name)
-    assert assert_declared(benchmark, samplers)["key"] == f"writer-{name}"
+    assert noted(samplers.bench_writer, CPU, name)["key"] == f"writer-{name}"
 
 
 @pytest.mark.parametrize("content", ["state", "pixels"])
 def test_prefetched_samples_are_those_that_are_stored(small, content):
-    benchmark = Benchmark()
-    samplers.bench_prefetch(benchmark, CPU, content, 2, samplers.NOTHING)
-    assert assert_declared(benchmark, samplers)["key"] == f"prefetch-{content}-nothing-2"
+    entry = noted(samplers.bench_prefetch, CPU, content, 2, samplers.NOTHING)
+    assert entry["key"] == f"prefetch-{content}-nothing-2"
 
 
 def test_the_compilable_buffer_draws_what_is_stored(small):
-    benchmark = Benchmark()
     with mock.patch.object(samplers, "COMPILED_ROWS", SMALL_ROWS):
-        samplers.bench_compilable(benchmark, CPU, "compilable")
-    noted = assert_declared(benchmark, samplers)
-    assert len(noted["sampled"]["first_sample_time"]) == 1
+        entry = noted(samplers.bench_compilable, CPU, "compilable")
+    assert len(entry["sampled"]["first_sample_time"]) == 1
 
 
 # -- What the page says about TorchRL ------------------------------------------------
@@ -320,6 +295,21 @@ def test_prioritized_slices_loop_over_the_episodes():
         for _ in range(2):
             buffer.sample()
     assert turns == [SMALL_ROWS // samplers.EPISODE] * 2
+
+
+@guards("prioritized-slices-not-compiled")
+def test_prioritized_slices_do_not_call_what_they_compile():
+    sizes = {"slice_len": 4, "end_key": samplers.END_KEY}
+    prioritized = {"max_capacity": SMALL_ROWS, "alpha": 0.6, "beta": 0.4}
+    for make, called in (
+        (SliceSampler, True),
+        (partial(PrioritizedSliceSampler, **prioritized), False),
+    ):
+        sampler = make(compile={"backend": "eager"}, **sizes)
+        buffer, _ = filled(sampler)
+        with mock.patch.object(sampler, "_get_index", wraps=sampler._get_index) as index:
+            buffer.sample()
+        assert index.called is called
 
 
 @guards("compressed-slow-access")
@@ -494,23 +484,17 @@ def test_an_alias_that_is_gone_fails_the_run(run):
 
 # -- What the page concludes from the record -----------------------------------------
 
-TAKEN = {suite for suite, device in COMMITTED.taken() if device == "cpu"}
 ALIKE = 1.35  # two times whose ratio lies below are called about the same
 
 
-def needs(suite):
-    return pytest.mark.skipif(suite not in TAKEN, reason=f"{suite}@cpu is not taken yet")
-
-
 def of(key, metric="access_time", suite="replay_buffers"):
-    return value(COMMITTED.find(suite, "cpu"), key, metric)[1]["median"]
+    return recorded(suite, key, metric)
 
 
 def drawn(key, metric="sample_time"):
     return of(key, metric, "replay_buffers_samplers")
 
 
-@needs("replay_buffers")
 @guards(
     "list-storage-slow",
     "list-single-rows-equal",
@@ -532,7 +516,6 @@ def test_lists_lose_where_rows_are_small():
     assert of("state-read-memmap") > 2 * of("state-read-tensor")
 
 
-@needs("replay_buffers")
 @guards("states-one-call-faster", "row-by-row-slower", "small-sample-fixed-costs")
 def test_torchrl_against_its_peers():
     def against_plain(access, storage):
@@ -544,7 +527,6 @@ def test_torchrl_against_its_peers():
     assert against_plain("sample", "tensor") > 1.1 * against_plain("sample", "sb3")
 
 
-@needs("replay_buffers")
 @guards(
     "pixel-sample-loses",
     "uint8-indexing-slow",
@@ -566,7 +548,6 @@ def test_pixels():
         assert of(f"pixels-{access}-list") > 1.2 * of(f"pixels-{access}-tensor")
 
 
-@needs("replay_buffers")
 @guards("resident-memory-misleads", "list-rows-mostly-objects", "compressed-needs-more")
 def test_memory_of_the_record():
     for element, content in (("state", "state"), ("pixels", "blocks")):
@@ -583,7 +564,6 @@ def test_memory_of_the_record():
         assert of(f"memory-{element}-compressed", "anonymous_per_row") > 2 * compressed
 
 
-@needs("replay_buffers")
 @guards("compression-by-content", "compressed-slow-access")
 def test_compression_of_the_record():
     saved = {name: of(f"bytes-{name}-compressed", "saving") for name in storages.CONTENTS}
@@ -599,7 +579,6 @@ def test_compression_of_the_record():
             assert max(times, key=times.get) == "compressed", (element, access)
 
 
-@needs("replay_buffers_samplers")
 @guards(
     "slice-reads-every-key",
     "cache-no-training-gain",
@@ -620,7 +599,6 @@ def test_slices_of_the_record():
     assert drawn("slice-compiled-reading-100k") > 0.9 * drawn("slice-traj-reading-100k")
 
 
-@needs("replay_buffers_samplers")
 @guards(
     "priority-tree-scales",
     "prioritized-slices-differ",
@@ -630,9 +608,10 @@ def test_slices_of_the_record():
 def test_priorities_of_the_record():
     small, large = (drawn(f"prioritized-update-reading-{rows}") for rows in ("10k", "1000k"))
     assert large < 2 * small
+    record = benchmarks_of("replay_buffers_samplers")
     ratios = [
-        value(COMMITTED.find("replay_buffers_samplers", "cpu"), key, "time_vs_random")[1]
-        for key in ("prioritized-slice-reading-100k", "prioritized-slice-reading-1000k")
+        record[f"prioritized-slice-reading-{rows}"]["metrics"]["time_vs_random"]
+        for rows in ("100k", "1000k")
     ]
     assert 20 < ratios[0]["q1"] < ratios[0]["q3"] < 100  # noisy: the quartiles carry the sentence
     assert 200 < ratios[1]["q1"] < ratios[1]["q3"] < 1000
@@ -643,7 +622,6 @@ def test_priorities_of_the_record():
         assert drawn(next(keys)) > drawn(next(keys)) / ALIKE
 
 
-@needs("replay_buffers_samplers")
 @guards(
     "max-value-writer-loops",
     "one-ahead-enough",
@@ -666,32 +644,6 @@ def test_writers_and_prefetch_of_the_record():
     assert hidden < 1.2 * samplers.STEPS * samplers.UPDATE  # hardly more than the waiting
     for content in ("state", "pixels"):
         assert min(ahead(content, samplers.NOTHING, count) for count in (1, 4)) > 1
-
-
-@pytest.mark.parametrize("suite", [storages, samplers], ids=["storages", "samplers"])
-def test_the_record_has_every_benchmark_of_the_suite(suite):
-    name = suite.__name__.rpartition("bench_")[2]
-    if name not in TAKEN:
-        pytest.skip(f"{name}@cpu is not taken yet")
-    found = set(COMMITTED.find(name, "cpu")["benchmarks"])
-    if suite is storages:
-        wanted = {"-".join(case) for case in cpu_cases()}
-        kept = [storage for storage in suite.STORAGES if storage not in suite.VIEWS]
-        wanted |= {f"memory-{element}-{kind}" for element in suite.ELEMENTS for kind in kept}
-        wanted |= {f"bytes-{content}-{kind}" for content, kind in suite.contents()}
-    else:
-        wanted = {f"{sampler}-{access}-{rows // 1000}k" for rows, sampler, access in suite.cases()}
-        wanted |= {f"writer-{writer}" for writer in suite.WRITERS}
-        wanted |= {f"compilable-{how}" for how in suite.COMPILABLE} | {
-            "slice-compiled-reading-100k"
-        }
-        wanted |= {
-            f"prefetch-{content}-{consumer}-{ahead}"
-            for content in ("state", "pixels")
-            for consumer in (suite.NOTHING, suite.WAITS, suite.COMPUTES)
-            for ahead in suite.PREFETCH
-        }
-    assert found == wanted
 
 
 @guards("tensor-storage-reserves")

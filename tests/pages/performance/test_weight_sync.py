@@ -1,6 +1,5 @@
 """The suites weight_sync*, run small, and what the page says of them and of TorchRL's inside."""
 
-import contextlib
 import inspect
 import threading
 from types import SimpleNamespace
@@ -16,38 +15,23 @@ from torchrl.weight_update import (
 )
 
 from benchmarks import interleaved
-from benchmarks.record import Library
 from benchmarks.suites import bench_weight_sync as suite
 from benchmarks.suites import bench_weight_sync_ray as on_ray
 from benchmarks.suites import bench_weight_sync_server as server_suite
 from benchmarks.timing import Benchmark
-from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
-
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-CPU = torch.device("cpu")
+from tests.support.suites import CPU, noted, recorded
 
 
 @pytest.fixture
 def small():
-    with contextlib.ExitStack() as stack:
-        for module in (suite, on_ray):
-            stack.enter_context(mock.patch.object(module, "ROUNDS", 2))
-            stack.enter_context(mock.patch.object(module, "WARMUP_ROUNDS", 1))
-        stack.enter_context(mock.patch.object(on_ray, "FRAMES", 8))
-        stack.enter_context(mock.patch.object(interleaved, "LEAST_ROUNDS", 2))
-        stack.enter_context(mock.patch.object(interleaved, "MOST_ROUNDS", 2))
+    with (
+        mock.patch.multiple(suite, ROUNDS=2, WARMUP_ROUNDS=1),
+        mock.patch.multiple(on_ray, ROUNDS=2, WARMUP_ROUNDS=1, FRAMES=8),
+        mock.patch.multiple(interleaved, LEAST_ROUNDS=2, MOST_ROUNDS=2),
+    ):
         yield
-
-
-def noted(module, benchmark):
-    """What a benchmark noted, once its metrics are among those that the suite declares."""
-    found = benchmark.extra_info
-    metrics = {found["timing"], *found["exact"], *found["sampled"]}
-    assert metrics <= set(module.METRICS)
-    assert all(found["sampled"].values())
-    return found
 
 
 # -- weight_sync -----------------------------------------------------------------
@@ -66,9 +50,7 @@ SMALL = suite.Case("shared", "sync", 1, "20kb", "elsewhere", tensors=2)
     ids=lambda value: getattr(value, "key", None),
 )
 def test_entry_of_an_update(small, case, by_itself):
-    benchmark = Benchmark()
-    suite.bench_update(benchmark, CPU, case)
-    found = noted(suite, benchmark)
+    found = noted(suite.bench_update, CPU, case)
     assert found["key"] == case.key
     assert found["exact"]["arrives_without_call"] == by_itself
     numbers = suite.SIZES["20kb"] // 4 // case.tensors * case.tensors + 1
@@ -82,12 +64,6 @@ def test_weights_that_do_not_arrive_fail_the_suite(small):
         pytest.raises(AssertionError, match=r"the weights are 10\.0, the batches are of"),
     ):
         suite.bench_update(Benchmark(), CPU, SMALL)
-
-
-def test_every_case_has_a_key_of_its_own():
-    for module, found in ((suite, suite.cases()), (server_suite, server_suite.cases())):
-        keys = [case.key for case in found]
-        assert len(keys) == len(set(keys)), module
 
 
 # -- weight_sync_server ------------------------------------------------------------
@@ -105,10 +81,8 @@ def few_requests():
 
 @pytest.mark.parametrize("knobs", ["defaults", "direct", "no-stats", "starved-1ms", "max-batch-1"])
 def test_entry_of_a_server(small, few_requests, knobs):
-    benchmark = Benchmark()
     case = server_suite.Case("small", 4, knobs)
-    server_suite.bench_requests(benchmark, CPU, case)
-    found = noted(server_suite, benchmark)
+    found = noted(server_suite.bench_requests, CPU, case)
     assert found["key"] == case.key
     assert ("mean_batch" in found["sampled"]) is (knobs != "no-stats")
     if knobs == "max-batch-1":
@@ -144,10 +118,8 @@ def test_entry_of_ray_with_local_workers_in_its_place(small):
                 auto_register_policy_transforms=False,
             )
 
-    benchmark = Benchmark()
     with mock.patch.object(on_ray, "make_collector", local_collector):
-        on_ray.bench_ray(benchmark, CPU, None, on_ray.SIZES[0])
-    found = noted(on_ray, benchmark)
+        found = noted(on_ray.bench_ray, CPU, None, on_ray.SIZES[0])
     assert found["key"] == "update-w2-20kb"
     assert {"batch_time", "time_vs_multisync", "first_update_time"} <= set(found["sampled"])
 
@@ -158,9 +130,7 @@ def test_entry_of_the_start():
         init=lambda **options: calls.append(options),
         cluster_resources=lambda: {"CPU": on_ray.WORKERS},
     )
-    benchmark = Benchmark()
-    on_ray.bench_start(benchmark, ray)
-    assert noted(on_ray, benchmark)["key"] == "start"
+    assert noted(on_ray.bench_start, ray)["key"] == "start"
     assert calls[0]["num_cpus"] == on_ray.WORKERS
 
 
@@ -303,12 +273,6 @@ def test_static_batch_needs_a_gpu():
 # -- What the page says of the records ---------------------------------------------
 
 
-def recorded(name, key, metric, point="median"):
-    """A value of a committed record."""
-    record = COMMITTED.find(name, "cpu")
-    return record["benchmarks"][key]["metrics"][metric][point]
-
-
 def update_time(key, point="median"):
     return recorded("weight_sync", key, "update_time", point)
 
@@ -396,14 +360,3 @@ def test_where_the_server_pays_off():
     batches = server_suite.STARVED_REQUESTS / 4
     for key, wait in zip(starved, (0.001, 0.01), strict=True):
         assert recorded("weight_sync_server", key, "batch_time") > batches * wait
-
-
-@pytest.mark.parametrize("name", ["weight_sync", "weight_sync_server", "weight_sync_ray"])
-def test_records_hold_every_case(name):
-    record = COMMITTED.find(name, "cpu")
-    expected = {
-        "weight_sync": [case.key for case in suite.cases()],
-        "weight_sync_server": [case.key for case in server_suite.cases()],
-        "weight_sync_ray": ["start", *(f"update-w{on_ray.WORKERS}-{n}" for n in on_ray.SIZES)],
-    }[name]
-    assert set(record["benchmarks"]) == set(expected)

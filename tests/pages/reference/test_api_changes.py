@@ -1,6 +1,5 @@
 """Old names come back, new ones go: the run behind reference/api_changes has to say so."""
 
-import importlib.util
 import re
 import warnings
 
@@ -8,6 +7,7 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.evidence_module import load_evidence
 
 PAGE = (ROOT / "docs" / "reference" / "api_changes.rst").read_text(encoding="utf-8")
 SCRIPT = ROOT / "docs" / "evidence" / "api_changes" / "names.py"
@@ -29,12 +29,9 @@ ASKED_FOR = """
 
 @pytest.fixture(scope="module")
 def run():
-    spec = importlib.util.spec_from_file_location("api_changes", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        spec.loader.exec_module(module)
-    return module
+        return load_evidence("api_changes/names")
 
 
 def shown():

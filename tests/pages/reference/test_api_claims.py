@@ -1,10 +1,5 @@
 """What the lines of docs/reference/api/relations.toml say and no example shows."""
 
-import os
-
-# Before torchrl is imported: its log lines carry a time stamp.
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 from unittest import mock
 
 import pytest
@@ -50,7 +45,7 @@ from torchrl.objectives.value import TD0Estimator
 
 from docs._ext.site.claims import unmarked
 from docs._ext.source.api_pages import FOLDER, load_catalog
-from tests.ext.source.test_api_pages import ROOT
+from tests.support import ROOT
 from tests.support.claims import guards
 
 CATALOG = load_catalog(ROOT / "docs" / FOLDER)

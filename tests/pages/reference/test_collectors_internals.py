@@ -2,15 +2,10 @@
 
 import ctypes
 import itertools
-import os
 import sys
 from unittest import mock
 
 import pytest
-
-# Before torchrl is imported: its log lines carry a time stamp.
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 from tensordict.nn import TensorDictModule

@@ -2,21 +2,16 @@
 
 import contextlib
 import inspect
-import os
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
-
-from tests.support.claims import guards
-
-# Before torchrl is imported: its log lines carry a time stamp.
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 from tensordict import TensorDict
 from torchrl.collectors import Collector
 from torchrl.envs import GymEnv
+
+from tests.support.claims import guards
 
 FRAMES = 3
 

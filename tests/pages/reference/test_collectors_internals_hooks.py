@@ -1,19 +1,13 @@
 """Hooks: sentences that docs/evidence/collectors_internals/hooks.py does not show."""
 
-import os
-
 import pytest
-
-from tests.support.claims import guards
-
-# Before torchrl is imported: its log lines carry a time stamp.
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
+
+from tests.support.claims import guards
 
 FRAMES = 4
 MARK = 100

@@ -1,16 +1,10 @@
 """What the page on replay says and neither an example nor a run on it shows."""
 
 import multiprocessing
-import os
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
-
-from tests.support.claims import guards
-
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 import torchrl._utils
 from tensordict import TensorDict
@@ -22,6 +16,8 @@ from torchrl.data import (
     TensorDictReplayBuffer,
 )
 from torchrl.envs import GymEnv, SerialEnv
+
+from tests.support.claims import guards
 
 
 def make_env():

@@ -1,21 +1,17 @@
 """What the page on recurrent state says about value estimators and the run does not show."""
 
-import os
 from unittest import mock
 
 import pytest
-
-from tests.support.claims import guards
-from tests.support.evidence_module import load_evidence
-
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 from tensordict import TensorDict
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
 from torchrl.envs.transforms import BurnInTransform
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 from torchrl.modules.tensordict_module import rnn
+
+from tests.support.claims import guards
+from tests.support.evidence_module import load_evidence
 
 run = load_evidence("recurrent_critics/advantages")
 

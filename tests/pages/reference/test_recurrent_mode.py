@@ -1,14 +1,9 @@
 """Where the recurrent mode arrives and where it does not; what the page says beside its tables."""
 
 import asyncio
-import os
 import threading
 
 import pytest
-
-# Before torchrl is imported: its log lines carry a time stamp.
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 from torchrl.modules import GRUModule, LSTMModule, recurrent_mode, set_recurrent_mode
 from torchrl.modules.tensordict_module.rnn import recurrent_mode_state_manager
 

@@ -1,15 +1,8 @@
 """What the page on recurrent state says about slices, burn-in and compact batches."""
 
-import os
 from unittest import mock
 
 import pytest
-
-from tests.support.claims import guards
-from tests.support.evidence_module import load_evidence
-
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 from tensordict import TensorDict
 from torchrl.collectors import Collector
@@ -17,6 +10,9 @@ from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
 from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
 from torchrl.envs.transforms import BurnInTransform
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
+
+from tests.support.claims import guards
+from tests.support.evidence_module import load_evidence
 
 slices = load_evidence("recurrent_slices/replay")
 

@@ -1,13 +1,8 @@
 """What the page on the recurrent state says and does not show in an example."""
 
-import os
 from unittest import mock
 
 import pytest
-
-# Before torchrl is imported: its log lines carry a time stamp.
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential

@@ -1,14 +1,9 @@
 """What is wrong with a recurrent policy is seen, and right wirings pass."""
 
 import inspect
-import os
 import warnings
 
 import pytest
-
-# Before torchrl is imported: its log lines carry a time stamp.
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 from torchrl.envs import InitTracker
 from torchrl.modules import GRUModule, set_recurrent_mode

@@ -2,20 +2,12 @@
 
 import doctest
 import inspect
-import os
 import re
 import textwrap
 import threading
 from types import SimpleNamespace
 
 import pytest
-
-from tests.ext.source.test_api_pages import FOLDER, ROOT, site  # noqa: F401 - a fixture
-from tests.support.claims import guards
-
-# Before torchrl is imported: its log lines carry a time stamp.
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 import torchrl.modules.tensordict_module.rnn as rnn
 from tensordict import TensorDict
@@ -27,6 +19,9 @@ from torchrl.modules import GRUModule, LSTMModule, ValueOperator, set_recurrent_
 from torchrl.objectives import value as estimators
 from torchrl.objectives.value import GAE, TD0Estimator
 from torchrl.objectives.value.advantages import ValueEstimatorBase
+
+from tests.ext.source.test_api_pages import FOLDER, ROOT, site  # noqa: F401 - a fixture
+from tests.support.claims import guards
 
 PAGE = ROOT / "docs" / "reference" / "upstream_errata.rst"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -311,15 +306,9 @@ COMMENTED = '''
 
 @pytest.fixture
 def errata(site):  # noqa: F811
-    from tests.ext.source.test_api_pages import write
-
-    write(site.docs / "errata.rst", ERRATA)
+    site.write({"errata.rst": ERRATA})
     site.edit("index.rst", "   guide\n", "   guide\n   errata\n")
-    file = site.package / "tiny" / "parts.py"
-    file.write_text(
-        file.read_text(encoding="utf-8") + textwrap.dedent(COMMENTED),
-        encoding="utf-8",
-    )
+    site.append("../site/tiny/parts.py", textwrap.dedent(COMMENTED))
     return site
 
 
@@ -357,7 +346,7 @@ def test_the_summary_has_a_row_for_every_correction(errata):
 
 @pytest.mark.slow
 def test_words_that_are_gone_retire_the_entry(errata):
-    errata.edit("tiny/parts.py", "# on its own", "# when pulled")
+    errata.edit("../site/tiny/parts.py", "# on its own", "# when pulled")
     result = errata.build()
     assert result.returncode != 0
     assert "errata.rst:4: WARNING: the comment of tiny.parts.pull no longer says" in result.stderr

@@ -1,49 +1,35 @@
 """The lessons on recurrent backends and Triton kernels, and the run behind what they refuse."""
 
 import ast
-import os
+import io
 from unittest import mock
 
 import pytest
-
-from tests.support.tutorial_script import run_driver
-
-# Before torchrl is imported: its log lines carry a time stamp.
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
-from torchrl.modules import set_recurrent_matmul_precision
-from torchrl.modules.tensordict_module import _rnn_precision
+import torch
+from torchrl.modules import LSTMModule, set_recurrent_matmul_precision
+from torchrl.modules.tensordict_module import _rnn_precision, rnn
 
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.evidence_module import load_evidence
+from tests.support.tutorial_script import (
+    Changes,
+    all_of,
+    failing_assertion,
+    failing_in,
+    in_a_process,
+)
 
 PAGE = ROOT / "tutorials" / "recurrent" / "backends.py"
 KERNELS = PAGE.with_name("triton_kernels.py")
-RUN = ROOT / "docs" / "evidence" / "recurrent_refusals" / "errors.py"
+CHANGES = Changes(PAGE)
 
 
-# What both drivers begin with.
-START = """
-import io, json, os, sys
-from unittest import mock
+def no_triton():
+    return mock.patch.object(rnn, "_has_triton", False)
 
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
-os.environ["RL_LOGGING_LEVEL"] = "ERROR"
-path = sys.argv[1]
-source = open(path).read()
 
-import matplotlib
-matplotlib.use("agg")
-import torch
-from torchrl.modules import LSTMModule
-from torchrl.modules.tensordict_module import _rnn_precision, _rnn_triton, rnn
-from tests.support.tutorial_script import failing_assertion, failing_in
-"""
-
-# Only "another_tanh" starts the interpreter; the others run as if without Triton.
-TUTORIAL = (
-    START
-    + '''
+@CHANGES.caught_by("assert value < tolerance, (kind, name, value)")
 def scan_zeroes_at_resets():
     """Scan starts a piece from zero, not from the stored state."""
     scan = LSTMModule._lstm_scan_with_resets
@@ -52,31 +38,35 @@ def scan_zeroes_at_resets():
         keep = ~is_init[..., None, None]
         return scan(self, inputs, h * keep, c * keep, initial, is_init)
 
-    return mock.patch.object(LSTMModule, "_lstm_scan_with_resets", zeroing)
+    return all_of(no_triton(), mock.patch.object(LSTMModule, "_lstm_scan_with_resets", zeroing))
 
 
+@CHANGES.caught_by("assert value < tolerance, (kind, name, value)")
 def pad_fills_placeholders():
     """The state stands at every slot of a piece."""
 
     def everywhere(h, splits, steps):
         return h.unsqueeze(1).expand(-1, steps, *h.shape[1:]).clone()
 
-    return mock.patch.object(rnn, "_place_at_traj_end", everywhere)
+    return all_of(no_triton(), mock.patch.object(rnn, "_place_at_traj_end", everywhere))
 
 
+@CHANGES.caught_by("assert all(map(torch.equal, auto[name], pad[name]))")
 def auto_is_scan():
-    return mock.patch.object(rnn, "is_compiling", lambda: True)
+    return all_of(no_triton(), mock.patch.object(rnn, "is_compiling", return_value=True))
 
 
+@CHANGES.caught_by("assert len(calls) == 2 * STEPS")
 def recompute_is_none():
     """Scan with recompute keeps everything."""
 
     def call(function, *args, **options):
         return function(*args)
 
-    return mock.patch.object(rnn._torch_checkpoint, "checkpoint", call)
+    return all_of(no_triton(), mock.patch.object(rnn._torch_checkpoint, "checkpoint", call))
 
 
+@CHANGES.caught_by("assert \"only supported for recurrent_backend 'scan' and 'triton'\" in refusal")
 def recompute_is_ignored():
     """Pad and auto accept the word."""
     init = LSTMModule.__init__
@@ -84,69 +74,62 @@ def recompute_is_ignored():
     def ignoring(self, *args, recurrent_backend="pad", recurrent_recompute="none", **options):
         if recurrent_backend != "scan":
             recurrent_recompute = "none"
-        init(self, *args, recurrent_backend=recurrent_backend,
-             recurrent_recompute=recurrent_recompute, **options)
+        options |= {"recurrent_backend": recurrent_backend}
+        init(self, *args, recurrent_recompute=recurrent_recompute, **options)
 
-    return mock.patch.object(LSTMModule, "__init__", ignoring)
+    return all_of(no_triton(), mock.patch.object(LSTMModule, "__init__", ignoring))
 
 
+@CHANGES.caught_by("assert tuple(simulated) == outcome, mode", KERNELS)
 def fast_is_everywhere():
-    return mock.patch.object(_rnn_precision, "_resolve_gpu_preset", lambda preset: "tf32")
-
-
-defaults = [torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32]
-kernels = path.replace("backends.py", "triton_kernels.py")
-source = open(kernels).read()
-formula = "2 * tl.sigmoid(2 * x) - 1"
-assert source.count(formula) == 1
-other = source.replace(formula, "tl.sigmoid(x)")
-results = {}
-if MUTATE:
-    results["another_tanh"] = failing_assertion(kernels, other)
-with mock.patch.object(rnn, "_has_triton", False):
-    if not MUTATE:
-        results = {"defaults": defaults, "no_triton": []}
-        for page in (path, kernels):
-            printed = io.StringIO()
-            said = failing_assertion(page, printed=printed)
-            results["no_triton"].append([said, printed.getvalue()])
-    for mutation in (scan_zeroes_at_resets, pad_fills_placeholders, auto_is_scan,
-                     recompute_is_none, recompute_is_ignored) * MUTATE:
-        with mutation():
-            results[mutation.__name__] = failing_assertion(path)
-    if MUTATE:
-        with fast_is_everywhere():
-            results["fast_is_everywhere"] = failing_assertion(kernels)
-print(json.dumps(results))
-'''
-)
-
-CAUGHT_BY = {
-    "another_tanh": "assert value < tolerance, (kind, name, value)",
-    "scan_zeroes_at_resets": "assert value < tolerance, (kind, name, value)",
-    "pad_fills_placeholders": "assert value < tolerance, (kind, name, value)",
-    "auto_is_scan": "assert all(map(torch.equal, auto[name], pad[name]))",
-    "recompute_is_none": "assert len(calls) == 2 * STEPS",
-    "recompute_is_ignored": (
-        "assert \"only supported for recurrent_backend 'scan' and 'triton'\" in refusal"
-    ),
-    "fast_is_everywhere": "assert tuple(simulated) == outcome, mode",
-}
-
-
-@pytest.fixture(scope="module")
-def unchanged():
-    return run_driver(f"MUTATE = False\n{TUTORIAL}", PAGE)
+    preset = mock.patch.object(_rnn_precision, "_resolve_gpu_preset", return_value="tf32")
+    return all_of(no_triton(), preset)
 
 
 @pytest.fixture(scope="module")
 def caught():
-    return run_driver(f"MUTATE = True\n{TUTORIAL}", PAGE)
+    return in_a_process(__file__, "CHANGES.outcomes()")
+
+
+@pytest.mark.mutation
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+def test_page_notices_a_changed_torchrl(caught, change):
+    assert caught[change.name] == change.assertion
+
+
+def another_tanh():
+    """What it stops in Triton's interpreter, which the kernels start."""
+    formula, other = "2 * tl.sigmoid(2 * x) - 1", "tl.sigmoid(x)"
+    source = KERNELS.read_text("utf-8")
+    assert source.count(formula) == 1
+    return failing_assertion(KERNELS, source.replace(formula, other))
+
+
+@pytest.mark.mutation
+def test_page_notices_another_tanh():
+    said = in_a_process(__file__, "another_tanh()")
+    assert said == "assert value < tolerance, (kind, name, value)"
+
+
+def without_triton():
+    """The precision that PyTorch starts with; what stops the lessons, and what they print."""
+    precision = [torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32]
+    found = []
+    with no_triton():
+        for page in (PAGE, KERNELS):
+            printed = io.StringIO()
+            found.append([failing_assertion(page, printed=printed), printed.getvalue()])
+    return precision, found
+
+
+@pytest.fixture(scope="module")
+def bare():
+    return in_a_process(__file__, "without_triton()")
 
 
 @pytest.mark.slow
-def test_pages_pass_without_triton(unchanged):
-    (said, printed), (of_kernels, by_kernels) = unchanged["no_triton"]
+def test_pages_pass_without_triton(bare):
+    _, ((said, printed), (of_kernels, by_kernels)) = bare
     assert said == of_kernels == "the page passed"
     assert "pad, scan, auto: no effect" in printed  # the last line it prints
     assert "requires the triton package" in by_kernels
@@ -154,16 +137,11 @@ def test_pages_pass_without_triton(unchanged):
     assert "no CUDA device here" in by_kernels
 
 
-@pytest.mark.mutation
-@pytest.mark.parametrize("mutation", CAUGHT_BY)
-def test_page_notices_a_changed_torchrl(caught, mutation):
-    assert caught[mutation] == ast.unparse(ast.parse(CAUGHT_BY[mutation]))
-
-
 @pytest.mark.slow
 @guards("pytorch-starts-highest", "kernels-precise-unless-asked")
-def test_precision_that_pytorch_starts_with(unchanged):
-    assert unchanged["defaults"] == ["highest", True]
+def test_precision_that_pytorch_starts_with(bare):
+    precision, _ = bare
+    assert precision == ["highest", True]
 
 
 @guards("auto-precision-default")
@@ -205,16 +183,10 @@ def test_hidden_size_is_padded():
 
 # -- The run -------------------------------------------------------------------
 
-REFUSALS = (
-    START
-    + """
-import importlib.util
-spec = importlib.util.spec_from_file_location("recurrent_refusals", path)
-run = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = run
-spec.loader.exec_module(run)
+REFUSALS = Changes()  # by the function of the run that fails
 
 
+@REFUSALS.caught_by("assert outcome('GRU'", "support")
 def scan_takes_dropout():
     scan = LSTMModule._lstm_scan_with_resets
 
@@ -225,6 +197,7 @@ def scan_takes_dropout():
     return mock.patch.object(LSTMModule, "_lstm_scan_with_resets", taking)
 
 
+@REFUSALS.caught_by("assert table['``bidirectional``'][2]", "support")
 def triton_refuses_projections():
     pad = LSTMModule._lstm_pad_with_resets
 
@@ -236,17 +209,18 @@ def triton_refuses_projections():
     return mock.patch.object(LSTMModule, "_lstm_pad_with_resets", refusing)
 
 
+@REFUSALS.caught_by("ValueError: no such thing", "support")
 def pad_has_a_bug():
-    def failing(self, *args):
-        raise ValueError("no such thing")
-
-    return mock.patch.object(LSTMModule, "_lstm_pad_with_resets", failing)
+    bug = ValueError("no such thing")
+    return mock.patch.object(LSTMModule, "_lstm_pad_with_resets", side_effect=bug)
 
 
+@REFUSALS.caught_by("assert type(raised).__name__ == self.error", "refused_options")
 def any_precision():
-    return mock.patch.object(rnn, "_validate_user_precision", lambda value: None)
+    return mock.patch.object(rnn, "_validate_user_precision")
 
 
+@REFUSALS.caught_by("assert type(raised).__name__ == self.error", "refused_options")
 def triton_looks_for_cuda_early():
     init = LSTMModule.__init__
 
@@ -258,6 +232,7 @@ def triton_looks_for_cuda_early():
     return mock.patch.object(LSTMModule, "__init__", looking)
 
 
+@REFUSALS.caught_by("assert type(raised).__name__ == self.error", "refused_options")
 def sequential_mode_takes_scan():
     step = LSTMModule._lstm
 
@@ -269,45 +244,23 @@ def sequential_mode_takes_scan():
     return mock.patch.object(LSTMModule, "_lstm", scanning)
 
 
+@REFUSALS.caught_by("assert dropped(training=True)", "silent")
 def dropout_is_left_out():
     return mock.patch.object(rnn.F, "dropout", lambda x, **options: x)
 
 
-parts = {
-    "scan_takes_dropout": (scan_takes_dropout, run.support),
-    "triton_refuses_projections": (triton_refuses_projections, run.support),
-    "pad_has_a_bug": (pad_has_a_bug, run.support),
-    "any_precision": (any_precision, run.refused_options),
-    "triton_looks_for_cuda_early": (triton_looks_for_cuda_early, run.refused_options),
-    "sequential_mode_takes_scan": (sequential_mode_takes_scan, run.refused_options),
-    "dropout_is_left_out": (dropout_is_left_out, run.silent),
-}
-run.make("LSTM", recurrent_backend="scan")
-results = {}
-for name, (mutation, part) in parts.items():
-    with mutation():
-        results[name] = failing_in(path, part)
-print(json.dumps(results))
-"""
-)
-
-RUN_CAUGHT_BY = {
-    "scan_takes_dropout": "assert outcome('GRU'",
-    "triton_refuses_projections": "assert table['``bidirectional``'][2]",
-    "pad_has_a_bug": "ValueError: no such thing",
-    "any_precision": "assert type(raised).__name__ == self.error",
-    "triton_looks_for_cuda_early": "assert type(raised).__name__ == self.error",
-    "sequential_mode_takes_scan": "assert type(raised).__name__ == self.error",
-    "dropout_is_left_out": "assert dropped(training=True)",
-}
+def failing_parts():
+    run = load_evidence("recurrent_refusals/errors")
+    run.make("LSTM", recurrent_backend="scan")
+    return REFUSALS.outcomes(lambda change: failing_in(run.__file__, getattr(run, change.page)))
 
 
 @pytest.fixture(scope="module")
 def run_caught():
-    return run_driver(REFUSALS, RUN)
+    return in_a_process(__file__, "failing_parts()")
 
 
 @pytest.mark.mutation
-@pytest.mark.parametrize("mutation", RUN_CAUGHT_BY)
-def test_run_notices_a_changed_torchrl(run_caught, mutation):
-    assert run_caught[mutation].startswith(RUN_CAUGHT_BY[mutation])
+@pytest.mark.parametrize("change", REFUSALS, ids=lambda change: change.name)
+def test_run_notices_a_changed_torchrl(run_caught, change):
+    assert run_caught[change.name].startswith(change.assertion)

@@ -1,36 +1,36 @@
 """The lessons on memory can fail, and what they say and do not run is so."""
 
-import ast
+import functools
+import inspect
+from unittest import mock
 
 import pytest
-
-from benchmarks.record import Library
-from tests.support import ROOT
-from tests.support.claims import guards
-from tests.support.tutorial_script import run_driver
-
-LESSONS = ROOT / "tutorials" / "memory"
-COMMITTED = Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-
-# Runs in one process: it imports torchrl once and forks per mutation, because an import costs
-# more than a page. Writes {mutation: failing assertion of its page} as JSON.
-DRIVER = '''
-import functools, inspect, json, os, sys
-os.environ["RL_LOGGING_LEVEL"] = "ERROR"
-lessons = sys.argv[1]
-import matplotlib
-matplotlib.use("agg")
-import torch, torchrl.data
+import torch
 from torchrl.collectors import Collector
 from torchrl.data import LazyMemmapStorage
-from torchrl.envs.transforms import NextObservationDelta, NextStateReconstructor
-from torchrl.envs.transforms import MultiStepTransform
+from torchrl.envs.transforms import (
+    MultiStepTransform,
+    NextObservationDelta,
+    NextStateReconstructor,
+)
 from torchrl.objectives.value import TD0Estimator, TDLambdaEstimator, ValueEstimatorBase
-from tests.support.tutorial_script import mutated
+
+from tests.support import ROOT
+from tests.support.claims import guards
+from tests.support.suites import recorded
+from tests.support.tutorial_script import Changes, all_of, in_a_process, run_driver
+
+LESSONS = ROOT / "tutorials" / "memory"
+
+CHANGES = Changes()
+
+
+def caught_by(assertion, lesson):
+    return CHANGES.caught_by(assertion, LESSONS / f"{lesson}.py")
 
 
 def defaults(cls, **new):
-    """Change defaults of keyword arguments, signature included."""
+    """Other defaults of keyword arguments, signature included."""
     init = cls.__init__
     signature = inspect.signature(init)
 
@@ -38,92 +38,86 @@ def defaults(cls, **new):
     def wrapper(self, *args, **kwargs):
         init(self, *args, **{**new, **kwargs})
 
-    wrapper.__signature__ = signature.replace(parameters=[
-        p.replace(default=new.get(p.name, p.default)) for p in signature.parameters.values()
-    ])
-    cls.__init__ = wrapper
+    parameters = signature.parameters.values()
+    wrapper.__signature__ = signature.replace(
+        parameters=[one.replace(default=new.get(one.name, one.default)) for one in parameters]
+    )
+    return mock.patch.object(cls, "__init__", wrapper)
 
 
+@caught_by("assert all(row[0] == 0 for row in nan_rows.values())", "missing_next_observations")
 def no_sanitizer():
-    ValueEstimatorBase._sanitize_next_obs_nan = staticmethod(lambda data, keys: data)
+    unchanged = staticmethod(lambda data, keys: data)
+    return mock.patch.object(ValueEstimatorBase, "_sanitize_next_obs_nan", unchanged)
 
 
+@caught_by(
+    "assert all(row[2] > 0 for name, row in nan_rows.items() if name != 'GAE')",
+    "missing_next_observations",
+)
 def sanitized_estimate():
-    for cls in (TD0Estimator, TDLambdaEstimator):
-        def value_estimate(self, data, *args, _old=cls.value_estimate, **kwargs):
-            return _old(self, self._sanitize_next_obs_nan(data, ["observation"]), *args, **kwargs)
-        cls.value_estimate = value_estimate
+    def patch(cls):
+        plain = cls.value_estimate
+
+        def value_estimate(self, data, *args, **kwargs):
+            return plain(self, self._sanitize_next_obs_nan(data, ["observation"]), *args, **kwargs)
+
+        return mock.patch.object(cls, "value_estimate", value_estimate)
+
+    return all_of(patch(TD0Estimator), patch(TDLambdaEstimator))
 
 
+@caught_by("assert wrong.any()", "memory_efficient_rl")
 def reconstructor_checks_steps():
-    defaults(NextStateReconstructor, step_count_key="step_count")
+    return defaults(NextStateReconstructor, step_count_key="step_count")
 
 
+@caught_by(
+    "assert set(plain.keys(True, True)) - set(compact.keys(True, True)) == {NEXT_OBS}",
+    "memory_efficient_rl",
+)
 def compact_keeps_everything():
-    Collector._setup_compact_obs = lambda self, *args, **kwargs: setattr(
-        self, "_compact_next_keys", ()
+    def setup(self, *args, **kwargs):
+        self._compact_next_keys = ()
+
+    return mock.patch.object(Collector, "_setup_compact_obs", setup)
+
+
+@caught_by("assert overflow.any()", "saving_by_observation_size")
+def delta_in_bfloat16():
+    return defaults(NextObservationDelta, delta_dtype=torch.bfloat16)
+
+
+@caught_by(
+    "assert inspect.signature(LazyMemmapStorage).parameters['existsok'].default is False",
+    "buffers_on_disk",
+)
+def existsok_true():
+    return defaults(LazyMemmapStorage, existsok=True)
+
+
+@caught_by("assert predicted < meter.peak < predicted + 2 * batch.bytes()", "activation_memory")
+def no_chunks():
+    return mock.patch.object(
+        ValueEstimatorBase, "_split_value_net_input", lambda self, data: (data,)
     )
 
 
-def delta_in_bfloat16():
-    defaults(NextObservationDelta, delta_dtype=torch.bfloat16)
-
-
-def existsok_true():
-    defaults(LazyMemmapStorage, existsok=True)
-
-
-def no_chunks():
-    ValueEstimatorBase._split_value_net_input = lambda self, data: (data,)
-
-
+@caught_by("assert torch.equal(n_step[NEXT_OBS], full[NEXT_OBS][lookup])", "n_step_and_truncations")
 def reward_not_n_step():
-    MultiStepTransform._inv_call = lambda self, td: td
-
-
-MUTATIONS = {
-    no_sanitizer: "missing_next_observations",
-    sanitized_estimate: "missing_next_observations",
-    reconstructor_checks_steps: "memory_efficient_rl",
-    compact_keeps_everything: "memory_efficient_rl",
-    delta_in_bfloat16: "saving_by_observation_size",
-    existsok_true: "buffers_on_disk",
-    no_chunks: "activation_memory",
-    reward_not_n_step: "n_step_and_truncations",
-}
-print(json.dumps({
-    run.__name__: mutated(run, f"{lessons}/{page}.py") for run, page in MUTATIONS.items()
-}))
-'''
-
-CAUGHT_BY = {
-    "no_sanitizer": "assert all(row[0] == 0 for row in nan_rows.values())",
-    "sanitized_estimate": (
-        "assert all(row[2] > 0 for name, row in nan_rows.items() if name != 'GAE')"
-    ),
-    "reconstructor_checks_steps": "assert wrong.any()",
-    "compact_keeps_everything": (
-        "assert set(plain.keys(True, True)) - set(compact.keys(True, True)) == {NEXT_OBS}"
-    ),
-    "delta_in_bfloat16": "assert overflow.any()",
-    "existsok_true": (
-        "assert inspect.signature(LazyMemmapStorage).parameters['existsok'].default is False"
-    ),
-    "no_chunks": "assert predicted < meter.peak < predicted + 2 * batch.bytes()",
-    "reward_not_n_step": "assert torch.equal(n_step[NEXT_OBS], full[NEXT_OBS][lookup])",
-}
+    return mock.patch.object(MultiStepTransform, "_inv_call", lambda self, td: td)
 
 
 @pytest.fixture(scope="module")
 def caught():
-    return run_driver(DRIVER, LESSONS)
+    return in_a_process(__file__, "CHANGES.outcomes()")
 
 
 @pytest.mark.slow
 @pytest.mark.mutation
-@pytest.mark.parametrize("mutation", CAUGHT_BY)
-def test_page_notices_a_changed_torchrl(caught, mutation):
-    assert caught[mutation] == ast.unparse(ast.parse(CAUGHT_BY[mutation]))
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+def test_page_notices_a_changed_torchrl(caught, change):
+    assert caught[change.name] == change.assertion
 
 
 # After the lesson, with its names: rows where one slice touches the next, in the sample and in
@@ -188,7 +182,10 @@ def test_plain_scan_is_as_described():
 
 @guards("plain-scan-peaks-above-pad")
 def test_peak_of_plain_scan():
-    rows = COMMITTED.find("memory_recurrent", "cpu")["benchmarks"]
-    peak = {key: row["metrics"]["peak_memory"]["median"] for key, row in rows.items()}
-    assert 1 < peak["gru-scan-t32"] / peak["gru-pad-t32"] < 1.5
-    assert peak["lstm-scan-t32"] / peak["lstm-pad-t32"] > 3
+    gru, lstm = (
+        recorded("memory_recurrent", f"{cell}-scan-t32", "peak_memory")
+        / recorded("memory_recurrent", f"{cell}-pad-t32", "peak_memory")
+        for cell in ("gru", "lstm")
+    )
+    assert 1 < gru < 1.5
+    assert lstm > 3

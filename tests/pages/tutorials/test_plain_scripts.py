@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from docs._ext.support import galleries
 from tests.support import ROOT
 from tests.support.tutorial_script import run_page
 
-LESSONS = [
-    script
-    for script in sorted((ROOT / "tutorials").glob("*/*.py"))
-    if script.parent.name != "debugging"
-]
+LESSONS = [script for script in galleries.scripts(ROOT) if script.parent.name != "debugging"]
 SHOWN = re.compile(
     r"^\.\. rst-class:: sphx-glr-script-out\n\n \.\. code-block:: none\n\n((?: {4}.*\n|\n)+)",
     re.MULTILINE,
@@ -51,3 +48,23 @@ def test_plain_script_prints_what_its_page_shows(script, tmp_path):
 def test_proofs_belong_to_lessons():
     names = {script.name for script in LESSONS}
     assert {path.name for path in (Path(__file__).parent / "proofs").glob("*.py")} <= names
+
+
+# What a process of its own would show: a warning of the script, what its end says, its status.
+FAULTS = {
+    "import torchrl\nimport warnings\nwarnings.warn('old', DeprecationWarning)\n": b"old",
+    "import torchrl\nimport atexit\natexit.register(lambda: 1 / 0)\n": b"ZeroDivisionError",
+    "import torchrl\ntorchrl.envs.GymEnv\n": b"has no attribute 'envs'",
+    "import torchrl\nopen('left', 'w').close()\n": b"",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.site
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_script_that_could_not_stand_alone_is_found(tmp_path, text):
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    with pytest.raises(AssertionError) as said:
+        run_page(script, tmp_path, hash_seed="1")
+    assert FAULTS[text].decode() in str(said.value)

@@ -10,15 +10,11 @@ a ratio other than one, and a step computed from the state of its own row is wro
 """
 
 import contextlib
-import os
 from dataclasses import dataclass, field
 from functools import cache
 from unittest import mock
 
 import pytest
-
-os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
-
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector

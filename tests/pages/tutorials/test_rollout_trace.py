@@ -1,52 +1,53 @@
 """The tutorial that traces a rollout can fail."""
 
 import ast
+import inspect
 import sys
+import textwrap
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torchrl.collectors._single as module
+from tensordict.nn import TensorDictModule
+from torch import nn
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.envs import GymEnv
 
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.tutorial_script import run_driver
+from tests.support.tutorial_script import Changes, all_of, failing_assertion, in_a_process
 
 PAGE = ROOT / "tutorials" / "collectors" / "rollout_trace.py"
 PROOFS = Path(__file__).parent / "proofs" / "rollout_trace.py"
 
-# Runs in one process: it imports torchrl once and forks per mutation, because an import costs
-# more than the page. Writes {mutation: what stopped the page} as JSON.
-DRIVER = '''
-import inspect, json, os, sys, textwrap
-os.environ["RL_LOGGING_LEVEL"] = "ERROR"
-page = sys.argv[1]
-import matplotlib
-matplotlib.use("agg")
-import torchrl.collectors._single as module
-from torchrl.collectors import Collector, MultiSyncCollector
-from tests.support.tutorial_script import mutated
+TEXT = PAGE.read_text("utf-8") + PROOFS.read_text("utf-8")
+DEFAULTS = "assert lines(defaults) == PREDICTED_DEFAULTS"
+CHANGES = Changes(PAGE, TEXT)
 
 
-def rewrite(method, old, new):
-    """Compile a method of Collector anew with its text changed in one place."""
+def rewritten(method, old, new):
+    """A patch: a method of Collector is compiled anew with its text changed in one place."""
     source = textwrap.dedent(inspect.getsource(getattr(Collector, method)))
-    old, new = (textwrap.dedent(text).strip("\\n") for text in (old, new))
-    squeezed = "\\n".join(line.strip() for line in old.splitlines())
+    old, new = (textwrap.dedent(text).strip("\n") for text in (old, new))
+    squeezed = "\n".join(line.strip() for line in old.splitlines())
     lines = source.splitlines()
     for at in range(len(lines)):
         found = lines[at : at + len(old.splitlines())]
-        if "\\n".join(line.strip() for line in found) == squeezed:
+        if "\n".join(line.strip() for line in found) == squeezed:
             margin = len(found[0]) - len(found[0].lstrip())
             lines[at : at + len(found)] = textwrap.indent(new, " " * margin).splitlines()
             break
     else:
         raise LookupError(f"Collector.{method} has no such lines: {old}")
     names = {}
-    exec("\\n".join(lines), vars(module), names)
-    setattr(Collector, method, names[method])
+    exec("\n".join(lines), vars(module), names)
+    return mock.patch.object(Collector, method, names[method])
 
 
+@CHANGES.caught_by("assert lines(cpu) == PREDICTED_CPU")
 def batch_cast_after_its_sync():
-    rewrite(
+    return rewritten(
         "rollout",
         """
         tensordicts.append(
@@ -67,45 +68,56 @@ def batch_cast_after_its_sync():
     )
 
 
+@CHANGES.caught_by("assert lines(across) == PREDICTED_ACROSS")
 def no_sync_of_the_environment():
-    rewrite("rollout", "self._sync_env()", "pass")
+    return rewritten("rollout", "self._sync_env()", "pass")
 
 
+@CHANGES.caught_by("AttributeError: 'Collector' object has no attribute '_sync_env'")
 def sync_env_renamed():
-    rewrite("rollout", "self._sync_env()", "self._sync_environment()")
-    rewrite(
-        "_setup_devices",
-        "self._sync_env = self._get_sync_fn(env_device)",
-        "self._sync_environment = self._get_sync_fn(env_device)",
+    return all_of(
+        rewritten("rollout", "self._sync_env()", "self._sync_environment()"),
+        rewritten(
+            "_setup_devices",
+            "self._sync_env = self._get_sync_fn(env_device)",
+            "self._sync_environment = self._get_sync_fn(env_device)",
+        ),
     )
 
 
+@CHANGES.caught_by(DEFAULTS)
 def carrier_not_rebound():
-    rewrite("rollout", "self._carrier = env_next_output", "self._carrier.update(env_next_output)")
+    return rewritten(
+        "rollout", "self._carrier = env_next_output", "self._carrier.update(env_next_output)"
+    )
 
 
+@CHANGES.caught_by("assert first_carrier() is None")
 def carriers_kept():
-    rewrite(
+    return rewritten(
         "rollout",
         "self._carrier = env_next_output",
         "self.kept = [*getattr(self, 'kept', []), self._carrier]; self._carrier = env_next_output",
     )
 
 
+@CHANGES.caught_by(DEFAULTS)
 def always_updated():
-    rewrite("rollout", "if self._carrier is not policy_output:", "if True:")
+    return rewritten("rollout", "if self._carrier is not policy_output:", "if True:")
 
 
+@CHANGES.caught_by("assert lines(events) == predicted")
 def random_frames_cast_for_the_policy():
-    rewrite(
+    return rewritten(
         "rollout",
         "self.env.rand_action(self._carrier)",
         "self.env.rand_action(self._carrier); self._sync_policy()",
     )
 
 
+@CHANGES.caught_by("assert last[-1].call == 'add(C)'")
 def direct_write_goes_on():
-    rewrite(
+    return rewritten(
         "rollout",
         """
         if self._increment_frames(carrier_for_out.numel()):
@@ -115,9 +127,10 @@ def direct_write_goes_on():
     )
 
 
+@CHANGES.caught_by("assert seen == []")
 def loop_calls_policy():
     """And the page's own tracer follows it, so that only the gotcha is wrong."""
-    rewrite(
+    return rewritten(
         "rollout",
         "policy_output = self._wrapped_policy(policy_input)",
         """
@@ -128,12 +141,14 @@ def loop_calls_policy():
     )
 
 
+@CHANGES.caught_by("assert lines(compiled)")
 def compiled_output_as_it_is():
-    rewrite("rollout", "if self.compiled_policy or self.cudagraphed_policy:", "if False:")
+    return rewritten("rollout", "if self.compiled_policy or self.cudagraphed_policy:", "if False:")
 
 
+@CHANGES.caught_by("assert exercise._cast_to_env_device")
 def storing_device_ignored_by_the_flag():
-    rewrite(
+    return rewritten(
         "_apply_env_device",
         """
         self._cast_to_env_device = self._cast_to_policy_device or (
@@ -144,42 +159,9 @@ def storing_device_ignored_by_the_flag():
     )
 
 
+@CHANGES.caught_by("assert not hasattr(MultiSyncCollector, 'rollout')")
 def workers_loop_in_the_main_process():
-    MultiSyncCollector.rollout = Collector.rollout
-
-
-MUTATIONS = [batch_cast_after_its_sync, no_sync_of_the_environment, sync_env_renamed,
-             carrier_not_rebound, carriers_kept, always_updated,
-             random_frames_cast_for_the_policy, direct_write_goes_on, loop_calls_policy,
-             compiled_output_as_it_is, storing_device_ignored_by_the_flag,
-             workers_loop_in_the_main_process]
-
-
-def unchanged():
-    """The driver itself: rewriting a line to itself changes nothing."""
-    rewrite("rollout", "self._carrier = env_next_output", "self._carrier = env_next_output")
-
-
-text = open(page).read() + PROOFS
-runs = [unchanged, *MUTATIONS * MUTATE]
-print(json.dumps({run.__name__: mutated(run, page, text) for run in runs}))
-'''
-
-DEFAULTS = "assert lines(defaults) == PREDICTED_DEFAULTS"
-CAUGHT_BY = {
-    "batch_cast_after_its_sync": "assert lines(cpu) == PREDICTED_CPU",
-    "no_sync_of_the_environment": "assert lines(across) == PREDICTED_ACROSS",
-    "sync_env_renamed": "AttributeError: 'Collector' object has no attribute '_sync_env'",
-    "carrier_not_rebound": DEFAULTS,
-    "carriers_kept": "assert first_carrier() is None",
-    "always_updated": DEFAULTS,
-    "random_frames_cast_for_the_policy": "assert lines(events) == predicted",
-    "direct_write_goes_on": "assert last[-1].call == 'add(C)'",
-    "loop_calls_policy": "assert seen == []",
-    "compiled_output_as_it_is": "assert lines(compiled)",
-    "storing_device_ignored_by_the_flag": "assert exercise._cast_to_env_device",
-    "workers_loop_in_the_main_process": "assert not hasattr(MultiSyncCollector, 'rollout')",
-}
+    return mock.patch.object(MultiSyncCollector, "rollout", Collector.rollout, create=True)
 
 
 def test_page_needs_published_packages_only():
@@ -194,18 +176,13 @@ def test_page_needs_published_packages_only():
 
 @guards("collector-told-no-transform")
 def test_collector_warns_about_a_transform_that_no_policy_needs():
-    from tensordict.nn import TensorDictModule
-    from torch import nn
-    from torchrl.collectors import Collector
-    from torchrl.envs import GymEnv
-
     env, policy = GymEnv("CartPole-v1"), TensorDictModule(nn.Linear(4, 2), ["observation"], ["x"])
     with pytest.warns(FutureWarning, match="missing transforms required by the policy"):
         Collector(env, policy, frames_per_batch=1, total_frames=1, use_buffers=False).shutdown()
 
 
-def run_changed(mutate):
-    return run_driver(f"PROOFS = {PROOFS.read_text()!r}\nMUTATE = {mutate}\n{DRIVER}", PAGE)
+def page_and_proofs():
+    return failing_assertion(PAGE, TEXT)
 
 
 @pytest.mark.slow
@@ -218,15 +195,15 @@ def run_changed(mutate):
     "multi-collector-has-no-loop",
 )
 def test_page_and_its_proofs_pass():
-    assert run_changed(mutate=False) == {"unchanged": "the page passed"}
+    assert in_a_process(__file__, "page_and_proofs()") == "the page passed"
 
 
 @pytest.fixture(scope="module")
 def caught():
-    return run_changed(mutate=True)
+    return in_a_process(__file__, "CHANGES.outcomes()")
 
 
 @pytest.mark.mutation
-@pytest.mark.parametrize("mutation", CAUGHT_BY)
-def test_page_notices_a_changed_torchrl(caught, mutation):
-    assert caught[mutation].partition(" == [")[0] == CAUGHT_BY[mutation].partition(" == [")[0]
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+def test_page_notices_a_changed_torchrl(caught, change):
+    assert caught[change.name].partition(" == [")[0] == change.assertion.partition(" == [")[0]

@@ -23,6 +23,8 @@ MODULES = (
     "recurrent",
     "values",
     "environments",
+    "numbers",
+    "settings",
 )
 
 

@@ -24,6 +24,13 @@ def always_the_first_action(pipeline):
         yield in_batch(pipeline, batch)
 
 
+def only_the_first_episode_is_long(pipeline):
+    batch = pipeline["batch"].clone()
+    batch["next", "done"].fill_(True)
+    order = torch.randperm(batch.shape[-1])
+    yield in_batch(pipeline, batch[..., order])
+
+
 def specs_and_data_disagree(pipeline):
     if pipeline["env"].batch_size:
         return

@@ -76,6 +76,7 @@ def ppo_ratio_off_in_minibatches(pipeline):
     rows = pipeline["batch"].reshape(-1)
     yield in_buffer(pipeline, stored(rows, batch_size=20))
     some = torch.cat([rows[:12], rows[20:24], rows[30:34]])  # few of the rows do not go on
+    some["is_init"][[12, 16]] = False  # nor is one of those the start of an episode
     yield in_buffer(
         pipeline, stored(some, batch_size=20, sampler=SamplerWithoutReplacement(shuffle=False))
     )

@@ -166,6 +166,9 @@ def off_policy_loss_is_nan(pipeline):
         sample = buffer.sample()
         known = ~sample["next", "observation"].isnan().any(-1)
         yield in_buffer(pipeline, buffer) | {"batch": sample[known]}
+        for weight in pipeline["loss_module"].parameters():
+            weight.data.fill_(torch.nan)
+        yield pipeline
 
 
 def n_step_next_observation_wrong(pipeline):

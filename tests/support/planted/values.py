@@ -26,6 +26,12 @@ def values_too_low_at_time_limits(pipeline):
     plain = {name: value for name, value in pipeline.items() if name != "replay_buffer"}
     yield in_batch(plain, bare)
     yield in_batch(plain, bare.exclude(("next", "truncated")))
+    dead = batch.clone()
+    dead["next", "truncated"].zero_()
+    dead["next", "terminated"].zero_()
+    dead["next", "terminated"][..., 4::5, :] = True
+    dead["next", "done"] = dead["next", "terminated"].clone()
+    yield in_batch(plain, dead)
     for owner in ("loss_module", "value_estimator"):
         if owner in pipeline and hasattr(pipeline[owner], "set_keys"):
             pipeline[owner].set_keys(terminated="done")
@@ -60,6 +66,16 @@ def _options(updater):
     return {"value_network_update_interval": updater.value_network_update_interval}
 
 
+def q_values_explode(pipeline):
+    if not hasattr(pipeline.get("target_updater"), "eps"):
+        return
+    updater = SoftUpdate(pipeline["loss_module"], eps=0.5)
+    updater.eps = 0.005  # the constructor warns of it
+    yield pipeline | {"target_updater": updater}
+    updater.step()
+    yield pipeline | {"target_updater": updater}
+
+
 def target_updater_never_steps(pipeline):
     if "target_updater" not in pipeline:
         return
@@ -73,11 +89,13 @@ def target_updater_never_steps(pipeline):
         yield pipeline | {"target_updater": updater}
         move_weights(loss)
         yield pipeline | {"target_updater": updater}
-    frozen = SoftUpdate(loss, eps=1.0)
+    slow = [SoftUpdate(loss, eps=eps) for eps in (1.0, 1 - 1e-7)]
+    slow += [HardUpdate(loss, value_network_update_interval=steps) for steps in (1000, 1_000_000)]
     move_weights(loss)
-    for _ in range(3):
-        frozen.step()
-    yield pipeline | {"target_updater": frozen}
+    for updater in (*slow, SoftUpdate(copy.deepcopy(loss), eps=0.99)):
+        for _ in range(3):
+            updater.step()
+        yield pipeline | {"target_updater": updater}
 
 
 def ppo_clips_before_the_first_update(pipeline):

@@ -11,6 +11,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "docs._ext.gallery",
     "docs._ext.site.downloads",
+    "docs._ext.site.few_pages",
     "docs._ext.site.fingerprint",
     "docs._ext.site.markdown_twin",
     "docs._ext.site.search_index",
@@ -27,8 +28,8 @@ tutorial_time_grace = 1
 tutorial_time_limit = 60  # as the real site: a busy machine is slow
 
 sphinx_gallery_conf = {
-    "examples_dirs": ["../tutorials"],
-    "gallery_dirs": ["tutorials"],
+    "examples_dirs": ["../tutorials", "../how-to"],
+    "gallery_dirs": ["tutorials", "how-to"],
     "filename_pattern": r"\.py$",
     "subsection_order": "docs._ext.gallery.order.topic_position",
     "within_subsection_order": "docs._ext.gallery.order.TutorialPosition",

@@ -1,0 +1,219 @@
+"""Checks: environments."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+
+import torch
+
+from torchrl_doctor.copies import below_transforms, copied
+from torchrl_doctor.objects import (
+    TRAJ_IDS,
+    batches_of,
+    both_sides,
+    done_of,
+    rolled_out_by_hand,
+)
+from torchrl_doctor.private import private
+from torchrl_doctor.verdicts import applies, check, clear, undecided
+
+
+@check("always_the_first_action", "The environment always takes the first action")
+def always_the_first_action(batch, env):
+    rows, found = batches_of(batch)[0], None
+    for key in env.action_keys:
+        spec, action = env.full_action_spec_unbatched[key], rows.get(key)
+        if type(spec).__name__ != "OneHot" or action is None:
+            continue
+        shape = tuple(action.shape[rows.ndim :])
+        if not shape or shape[-1] != spec.shape[-1]:
+            return applies(f"{key} has shape {shape}, its one-hot spec {tuple(spec.shape)}")
+        found = clear(f"{key} has the shape of its one-hot spec")
+    return found
+
+
+@check("frames_after_the_end", "Episodes go on after they are done")
+def frames_after_the_end(batch):
+    rows = batches_of(batch)[0]
+    count = steps_after_an_end(rows)
+    if count is None or not rolled_out_by_hand(rows):  # a collector resets
+        return None
+    if count:
+        return applies(f"{count} of {rows.numel()} steps go on from the end of an episode")
+    return clear(f"{int(done_of(rows).sum())} ends, none of which is gone on from")
+
+
+def steps_after_an_end(rows):
+    """How many ends are followed by another, if always from where they left; None without ends."""
+    now, later = both_sides(rows)
+    if now is None or not done_of(rows)[..., :-1].any():
+        return None
+    done, moved = done_of(rows), (now != later).any(-1)
+    goes_on = (now[..., 1:, :] == later[..., :-1, :]).all(-1) & moved[..., :-1]
+    pairs = done[..., :-1] & done[..., 1:]
+    return int(pairs.sum()) if goes_on[pairs].all() else 0
+
+
+@check("decimals_are_lost", "A batched environment loses the decimals")
+def decimals_are_lost(env, batch=None):
+    while type(env).__name__ == "TransformedEnv":
+        env = env.base_env
+    if "create_env_fn" not in vars(env):
+        return None
+    try:
+        several = data_of_each(env)
+    except Exception as error:
+        return undecided(f"one of the environments cannot be made: {type(error).__name__}")
+    met, rounded = 0, None
+    for key, spec in written_specs(env):
+        for data in several:
+            value = data.get(key, None)
+            if not isinstance(value, torch.Tensor):
+                continue
+            met += 1
+            found = f"{key} is {value.dtype}, its spec {spec.dtype}"
+            if lost := share_lost(value, spec.dtype):
+                return applies(f"{found}: up to {lost:.0%} of a number is lost")
+            rounded = found if differs_by_rounding(value, spec.dtype) else rounded
+    for key in env.full_action_spec.keys(True, True):
+        spec = env.full_action_spec[key]
+        if type(spec).__name__ in DISCRETE or not is_whole(spec.dtype):
+            continue
+        action = batches_of(batch)[-1].get(key, None) if batch is not None else None
+        if action is None:
+            return undecided(f"the spec of {key} is {spec.dtype}; give a batch with its actions")
+        if lost := share_lost(action, spec.dtype):
+            found = f"{key} of the policy is {action.dtype}, its spec {spec.dtype}"
+            return applies(f"{found}: up to {lost:.0%} of a number is lost")
+    if rounded:
+        return undecided(f"{rounded}: are its digits enough?")
+    return clear(f"{met} entries of {len(several)} environments keep their numbers")
+
+
+MOST_PLACES = 8  # of a batched environment that are stepped
+DISCRETE = ("OneHot", "Categorical", "MultiOneHot", "MultiCategorical", "Binary")
+
+
+def data_of_each(env):
+    """Two steps of each of the environments that are not made alike, outside of the batched one."""
+    started = vars(env).get("_envs")  # an attribute of ParallelEnv asks the workers
+    if started:
+        return [copy.deepcopy(one).rollout(2) for one in started[:MOST_PLACES]]
+    makers = {
+        id(make): (make, given)
+        for make, given in zip(env.create_env_fn, env.create_env_kwargs, strict=True)
+    }
+    several = []
+    for make, given in list(makers.values())[:MOST_PLACES]:
+        with contextlib.closing(make(**given)) as one:
+            several.append(one.rollout(2))
+    return several
+
+
+def written_specs(env):
+    """What a batched environment copies into its memory: keys of a rollout, and their specs."""
+    for key in env.full_observation_spec.keys(True, True):
+        yield key, env.full_observation_spec[key]
+    for key in env.full_reward_spec.keys(True, True):
+        yield ("next", *key) if isinstance(key, tuple) else ("next", key), env.full_reward_spec[key]
+
+
+MOST_ROUNDED = 1e-3  # of a number: what a narrower type may take without a word
+
+
+def share_lost(values, kind):
+    """The largest share of a number that a cast takes away; 0 where it only rounds."""
+    if not isinstance(kind, torch.dtype) or values.dtype == kind:
+        return 0.0
+    if is_whole(kind) and values.is_floating_point():
+        return 1.0 if (values != values.round()).any() else largest_change(values, kind)
+    change = largest_change(values, kind)
+    return change if change > MOST_ROUNDED else 0.0
+
+
+def differs_by_rounding(values, kind):
+    return isinstance(kind, torch.dtype) and largest_change(values, kind) > 0
+
+
+def largest_change(values, kind):
+    """How much of a number a cast there and back changes at most."""
+    before = values.double()
+    after = values.to(kind).double()
+    known = before.isfinite() & (before != 0)
+    change = ((after - before).abs() / before.abs())[known]
+    return min(float(change.max()), 1.0) if change.numel() else 0.0
+
+
+def is_whole(kind):
+    return isinstance(kind, torch.dtype) and not (kind.is_floating_point or kind.is_complex)
+
+
+@check("only_the_first_episode_is_long", "Only the first episode is long")
+def only_the_first_episode_is_long(batch, env=None, collector=None):
+    rows = batches_of(batch)[0]
+    if steps_after_an_end(rows) != 0:  # no end, or not reset at all
+        return None
+    played = []
+    for ends in done_of(rows).reshape(-1, rows.shape[-1]):
+        stops = ends.nonzero().flatten()
+        played.append(stops.diff(prepend=-torch.ones_like(stops[:1])).tolist())
+    if any(len(lengths) < 4 for lengths in played):
+        return None
+    if all(lengths[0] >= 5 and set(lengths[1:]) == {1} for lengths in played):
+        return applies(f"{played[0][0]} steps, then {len(played[0]) - 1} episodes of one step")
+    longest = max(max(lengths[1:]) for lengths in played)
+    if longest > 1:
+        return clear(f"later episodes take {longest} steps and less")
+    seen = f"{sum(map(len, played))} episodes of one step"
+    if took_longer_before(rows, collector) and ends_at_once(env, rows):
+        return applies(f"{seen}, random actions end them as well, and earlier ones took longer")
+    return undecided(f"{seen}; give the first batch")
+
+
+def took_longer_before(rows, collector):
+    """Whether an episode before this batch took more than one step, as the collector counts."""
+    ids, frames = rows.get(TRAJ_IDS, None), private(collector, "_frames", 0)
+    step = private(collector, "_carrier", None)
+    now = step.get(TRAJ_IDS, None) if step is not None else None
+    if ids is None or now is None:
+        return False
+    if ids.max() <= now.max():  # the collector has counted it
+        frames -= rows.numel()
+    last = ids.max() >= now.max() - now.numel()  # no older batch
+    return bool(last) and frames > int(ids[..., 0].max()) + 1
+
+
+def ends_at_once(env, rows):
+    """Whether random actions end all episodes of a copy in a step, but for the first."""
+    if env is None or type(below_transforms(env)).__name__ == "ParallelEnv":
+        return False
+    twin = copied(env)
+    step, ends = twin.reset(), []
+    for _ in range(8):
+        step = twin.rand_action(step)
+        step.update({key: step[key].to(rows[key].dtype) for key in twin.action_keys})
+        taken, step = twin.step_and_maybe_reset(step)
+        ends.append(done_of(taken))
+    return all(one.all() for one in ends[1:])
+
+
+@check("specs_and_data_disagree", "check_env_specs says that specs and data differ")
+def specs_and_data_disagree(env=None, error=None):
+    if isinstance(error, AssertionError) and is_about_specs(str(error)):
+        return applies(str(error).partition("\n")[0][:100])
+    if env is None or hasattr(env, "create_env_fn"):  # a batched one casts its data to the specs
+        return None
+    try:
+        copy.deepcopy(env).check_env_specs()
+    except AssertionError as found:
+        if is_about_specs(str(found)):
+            return applies(str(found).partition("\n")[0][:100])
+        return undecided(f"check_env_specs raises {str(found)[:60]!r}")
+    except Exception as found:
+        return undecided(f"a copy cannot be checked: {type(found).__name__}")
+    return clear("check_env_specs finds nothing")
+
+
+def is_about_specs(text):
+    return "real and fake tensordict don't match" in text or "of the specs and data do" in text

@@ -1,0 +1,205 @@
+"""Checks: evaluation."""
+
+from __future__ import annotations
+
+import torch
+
+from torchrl_doctor.looks import steps_seen
+from torchrl_doctor.objects import (
+    called_on_entries,
+    done_of,
+    flat,
+    get_next,
+    in_time,
+    transforms_of,
+)
+from torchrl_doctor.verdicts import applies, check, clear, undecided
+
+
+@check("good_in_training_poor_in_evaluation", "Good in training, poor in evaluation")
+def good_in_training_poor_in_evaluation(env, eval_env, since=None):
+    from torchrl.envs.transforms import ObservationNorm, VecNorm, VecNormV2
+
+    compared = []
+    tests = transforms_of(eval_env)
+    norms = [t for t in tests if isinstance(t, (ObservationNorm, VecNorm, VecNormV2))]
+    own = [t for t in tests if not type(t).__module__.startswith("torchrl.")]
+    for train in transforms_of(env):
+        for key in getattr(train, "in_keys", []):
+            fixed = isinstance(train, ObservationNorm) and train.initialized
+            running = isinstance(train, VecNormV2) and train.stateful
+            if not fixed and (not running or key in env.reward_keys):
+                continue
+            before = sum(one[0] == key for one in compared)  # an observation may have several
+            test = next(iter([t for t in norms if key in t.in_keys][before:]), None)
+            if test is None:
+                if own or hasattr(leaf_env(eval_env), "num_workers"):
+                    return undecided(f"no norm of {key!r} is seen in the evaluation environment")
+                return applies(f"nothing normalizes {key!r} in the evaluation environment")
+            compared.append((key, train, test))
+    for key, _, test in compared:
+        if found := grown_in_evaluation(key, test, tests.index(test), since):
+            return found
+    for key, train, test in compared:
+        if isinstance(train, ObservationNorm):
+            if not isinstance(test, ObservationNorm) or not test.initialized:
+                return undecided(f"{key!r} has fixed statistics in training, not in evaluation")
+            if far(train, test):
+                return applies(f"{key!r} is normalized with other statistics in evaluation")
+            continue
+        seen, seen_in_test = steps_seen(train), steps_seen(test)
+        if not seen or seen_in_test == 0:
+            return undecided("ask again after a batch and an evaluation")
+        found = f"statistics of {seen} steps in training, of {seen_in_test} in evaluation"
+        # A frozen copy may be old and still agree.
+        if seen_in_test is not None and seen_in_test < seen / 10 and apart(train, test, key):
+            return applies(found)
+        if not hasattr(test, "to_observation_norm") or apart(train, test, key):
+            return undecided(f"the statistics of {key!r} differ: are those of training the newer?")
+    return clear("the statistics of both agree") if compared else None
+
+
+def grown_in_evaluation(key, test, number, since):
+    """Whether an evaluation between two looks has added to statistics, of its own or of training.
+
+    Where training and evaluation have the same ones, a look on either side of an evaluation tells.
+    """
+    changed = since.changed("eval_env") if since else {}
+    grown = any(has for name, has in changed.items() if name.startswith(f"{number}."))
+    if not grown or getattr(test, "frozen", True):
+        return None
+    others = [has for name, has in since.changed("env").items() if has]
+    then, now = since.number(f"eval_env.{number}", "eval_env") or (0, 0)
+    if not others:
+        return applies(f"evaluation added {now - then} steps to statistics of {key!r} of its own")
+    frames = since.number("frames", "collector")
+    if frames and frames[0] == frames[1]:
+        return applies(f"{now - then} steps of evaluation are in the statistics of {key!r}")
+    return None
+
+
+def leaf_env(env):
+    """The environment below all transforms."""
+    from torchrl.envs import TransformedEnv
+
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return env
+
+
+def apart(train, test, key):
+    """Whether an observation a deviation off the mean of training moves by half of one in test."""
+    if not hasattr(test, "to_observation_norm"):
+        return False
+    a, b = (
+        next(n for n in flat(norm.to_observation_norm()) if key in n.in_keys)
+        for norm in (train, test)
+    )
+    return far(a, b)
+
+
+def far(norm, other):
+    """Whether the other `ObservationNorm` moves by 0.5 what the first one takes to -1 or 1."""
+    (slope, start), (theirs, begin) = line(norm), line(other)
+    moved = [theirs * (side - start) / slope + begin - side for side in (-1, 1)]
+    return not bool((torch.stack(moved).abs() <= 0.5).all())  # NaN is far, too
+
+
+def line(norm):
+    """Slope and start of what it computes; the numbers of environments may differ."""
+    parts = (torch.atleast_1d(x.detach()) for x in (norm.loc, norm.scale))
+    loc, scale = (x.reshape(-1, x.shape[-1]).mean(0) for x in parts)
+    return (1 / scale, -loc / scale) if norm.standard_normal else (scale, loc)
+
+
+@check("evaluation_rollout_ends_too_early", "The evaluation rollout ends much too early")
+def evaluation_rollout_ends_too_early(batch):
+    if isinstance(batch, list) or batch.ndim != 2 or batch.get("collector") is not None:
+        return None
+    done = batch.get(("next", "done"))
+    if done is None or len(done) < 2 or done.shape[1] < 2 or batch.names[-1] != "time":
+        return None  # slices end with an episode too; a rollout names its time
+    done = done.reshape(*batch.shape, -1).any(-1)
+    at_the_end, before = done[:, -1].sum().item(), done[:, :-1].any().item()
+    if not before and 0 < at_the_end < len(done):
+        return applies(
+            f"{at_the_end} of {len(done)} environments ended at step {done.shape[1]}, "
+            "and with it the rollout"
+        )
+    if not before:
+        return undecided(f"no environment ended before step {done.shape[1]}; give a longer rollout")
+    return clear(f"the rollout did not stop at the first of {len(done)} environments")
+
+
+@check("episode_return_looks_too_low", "The episode return looks too low")
+def episode_return_looks_too_low(batch, collector=None, env=None):
+    if found := sums_that_begin_anew(batch, env):
+        return found
+    if isinstance(batch, list) or batch.get(("next", "episode_reward")) is None:
+        return None
+    returns, done = batch["next", "episode_reward"], batch["next", "done"]
+    hook = getattr(collector, "post_collect_hook", None)
+    # Without a hook, what is logged is in no object.
+    if not hasattr(hook, "__code__") or returns.shape != done.shape or not done.any():
+        return None
+    mean, of_episodes = returns.mean().item(), returns[done].mean().item()
+    found = (
+        f"episode_reward has a mean of {mean:.1f}, and of {of_episodes:.1f} where an episode ends"
+    )
+    if (("next", "episode_reward"), "mean") in called_on_entries(hook):
+        return applies(f"{found}; the hook takes the first")
+    return undecided(f"{found}; which of them do you log?")
+
+
+def sums_that_begin_anew(batch, env):
+    """Applies where a `RewardSum` does not go on from its value inside an episode; else None."""
+    from torchrl.envs.transforms import RewardSum
+
+    transforms = transforms_of(env)
+    sums = [one for one in transforms if isinstance(one, RewardSum)]
+    last = {
+        summed: key
+        for place, one in enumerate(transforms)
+        for key, summed in zip(one.in_keys, one.out_keys, strict=False)
+        if one in sums and not any(key in other.out_keys for other in transforms[place + 1 :])
+    }
+    for rows in in_time(batch):
+        inside = ~done_of(rows)[..., :-1]
+        for key in {key for one in sums for key in one.out_keys}:
+            now, after = rows.get(key, None), get_next(rows, key)
+            if now is None or after is None:
+                continue
+            width = (*rows.shape, -1)
+            reward = get_next(rows, last[key]) if key in last else None
+            if reward is not None and reward.shape == now.shape and "steps_to_next_obs" not in rows:
+                wrong = ~torch.isclose(now + reward, after, 1e-3, 1e-4).reshape(width).all(-1)
+                if wrong.sum() > 0.05 * rows.numel():
+                    steps = f"{int(wrong.sum())} of {rows.numel()} steps"
+                    return applies(f"{key} is not the sum so far and the reward in {steps}")
+            now, after = now.reshape(width)[..., 1:, :], after.reshape(width)[..., :-1, :]
+            lost = ~torch.isclose(now, after, 1e-3, 1e-5).all(-1) & inside
+            if lost.sum() > 0.05 * inside.sum():
+                steps = f"{int(lost.sum())} of {int(inside.sum())} steps inside episodes"
+                return applies(f"{key} begins anew in {steps}")
+    return None
+
+
+@check("return_is_not_the_score", "The logged return is not the score of the game")
+def return_is_not_the_score(env):
+    from torchrl.envs import transforms
+
+    names = ("RewardScaling", "RewardClipping", "SignTransform", "BinarizeReward", "VecNormV2")
+    kinds = tuple(getattr(transforms, name) for name in names if hasattr(transforms, name))
+    changed, unknown, summed = {}, {}, set()
+    for one in transforms_of(env):
+        if isinstance(one, transforms.RewardSum):
+            # With a sum of its own before, the second one is meant.
+            for key in changed.keys() & set(one.in_keys) - summed:
+                return applies(f"RewardSum adds up {key!r} after {changed[key]} has changed it")
+            for key in unknown.keys() & set(one.in_keys) - summed:
+                return undecided(f"does {unknown[key]} change {key!r}, which RewardSum adds up?")
+            summed |= set(one.in_keys)
+        elif not isinstance(one, transforms.DTypeCastTransform):
+            seen = changed if isinstance(one, kinds) else unknown
+            seen |= {key: type(one).__name__ for key in one.out_keys if key in one.in_keys}
+    return clear("RewardSum adds up what the environment paid") if summed else None

@@ -1,0 +1,97 @@
+"""Checks: what the networks compute of the data.
+
+They have no rows in the debugging map; ``reference/doctor_numbers`` shows them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from torchrl_doctor.objects import act, batches_of, done_of, get_next, modules_of
+from torchrl_doctor.private import private
+from torchrl_doctor.verdicts import applies, check, clear, undecided
+
+NETWORKS = "reference/doctor_numbers"
+PARAMETERS = ("logits", "loc", "scale", "probs", "action_value", "param", "state_value")
+NARROW, WIDE = 1e-3, 100.0  # of a scale: no noise at all, and nothing but noise
+
+
+@check("output_ignores_its_input", "The policy ignores the observation", f"{NETWORKS}#networks")
+def output_ignores_its_input(policy, batch):
+    rows = batches_of(batch)[-1].reshape(-1)[:256]
+    read = [rows.get(key, None) for key in getattr(policy, "in_keys", ())]
+    plain = [one for one in read if isinstance(one, torch.Tensor) and one.is_floating_point()]
+    if len(rows) < 2 or not plain or len(plain) < len([one for one in read if one is not None]):
+        return None
+    if any(hasattr(module, "recurrent_mode") for module in modules_of(policy)):
+        return None
+    if all((one == one[:1]).all() for one in plain):
+        return None  # there is nothing to tell apart
+    outputs = act(policy, rows, "DETERMINISTIC")
+    looked_at = [key for key in PARAMETERS if outputs.get(key, None) is not None]
+    if "loc" in looked_at and "scale" in looked_at:
+        looked_at.remove("scale")  # may be one for all
+    for key in looked_at:
+        values = outputs[key].reshape(len(rows), -1)
+        if torch.equal(values, values[:1].expand_as(values)):
+            return applies(f"{key} is the same for {len(rows)} observations, which differ")
+    return clear(f"{', '.join(looked_at)}: differ with the observation") if looked_at else None
+
+
+@check("noise_is_gone_or_all", "The policy's noise is gone, or is all", f"{NETWORKS}#networks")
+def noise_is_gone_or_all(batch, policy=None):
+    scale = batches_of(batch)[-1].get("scale", None)
+    if scale is None or not scale.is_floating_point():
+        return None
+    if scale.max() < NARROW:
+        return applies(f"the standard deviation is at most {scale.max():.1g}: nothing is explored")
+    if scale.min() > WIDE:
+        return applies(f"the standard deviation is at least {scale.min():.3g}: all is noise")
+    return clear(f"the standard deviation is {scale.min():.2g} to {scale.max():.2g}")
+
+
+@check("probabilities_as_logits", "Probabilities are taken for logits", f"{NETWORKS}#networks")
+def probabilities_as_logits(batch, policy=None):
+    logits = batches_of(batch)[-1].get("logits", None)
+    if logits is None or not logits.is_floating_point() or logits.shape[-1] < 2:
+        return None
+    sums = logits.sum(-1)
+    if logits.min() >= 0 and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
+        return applies("logits are from 0 to 1 and sum to one: is there a softmax before them?")
+    return clear("logits do not sum to one")
+
+
+def bounds_of(network):
+    """The largest value that a network can give, by its last layer or its support; or None."""
+    leaves = [one for one in modules_of(network) if not list(one.children())]
+    last = type(leaves[-1]).__name__ if leaves else None
+    return {"Tanh": 1.0, "Sigmoid": 1.0}.get(last)
+
+
+@check("values_cannot_reach_returns", "Values cannot reach the returns", f"{NETWORKS}#values")
+def values_cannot_reach_returns(batch, loss_module=None, value_estimator=None, policy=None):
+    rows = batches_of(batch)[-1]
+    networks = [getattr(value_estimator, "value_network", None)]
+    names = ("critic_network", "value_network", "qvalue_network")
+    networks += [getattr(loss_module, name, None) for name in names]
+    found = [one for one in map(bounds_of, filter(None, networks)) if one is not None]
+    modules = modules_of(policy) + modules_of(loss_module)
+    supports = [getattr(one, "support", None) for one in modules]
+    found += [float(one.abs().max()) for one in supports if isinstance(one, torch.Tensor)]
+    reward = get_next(rows, "reward")
+    if not found or reward is None:
+        return None
+    # Within episodes, as far as the batch has them: less than the value that is to be learned.
+    reward, done = reward.reshape(*rows.shape, -1)[..., 0], done_of(rows)
+    inner = private(loss_module, "_value_estimator", None)  # the property would make one
+    gammas = [getattr(one, "gamma", None) for one in (value_estimator, inner)]
+    gamma = next((float(one) for one in gammas if one is not None), 0.9)
+    largest, total = 0.0, torch.zeros_like(reward[..., 0])
+    for step in reversed(range(rows.shape[-1])):
+        total = reward[..., step] + gamma * total * ~done[..., step]
+        largest = max(largest, float(total.abs().max()))
+    if largest > min(found) * 1.1:
+        return applies(
+            f"last layer or support bounds values to {min(found):g}, returns reach {largest:.3g}"
+        )
+    return undecided(f"values are bound to {min(found):g}; do returns stay below?")

@@ -1,0 +1,489 @@
+"""Checks: the numbers in the data, and those that the reader has set.
+
+They have no rows in the debugging map; ``reference/doctor_numbers`` shows each of them.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from torchrl_doctor.copies import below_transforms, copied, legal_action
+from torchrl_doctor.objects import (
+    batches_of,
+    done_of,
+    get_next,
+    keys_of,
+    modules_of,
+    observed_keys,
+    rolled_out_by_hand,
+    step_limits,
+    stored_leaf,
+    transforms_of,
+)
+from torchrl_doctor.private import private
+from torchrl_doctor.verdicts import applies, check, clear, undecided
+
+PAGE = "reference/doctor_numbers"
+FEWEST_ROWS = 16  # fewer may well be alike
+STEP = ("observation", "action")  # by which rows are told apart
+NEXT_TO_ZERO = 1e-4  # of a reward
+MANY_ROWS_OF_DATA = 40
+SOME_ROWS = 2000  # of a storage that are compared
+
+
+def observed(rows, policy):
+    """What the policy reads of a batch, by key; without one what a step finds again under next."""
+    keys = getattr(policy, "in_keys", None) or observed_keys(rows, None)
+    found = {key: rows.get(key, None) for key in keys if key != "is_init"}
+    return {key: one for key, one in found.items() if isinstance(one, torch.Tensor)}
+
+
+SAID_OF_NAN = (
+    "probability tensor contains either `inf`, `nan`",
+    "to satisfy the constraint",  # of a distribution
+)
+
+
+def parts_of(policy):
+    return list(getattr(policy, "named_parameters", dict)()) if policy is not None else []
+
+
+@check("numbers_are_not_finite", "Observations or rewards are NaN", f"{PAGE}#nan-in-the-data")
+def numbers_are_not_finite(batch=None, policy=None, own_batch=None, error=None):
+    if any(one in str(error) for one in SAID_OF_NAN):
+        broken = [k for k, v in parts_of(policy) if not v.isfinite().all()]
+        if broken:
+            return applies(
+                f"weights are NaN or infinite, such as {broken[0]}, and the policy raises"
+            )
+        return applies("the policy computes NaN, and its weights are finite: of an observation?")
+    if batch is None:
+        return None
+    rows = batches_of(batch)[-1]
+    looked_at = observed(rows, policy)
+    if (reward := get_next(rows, "reward")) is not None:
+        looked_at["next", "reward"] = reward
+    for key, values in looked_at.items():
+        if wrong := int((~values.isfinite()).reshape(rows.numel(), -1).any(-1).sum()):
+            return applies(f"{key} is NaN or infinite in {wrong} of {rows.numel()} rows")
+    if own_batch is None or not looked_at:  # what a copy collects need not meet it
+        return None
+    return clear(f"{', '.join(map(str, looked_at))}: finite in {rows.numel()} rows")
+
+
+@check(
+    "observations_never_change", "The observation never changes", f"{PAGE}#constant-observations"
+)
+def observations_never_change(batch, policy=None):
+    rows = batches_of(batch)[-1].reshape(-1)
+    looked_at = observed(rows, policy)
+    keys = [key for key in looked_at if "recurrent_state" not in str(key)]
+    if not keys or len(rows) < FEWEST_ROWS:
+        return None
+    constant = [key for key in keys if (rows[key] == rows[key][:1]).all()]
+    if len(constant) == len(keys):
+        return applies(f"{', '.join(map(str, keys))}: the same in {len(rows)} rows")
+    return clear(f"{len(keys) - len(constant)} of {len(keys)} entries change")
+
+
+@check("truncated_is_not_done", "Truncated steps are not done", f"{PAGE}#truncated-and-not-done")
+def truncated_is_not_done(batch):
+    rows, done = batches_of(batch)[-1], done_of(batches_of(batch)[-1])
+    ends = {name: get_next(rows, name) for name in ("truncated", "terminated")}
+    shape = (*rows.shape, -1)
+    ends = {name: one.reshape(shape).any(-1) for name, one in ends.items() if one is not None}
+    for name, end in ends.items():
+        if wrong := int((end & ~done).sum()):
+            return applies(f"{wrong} of {int(end.sum())} rows are {name} and not done")
+    seen = sum(int(end.sum()) for end in ends.values())
+    return clear(f"{seen} ends are done") if seen else None
+
+
+@check("actions_and_bounds_differ", "The policy acts in other bounds", f"{PAGE}#bounds-of-actions")
+def actions_and_bounds_differ(policy, env, batch=None):
+    space = getattr(env.action_spec, "space", None)
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    if low is None or not (low.isfinite().all() and high.isfinite().all()):
+        return None
+    allowed = f"{low.min():g} to {high.max():g}"
+    reach = None
+    for module in modules_of(policy):
+        given = getattr(module, "distribution_kwargs", None)
+        if "Tanh" in getattr(getattr(module, "distribution_class", None), "__name__", ""):
+            reach = [torch.as_tensor(given.get(*one)).to(low) for one in (("low", -1), ("high", 1))]
+    if reach:
+        if all(
+            torch.allclose(one.expand_as(low), bound)
+            for one, bound in zip(reach, (low, high), strict=True)
+        ):
+            return clear(f"the policy reaches {allowed}, as the environment takes")
+        reached = f"{reach[0].min():g} to {reach[1].max():g}"
+        return applies(f"the policy reaches {reached}, the environment takes {allowed}")
+    for rows in batches_of(batch) if batch is not None else ():
+        action = rows.get(env.action_key, None)
+        if action is not None and action.is_floating_point():
+            outside = (action < low - 1e-4) | (action > high + 1e-4)
+            if outside.any():
+                count = int(outside.reshape(*rows.shape, -1).any(-1).sum())
+                return applies(f"{count} of {rows.numel()} actions are outside {allowed}")
+    return None
+
+
+@check("advantage_has_a_graph", "The advantage has a graph", f"{PAGE}#an-advantage-with-a-graph")
+def advantage_has_a_graph(own_batch):
+    rows = batches_of(own_batch)[-1]
+    found = [key for key in ("advantage", "value_target") if rows.get(key, None) is not None]
+    for key in found:
+        if rows[key].requires_grad:
+            return applies(f"batch[{key!r}].requires_grad")
+    return clear(f"{' and '.join(found)}: none has a graph") if found else None
+
+
+@check("types_of_floats_differ", "Data and weights have two types", f"{PAGE}#two-types-of-floats")
+def types_of_floats_differ(policy=None, batch=None, env=None, error=None):
+    met = 0
+    if "same dtype, but got Double and Float" in str(error):
+        return applies("float64 data reach float32 weights, says the error")
+    if policy is None or (batch is None and env is None):
+        return None
+    rows = env.fake_tensordict() if batch is None else batches_of(batch)[-1]
+    for module in modules_of(policy):
+        weights = [one for one in module.parameters() if one.is_floating_point()]
+        for key in getattr(module, "in_keys", ()) if weights else ():
+            values = rows.get(key, None)
+            if isinstance(values, torch.Tensor) and values.is_floating_point():
+                met += 1
+                if all(values.dtype != one.dtype for one in weights):
+                    return applies(f"{key} is {values.dtype}, the weights {weights[0].dtype}")
+    return clear(f"{met} entries have the type of the weights that read them") if met else None
+
+
+def multi_steps(replay_buffer, collector):
+    """What makes rewards of several steps, of a buffer and of a collector."""
+    found = list(transforms_of(replay_buffer)) if replay_buffer is not None else []
+    found += [getattr(collector, "postproc", None)]
+    return [one for one in found if type(one).__name__ in ("MultiStep", "MultiStepTransform")]
+
+
+@check("number_of_steps_is_lost", "The n of n-step rewards is lost", f"{PAGE}#n-step-without-n")
+def number_of_steps_is_lost(sample, replay_buffer, collector=None):
+    steps = [one.n_steps for one in multi_steps(replay_buffer, collector)]
+    if not steps or max(steps) == 1:
+        return None
+    if sample.get("steps_to_next_obs", None) is None:
+        return applies(f"rewards of {max(steps)} steps, and no steps_to_next_obs in a sample")
+    return clear("samples have steps_to_next_obs")
+
+
+@check("two_discounts", "Rewards and loss have two discounts", f"{PAGE}#two-discounts")
+def two_discounts(loss_module, replay_buffer=None, collector=None):
+    found = [one for one in multi_steps(replay_buffer, collector) if one.n_steps > 1]
+    if not found:
+        return None
+    estimator = private(loss_module, "_value_estimator", None)
+    gamma = getattr(estimator, "gamma", None)
+    if gamma is None:
+        return undecided(
+            "the loss has no value estimator yet: call it once, or make_value_estimator"
+        )
+    ours = float(found[0].gamma)
+    if abs(ours - float(gamma)) > 1e-6:
+        said = f"{type(found[0]).__name__} has gamma={ours:g}, the loss {float(gamma):g}"
+        return applies(said, fix=f"loss_module.make_value_estimator(gamma={ours:g})")
+    return clear(f"both have gamma={ours:g}")
+
+
+@check(
+    "reward_is_a_running_sum", "The loss learns from a sum of rewards", f"{PAGE}#a-sum-as-reward"
+)
+def reward_is_a_running_sum(env, value_estimator=None, loss_module=None):
+    summed = {
+        key
+        for one in transforms_of(env)
+        if type(one).__name__ == "RewardSum"
+        for key in one.out_keys
+        if key not in one.in_keys
+    }
+    owners = [one for one in (value_estimator, loss_module) if one is not None]
+    keys = {type(one).__name__: getattr(keys_of(one), "reward", None) for one in owners}
+    keys = {name: key for name, key in keys.items() if key is not None}
+    if not summed or not keys:
+        return None
+    for name, key in keys.items():
+        if key in summed:
+            return applies(f"{name} reads {key!r}, which RewardSum writes")
+    if unknown := set(keys.values()) - set(env.full_reward_spec.keys(True, True)):
+        return undecided(f"what writes {', '.join(map(repr, unknown))}? Give the env that does")
+    return clear(f"rewards are read from {', '.join(sorted(set(map(repr, keys.values()))))}")
+
+
+@check("end_without_a_reason", "An end has no reason", f"{PAGE}#truncated-and-not-done")
+def end_without_a_reason(batch):
+    rows = batches_of(batch)[-1]
+    shape = (*rows.shape, -1)
+    ends = [get_next(rows, name) for name in ("truncated", "terminated")]
+    ends = [one.reshape(shape).any(-1) for one in ends if one is not None]
+    if len(ends) < 2:
+        return None
+    done = done_of(rows)
+    if wrong := int((done & ~ends[0] & ~ends[1]).sum()):
+        return applies(
+            f"{wrong} of {int(done.sum())} done rows are neither truncated nor terminated"
+        )
+    return clear(f"{int(done.sum())} ends have a reason") if done.any() else None
+
+
+@check("done_after_a_reset", "Steps begin as done", f"{PAGE}#ends-in-each-step")
+def done_after_a_reset(batch):
+    rows = batches_of(batch)[-1]
+    start = rows.get("done", None)
+    if start is None or rolled_out_by_hand(rows):
+        return None
+    if wrong := int(start.reshape(*rows.shape, -1).any(-1).sum()):
+        return applies(f"{wrong} of {rows.numel()} steps begin with done, after a reset")
+    return clear("no step begins as done") if done_of(rows).any() else None
+
+
+@check("each_step_ends_an_episode", "Episodes have one step", f"{PAGE}#ends-in-each-step")
+def each_step_ends_an_episode(batch):
+    rows = batches_of(batch)[-1]
+    if rows.numel() < FEWEST_ROWS:
+        return None
+    done = int(done_of(rows).sum())
+    if done == rows.numel():
+        return applies(f"each of {done} steps ends an episode of length one")
+    return clear(f"{done} of {rows.numel()} steps end an episode")
+
+
+@check("all_rewards_are_zero", "Rewards are zero, or next to it", f"{PAGE}#rewards-of-zero")
+def all_rewards_are_zero(batch=None, replay_buffer=None, env=None, collector=None):
+    scaled = [one for one in transforms_of(env) if "RewardScaling" in type(one).__name__]
+    a_data_set = collector is None and replay_buffer is not None
+    seen = []  # the rewards, and whether they are enough to tell
+    if batch is not None:
+        rows = batches_of(batch)[-1]
+        seen.append((get_next(rows, "reward"), bool(scaled) or bool(done_of(rows).any())))
+    if a_data_set:
+        seen.append((stored_leaf(replay_buffer, ("next", "reward")), True))
+    reached = []
+    for rewards, enough in seen:
+        if rewards is None or rewards.numel() < FEWEST_ROWS:
+            continue
+        largest = float(rewards.abs().max())
+        if largest <= NEXT_TO_ZERO:
+            said = f"rewards reach {largest:.1g} in {rewards.numel()} rows"
+            return applies(said) if enough else undecided(f"{said}, and no episode ends in them")
+        reached.append(largest)
+    return clear(f"rewards reach {max(reached):.3g}") if reached else None
+
+
+@check("no_episode_ends", "No episode ever ends", f"{PAGE}#no-end")
+def no_episode_ends(batch, env, collector=None):
+    rows = batches_of(batch)[-1]
+    if done_of(rows).any():
+        return clear(f"{int(done_of(rows).sum())} of {rows.numel()} steps end an episode")
+    if limit_of(env):
+        return clear(f"an episode takes at most {limit_of(env)} steps")
+    if type(below_transforms(env)).__name__ == "ParallelEnv":
+        return undecided(f"no end in {rows.numel()} steps; is there a limit?")
+    twin, end = copied(env), time.process_time() + SECONDS_OF_STEPS
+    step, taken = twin.reset(), 0
+    while taken < MANY_STEPS and time.process_time() < end:
+        after, step = twin.step_and_maybe_reset(legal_action(twin, step))
+        taken += 1
+        if done_of(after).any():
+            return clear(f"random actions end an episode within {taken} steps")
+    found = f"no end in {rows.numel()} steps of the batch, nor in {taken} of random actions"
+    return applies(found) if taken == MANY_STEPS else undecided(f"{found}; is there a limit?")
+
+
+MANY_STEPS, SECONDS_OF_STEPS = 1200, 2.0
+LONGEST_LIMIT = 100_000  # a larger number is no limit
+
+
+def limit_of(env):
+    """After how many steps an episode ends at the latest, as transforms or the environment say."""
+    found = [getattr(one, "max_steps", None) for one in transforms_of(env)]
+    found += step_limits(env)
+    found = [one for one in found if isinstance(one, int) and 0 < one <= LONGEST_LIMIT]
+    return min(found, default=None)
+
+
+@check("norm_does_not_normalize", "A normalization does not normalize", f"{PAGE}#normalization")
+def norm_does_not_normalize(batch, env):
+    rows, met = batches_of(batch)[-1], []
+    rewards = set(env.full_reward_spec.keys(True, True))
+    for one in transforms_of(env):
+        if type(one).__name__ not in ("ObservationNorm", "VecNorm", "VecNormV2"):
+            continue
+        for key in one.out_keys:
+            values = rows.get(key, None)
+            if values is None or key in rewards or rows.numel() < FEWEST_ROWS:
+                continue
+            values = values.reshape(rows.numel(), -1).double()
+            mean, spread = float(values.mean(0).abs().max()), float(values.std(0).max())
+            said = f"{type(one).__name__} gives {key} with a mean of {mean:.3g}"
+            if mean > FAR or spread > FAR or spread < 1 / FAR**2:
+                return applies(f"{said} and a deviation of {spread:.3g}")
+            met.append(said)
+    return clear(met[0]) if met else None
+
+
+FAR = 30.0  # from zero and one, for what is normalized
+
+
+@check(
+    "rewards_are_clipped_to_one", "A transform makes all rewards equal", f"{PAGE}#rewards-of-zero"
+)
+def rewards_are_clipped_to_one(env, batch=None):
+    reward = get_next(batches_of(batch)[-1], "reward") if batch is not None else None
+    met = []
+    for one in transforms_of(env):
+        name = type(one).__name__
+        if name == "RewardClipping":
+            low, high = (float(getattr(one, f"clamp_{side}")) for side in ("min", "max"))
+            if low >= high:
+                return applies(f"RewardClipping({low:g}, {high:g}) makes each reward the same")
+            met.append(f"from {low:g} to {high:g}")
+        if name == "RewardScaling" and not torch.as_tensor(one.scale).any():
+            return applies("RewardScaling with a scale of 0 makes each reward the same")
+    if not met or reward is None or reward.numel() < FEWEST_ROWS:
+        return None
+    if (reward != reward.flatten()[0]).any():
+        return clear(f"rewards are clipped {met[0]} and differ")
+    return undecided(
+        f"all rewards of the batch are {float(reward.flatten()[0]):g}: by the clipping?"
+    )
+
+
+@check("masked_actions_are_taken", "Masked actions are taken", f"{PAGE}#the-mask-of-actions")
+def masked_actions_are_taken(batch, env=None):
+    rows = batches_of(batch)[-1]
+    mask, action = rows.get("action_mask", None), rows.get("action", None)
+    if mask is None or action is None:
+        return None
+    if action.shape == mask.shape:  # one-hot
+        allowed = (mask & action.bool()).any(-1)
+    elif action.ndim + 1 == mask.ndim:
+        allowed = mask.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+    else:
+        return None
+    if wrong := int((~allowed).sum()):
+        return applies(f"{wrong} of {allowed.numel()} actions are forbidden by action_mask")
+    return clear(f"{allowed.numel()} actions are allowed by action_mask")
+
+
+@check("pixels_are_not_scaled", "Pixels from 0 to 255 enter a network", f"{PAGE}#pixels")
+def pixels_are_not_scaled(batch, policy):
+    rows, met = batches_of(batch)[-1], []
+    for module in modules_of(policy):
+        convolves = any("Conv" in type(one).__name__ for one in modules_of(module))
+        for key in getattr(module, "in_keys", ()) if convolves else ():
+            values = rows.get(key, None)
+            if isinstance(values, torch.Tensor) and values.is_floating_point():
+                if values.max() > 2 and values.min() >= 0 and values.max() <= 255:
+                    return applies(f"{key} is up to {values.max():g}: divide by 255")
+                met.append(key)
+    return clear(f"{', '.join(map(str, met))}: scaled") if met else None
+
+
+@check("rows_are_stored_twice", "Each row is stored twice", f"{PAGE}#rows-stored-twice")
+def rows_are_stored_twice(replay_buffer):
+    number = min(len(replay_buffer), SOME_ROWS)
+    parts = [stored_leaf(replay_buffer, key) for key in STEP]
+    if any(one is None for one in parts):
+        rows = replay_buffer.storage
+        rows = rows.get(range(number)) if type(rows).__name__ == "ListStorage" else []
+        if any(not hasattr(one, "batch_size") or one.batch_size for one in rows):
+            return None
+        found = [[one.get(key, None) for one in rows] for key in STEP]
+        if not rows or any(one is None for column in found for one in column):
+            return None
+        parts = [torch.stack(column) for column in found]
+    held = torch.cat([one[:number].reshape(number, -1).float() for one in parts], -1)
+    if len(held) < FEWEST_ROWS or (held == held.round()).all():
+        return None  # places of a grid come again
+    _, counts = held.unique(dim=0, return_counts=True)
+    if (counts > 1).float().mean() > 0.9:
+        return applies(f"{len(counts)} different steps in {len(held)} rows: each repeated")
+    return clear(f"{len(counts)} different steps in {len(held)} rows")
+
+
+@check("data_set_has_no_ends", "A data set has no ends", f"{PAGE}#data-sets")
+def data_set_has_no_ends(replay_buffer, collector=None):
+    done = stored_leaf(replay_buffer, ("next", "done"))
+    now = stored_leaf(replay_buffer, "observation")
+    later = stored_leaf(replay_buffer, ("next", "observation"))
+    number = len(replay_buffer)
+    if (
+        collector is not None
+        or number < MANY_ROWS_OF_DATA
+        or any(one is None for one in (done, now, later))
+    ):
+        return None
+    if done[:number].any():
+        return clear(f"{int(done[:number].sum())} of {number} rows are done")
+    breaks = (now[1:number] != later[: number - 1]).reshape(number - 1, -1).any(-1).sum()
+    if 1 < breaks < number / 2:
+        return applies(f"no row of {number} is done, and {breaks} go on from elsewhere")
+    return None
+
+
+@check("data_set_is_shifted", "Next observations are shifted", f"{PAGE}#data-sets")
+def data_set_is_shifted(replay_buffer, collector=None):
+    now = stored_leaf(replay_buffer, "observation")
+    later = stored_leaf(replay_buffer, ("next", "observation"))
+    number = min(len(replay_buffer), SOME_ROWS)
+    if collector is not None or now is None or later is None or number < MANY_ROWS_OF_DATA:
+        return None
+    if multi_steps(replay_buffer, None):
+        return None  # they are n rows on
+    now, later = (one[:number].reshape(number, -1) for one in (now, later))
+    shares = {}
+    for shift in (-1, 0, 1, 2, 3):
+        moved = (now.roll(-shift, 0) == later).all(-1)
+        shares[shift] = float(moved.float().mean())
+    best = max(shares, key=shares.get)
+    if best != 1 and shares[best] > 0.8 > 2 * shares[1]:
+        return applies(f"the next observation of a row is the observation {best} rows on")
+    return clear("next observations are those of the next row") if shares[1] > 0.8 else None
+
+
+@check("actions_have_no_effect", "The action has no effect", f"{PAGE}#actions-without-effect")
+def actions_have_no_effect(env):
+    if type(below_transforms(env)).__name__ == "ParallelEnv":
+        return None
+    from torchrl.envs.utils import step_mdp
+
+    seen = []
+    for actions in (1, 2):
+        twin = copied(env)
+        twin.set_seed(0)
+        step = twin.reset()
+        torch.manual_seed(actions)
+        seen.append([])
+        for _ in range(8):
+            step = twin.step(legal_action(twin, step))
+            seen[-1].append(step)
+            if done_of(step).any():
+                break
+            step = step_mdp(step)
+    steps = min(len(one) for one in seen)
+    one, other = (torch.stack(data[:steps], -1) for data in seen)
+    if steps < 2 or all(torch.equal(one[key], other[key]) for key in env.action_keys):
+        return None
+    for before, after in zip(sorted_next(one), sorted_next(other), strict=True):
+        if not torch.equal(before, after):
+            return None  # what else is random may differ
+    return applies(f"{steps} steps with other actions give the same observations and rewards")
+
+
+def first_as_text(pair):
+    return str(pair[0])
+
+
+def sorted_next(data):
+    """The tensors under next, in the order of their keys."""
+    return [one for _, one in sorted(data["next"].items(True, True), key=first_as_text)]

@@ -1,0 +1,381 @@
+"""Checks: replay buffers and their transforms."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from torchrl_doctor.objects import (
+    FEW_THOUSAND,
+    FEWEST_UPDATES,
+    TRAJ_IDS,
+    batches_of,
+    called_on_entries,
+    observed_keys,
+    says,
+    storage_of,
+    stored_leaf,
+    stored_leaves,
+    times_changed,
+    transforms_of,
+)
+from torchrl_doctor.private import private
+from torchrl_doctor.verdicts import applies, check, clear, undecided
+
+
+@check("prioritized_replay_draws_evenly", "Prioritized replay draws every sample equally often")
+def prioritized_replay_draws_evenly(replay_buffer, loss_module=None):
+    from torchrl.data import PrioritizedSampler
+
+    sampler = getattr(replay_buffer, "sampler", None)
+    if not isinstance(sampler, PrioritizedSampler) or sampler.alpha == 0:
+        return None
+    tree = private(sampler, "_sum_tree", None)
+    if tree is None or len(replay_buffer) < 2:
+        return undecided("there are no priorities to compare yet")
+    rows = torch.as_tensor(tree[torch.arange(len(replay_buffer))])
+    different = len(rows.unique())
+    if different > 1:
+        return clear(f"{different} different priorities in {len(rows)} rows")
+    same = f"all {len(rows)} rows have one priority"
+    read = getattr(replay_buffer, "priority_key", None)
+    written = getattr(getattr(loss_module, "tensor_keys", None), "priority", read)
+    if read is not None and read != written:  # else priorities are passed, not read
+        return applies(f"{same}; the loss writes {written!r}, the buffer reads {read!r}")
+    updates = times_changed(getattr(loss_module, "parameters", list)())
+    if updates >= FEWEST_UPDATES:
+        return applies(f"{same} after about {updates} updates of the weights")
+    if replay_buffer.write_count >= 2 * len(rows):
+        return applies(f"{same} after {replay_buffer.write_count} writes")
+    return undecided(f"{same}; look again after an update")
+
+
+@check(
+    "loss_stays_high_with_normalized_observations",
+    "The loss stays high with normalized observations",
+)
+def loss_stays_high_with_normalized_observations(replay_buffer, loss_module=None):
+    from torchrl.envs.transforms import ObservationTransform
+
+    transforms = transforms_of(replay_buffer)
+    reached = {key for one in transforms for key in one.in_keys}
+    changed = []
+    for one in transforms:
+        if isinstance(one, ObservationTransform):
+            changed += [key for key in one.in_keys if key in one.out_keys and isinstance(key, str)]
+    if not changed or not len(replay_buffer):
+        return None
+    row, read = replay_buffer.storage.get(0), getattr(loss_module, "in_keys", None)
+    if not hasattr(row, "keys") or "advantage" in set(row.keys()):
+        return None  # what a loss reads under "next" is read already
+    for key in changed:
+        later = ("next", key)
+        # What is rebuilt after the transform is made of what it has changed.
+        first = next(one for one in transforms if key in one.in_keys or key in rebuilt_by(one))
+        there = later in row.keys(True) or key in rebuilt_by(first)
+        if not there or later in reached:
+            continue
+        what = f"a transform of the buffer changes {key!r} and not {later!r}"
+        if read is None:
+            return undecided(f"{what}; does your loss read it?")
+        if later in read:
+            return applies(what, fix=f"in_keys=[{key!r}, {later!r}]")
+    return clear("changed keys are changed in the next step too")
+
+
+def rebuilt_by(transform):
+    """The keys whose next value a transform of a replay buffer takes from the row below."""
+    return transform.keys if type(transform).__name__ == "NextStateReconstructor" else ()
+
+
+@check("samples_differ_from_what_the_policy_saw", "Samples differ from what the policy saw")
+def samples_differ_from_what_the_policy_saw(
+    replay_buffer, env=None, policy=None, sample=None, own_batch=None
+):
+    from torchrl.envs.transforms import CatFrames, ObservationNorm, VecNormV2
+
+    same = [(ObservationNorm, VecNormV2), (CatFrames,)]
+    for kinds in same:
+        in_env = [one for one in transforms_of(env) if isinstance(one, kinds)]
+        written = {key for one in in_env for key in one.out_keys}
+        for one in transforms_of(replay_buffer):
+            twice = written.intersection(one.in_keys)
+            if isinstance(one, kinds) and twice:
+                name = type(one).__name__
+                return applies(f"{name} changes {min(twice, key=str)!r} again in the buffer")
+    if sample is None or own_batch is None:
+        changed = {key for one in transforms_of(replay_buffer) for key in one.out_keys}
+        read = changed & set(getattr(policy, "in_keys", None) or changed)
+        return undecided(GIVE_ALL) if read else None
+    batches, drawn = [one.reshape(-1) for one in batches_of(own_batch)], sample.reshape(-1)
+    keys = observed_keys(batches[-1], policy) or list(getattr(policy, "in_keys", ()))
+    keys = [one for one in keys if drawn.get(one, None) is not None and "recurrent" not in str(one)]
+    keys = [one for one in keys if all(rows.get(one, None) is not None for rows in batches)]
+    unknown = []
+    for key in keys:
+        kinds = drawn[key].dtype, batches[-1][key].dtype
+        if not set(rows_as_bytes(drawn, [key])) & {
+            row for one in batches for row in rows_as_bytes(one, [key])
+        }:
+            other, known = rows_that_differ(drawn, batches, key)
+            said = f"{other} of {known} rows of a sample hold another {key!r} than the batch"
+            if 2 * other > known and all(map(is_certain, transforms_of(replay_buffer))):
+                return applies(f"{said}, {kinds[0]} and {kinds[1]}" if len({*kinds}) > 1 else said)
+            unknown.append(said if known else f"no row of a sample is in the batch, by {key!r}")
+    if unknown or not keys:
+        return undecided(f"{unknown[0]}; {GIVE_ALL}" if unknown else GIVE_ALL)
+    return clear(f"samples hold {', '.join(map(repr, keys))} as the batch does")
+
+
+GIVE_ALL = "give policy= and all batches that are stored, as a list"
+
+
+def is_certain(transform):
+    """Whether a transform does the same in each call, as far as its name tells."""
+    return (
+        type(transform).__module__.startswith("torchrl.") and "Rand" not in type(transform).__name__
+    )
+
+
+def rows_as_bytes(rows, keys):
+    """The numbers of each row under these keys, so that rows can be looked up."""
+    parts = [rows[key].reshape(len(rows), -1).float() for key in keys]
+    return [one.numpy().tobytes() for one in torch.cat(parts, -1).cpu().contiguous()]
+
+
+def rows_that_differ(sample, batches, key):
+    """Of the rows of a sample that a batch has, by what else is in them: how many differ in *key*.
+
+    And how many are known. Rows that look alike but for the key tell nothing.
+    """
+    others = [one for one in sample.keys(True, True) if isinstance(sample[one], torch.Tensor)]
+    others = [one for one in others if one not in (key, next_of(key)) and "next" not in one]
+    others = [one for one in others if all(rows.get(one, None) is not None for rows in batches)]
+    others = [one for one in others if one != "index" and sample[one].dtype != torch.bool]
+    if not others:
+        return 0, 0
+    places = {}
+    for rows in batches:
+        for text, value in zip(rows_as_bytes(rows, others), rows[key], strict=True):
+            places.setdefault(text, []).append(value)
+    other = known = 0
+    for text, value in zip(rows_as_bytes(sample, others), sample[key], strict=True):
+        if len(there := places.get(text, ())) == 1:
+            known += 1
+            same = value.shape == there[0].shape
+            other += not (same and torch.allclose(value.float(), there[0].float(), 1e-3, 1e-5))
+    return other, known
+
+
+def next_of(key):
+    return ("next", *key) if isinstance(key, tuple) else ("next", key)
+
+
+@check("first_samples_after_refill_are_old", "The first samples after a refill hold old data")
+def first_samples_after_refill_are_old(replay_buffer, loss_module=None, collector=None):
+    waiting = list(private(replay_buffer, "_prefetch_queue", ()))
+    if not waiting:
+        return None
+    drawn = [one.result() for one in waiting if one.done()]
+    compared = [old_rows_of(sample, info["index"], replay_buffer) for sample, info in drawn]
+    told = [one for one in compared if one is not None]
+    rows = sum(number for _, number in told)
+    found = f"{sum(old for old, _ in told)} of {rows} rows of the next samples"
+    found += " were overwritten after they were drawn"
+    if any(old > number / 2 for old, number in told):
+        return applies(found)
+    endless = not hasattr(replay_buffer.sampler, "drop_last")  # its queue never runs out
+    if endless and learns_on_policy(loss_module):
+        return applies(f"{len(waiting)} samples wait for a loss that learns from the newest batch")
+    if len(told) < len(waiting):
+        why = "are not drawn yet" if len(drawn) < len(waiting) else "compare to no row"
+        return undecided(f"{len(waiting) - len(told)} of {len(waiting)} samples drawn ahead {why}")
+    if transforms_of(replay_buffer):
+        return undecided(f"{found}, as far as trajectory ids tell: another run may have the same")
+    if any(old for old, _ in told):
+        return undecided(f"{found}: was the buffer filled anew?")
+    came = max(replay_buffer.write_count, private(collector, "_frames", 0))
+    if came > len(replay_buffer):
+        seen = f"{came} rows came and {len(replay_buffer)} are held"
+        return undecided(f"{found}; {seen}: ask again right after a refill")
+    return clear(f"{found}, and nothing was overwritten so far")
+
+
+def learns_on_policy(loss_module):
+    names = {kind.__name__ for kind in type(loss_module).__mro__}
+    return bool(names & {"PPOLoss", "A2CLoss", "ReinforceLoss"})
+
+
+def old_rows_of(sample, index, replay_buffer):
+    """How many rows of a sample that was drawn are stored no longer, of how many; None if unknown.
+
+    What transforms have changed compares by the trajectory id alone.
+    """
+    if not isinstance(index, torch.Tensor) or index.ndim > 1 or not hasattr(sample, "keys"):
+        return None
+    if index.max() >= len(replay_buffer):
+        return len(index), len(index)
+    now = replay_buffer[index]
+    keys = set(now.keys(True, True)).intersection(sample.keys(True, True))
+    if transforms_of(replay_buffer):
+        keys &= {TRAJ_IDS}
+    if not keys:
+        return None
+    pairs = [
+        (now[key].reshape(len(index), -1), sample[key].reshape(len(index), -1)) for key in keys
+    ]
+    old = torch.stack([((a != b) & (a == a)).any(1) for a, b in pairs]).any(0)
+    return int(old.sum()), len(index)
+
+
+@check("values_are_zero_for_no_reason", "Part of the sampled values is zero for no reason")
+def values_are_zero_for_no_reason(batch, replay_buffer):
+    if not stored_leaves(replay_buffer):
+        return None
+    if not isinstance(batch, list):
+        return stored_in_part(batch, replay_buffer)
+    keys = [set(one.keys(True, True)) for one in batch]
+    somewhere = set.union(*keys) - set.intersection(*keys)
+    somewhere = [k for k in sorted(somewhere, key=str) if stored_leaf(replay_buffer, k) is not None]
+    rows = sum(one.numel() for one in batch)
+    if not somewhere and rows < len(replay_buffer):
+        return undecided(f"{rows} rows in batches, {len(replay_buffer)} stored: give all batches")
+    if not somewhere:
+        return clear(f"what is stored is in all {len(batch)} batches or in none")
+    stored = replay_buffer.storage.get(slice(0, min(len(replay_buffer), FEW_THOUSAND)))
+    for key in somewhere:
+        rows = stored.get(key, None) if hasattr(stored, "keys") else None
+        zero = 0 if rows is None else int((rows.reshape(len(rows), -1) == 0).all(1).sum())
+        if zero and zero >= min(map(len, batch)):
+            having = f"{sum(key in one for one in keys)} of {len(batch)} batches"
+            found = f"{key!r} is in {having}, and zero in {zero} of {len(rows)} stored rows"
+            if rows.is_floating_point():
+                return applies(found)
+            return undecided(f"{found}; is zero a value of it?")
+    return undecided(f"{somewhere[0]!r} is not in all batches; what do its stored rows hold?")
+
+
+def stored_in_part(batch, replay_buffer):
+    """Undecided where an entry that the batch lacks is stored, and zero in some rows."""
+    stored = replay_buffer.storage.get(slice(0, min(len(replay_buffer), FEW_THOUSAND)))
+    for key in sorted({*stored.keys(True, True)} - {*batch.keys(True, True)}, key=str):
+        rows = stored[key]
+        zero = int((rows.reshape(len(rows), -1) == 0).all(1).sum())
+        if rows.is_floating_point() and 0 < zero < len(rows):
+            found = f"{key!r} is stored, not in the batch, and zero in {zero} of {len(rows)} rows"
+            if newest_are_zero(rows, min(batch.numel(), len(rows)), replay_buffer):
+                return applies(f"{found}, the newest among them")
+            return undecided(f"{found}; give a list of all batches")
+    return None
+
+
+def newest_are_zero(rows, number, replay_buffer):
+    """Whether the rows that were written last are zero, for most of a batch of them."""
+    cursor = private(replay_buffer.storage, "_last_cursor_index", None)
+    last = int(cursor) if isinstance(cursor, int) else len(rows) - 1
+    places = torch.arange(last + 1 - number, last + 1) % len(rows)
+    newest = rows[places].reshape(number, -1)
+    nothing = (newest.abs() < TINY) | ~newest.isfinite()  # as memory is that nobody has written
+    return 2 * int(nothing.all(1).sum()) > number >= FEWEST_NEWEST
+
+
+FEWEST_NEWEST, TINY = 16, 1e-30
+
+
+@check("stacked_frames_of_different_episodes", "Stacked frames come from different episodes")
+def stacked_frames_of_different_episodes(replay_buffer):
+    from torchrl.envs.transforms import CatFrames
+
+    stacking = [one for one in transforms_of(replay_buffer) if isinstance(one, CatFrames)]
+    if not any(not one.as_inverse for one in stacking):
+        return None
+    name = type(replay_buffer.sampler).__name__
+    if hasattr(replay_buffer.sampler, "slice_len"):
+        return clear("the sampler draws slices")
+    if not getattr(replay_buffer.sampler, "shuffle", True):
+        return clear("the sampler draws rows in their order")
+    known = ("RandomSampler", "PrioritizedSampler", "SamplerWithoutReplacement")
+    if name not in known or private(replay_buffer, "_sample_unit", None) is not None:
+        return undecided(f"does a {name} draw rows that follow each other?")
+    if not len(replay_buffer) or getattr(replay_buffer.storage.get(0), "ndim", 1):
+        return undecided("no single steps are stored")
+    return applies(f"CatFrames stacks what a {name} draws, rows that do not follow each other")
+
+
+@check("hook_changes_nothing_that_is_stored", "The hook changes nothing that is stored")
+def hook_changes_nothing_that_is_stored(collector, replay_buffer):
+    hook = getattr(collector, "post_collect_hook", None)
+    if hook is None or not getattr(collector, "extend_buffer", True):
+        return None
+    if not hasattr(hook, "__code__"):
+        return undecided("the hook is no plain function")
+    for key, method in called_on_entries(hook):
+        if method in CHANGE_IN_PLACE:
+            return applies(f"the hook calls {method} on {key!r}, of which it has a copy")
+    return undecided("does the hook change an entry in place? It has copies of the entries")
+
+
+CHANGE_IN_PLACE = {"add_", "clamp_", "clip_", "copy_", "div_", "mul_", "neg_", "sub_", "zero_"}
+
+
+@check("sampling_raises_with_a_transform", "Sampling raises as soon as the buffer has a transform")
+def sampling_raises_with_a_transform(replay_buffer=None, sample=None, error=None):
+    if says(error, RuntimeError, "Failed to set the metadata", "in the sampled tensordict"):
+        return applies("the index of a sample does not fit what a transform returned")
+    if sample is None or not transforms_of(replay_buffer):
+        return None
+    return clear("the index of a sample fits what the transforms return")
+
+
+@check("filling_a_buffer_raises_about_dimensions", "Filling the buffer raises about dim0 and dim1")
+def filling_a_buffer_raises_about_dimensions(env=None, replay_buffer=None, error=None):
+    raised = says(error, ValueError, "dim0 and dim1 must be within the range")
+    if env is None or replay_buffer is None:
+        return applies("a tensordict with too few dimensions was transposed") if raised else None
+    counts = getattr(getattr(replay_buffer, "storage", None), "ndim", 1)
+    has = len(env.batch_size) + 1
+    found = f"the storage counts {counts} batch dimensions, a batch of the environment has {has}"
+    if raised:
+        return applies(found, fix=storage_of(has, replay_buffer.storage))
+    if counts > has and not len(replay_buffer):
+        return undecided(f"{found}; something has to add the others before it is stored")
+    return clear(found)
+
+
+@check("sampling_raises_at_the_start", "Sampling from the buffer raises at the start")
+def sampling_raises_at_the_start(error, replay_buffer=None):
+    empty = says(error, RuntimeError, "Cannot sample from an empty storage")
+    if not empty and not says(error, RuntimeError, "Could not get a tensordict out of the storage"):
+        return None
+    stored = 0 if replay_buffer is None else len(replay_buffer)
+    return applies(f"the storage was empty; now it holds {stored} rows")
+
+
+@check("sample_asks_for_a_batch_size", "The buffer raises because it knows no batch size")
+def sample_asks_for_a_batch_size(error, replay_buffer=None):
+    known = getattr(replay_buffer, "batch_size", None)
+    words = ("batch_size not specified", "Dynamic batch-size", "predictable batch-size")
+    if any(says(error, (RuntimeError, ValueError), one) for one in words):
+        return applies(f"the batch size of the buffer is {known}")
+    return None
+
+
+@check(
+    "prioritized_replay_not_available",
+    'Prioritized replay: "SumSegmentTreeFp32 is not available"',
+)
+def prioritized_replay_not_available(error):
+    said = re.search(r"\w+SegmentTreeFp\d+ is not available", str(error))
+    if isinstance(error, RuntimeError) and said:
+        return applies(f"{said[0]}; torch is {torch.__version__}")
+    return None
+
+
+@check(
+    "saved_prefetch_queue_is_refused", 'Loading a buffer raises "Cannot restore a prefetch queue"'
+)
+def saved_prefetch_queue_is_refused(error):
+    if not says(error, RuntimeError, "Cannot restore a", "prefetch queue"):
+        return None
+    return applies("the buffer was saved with another prefetch")

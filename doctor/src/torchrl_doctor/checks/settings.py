@@ -1,0 +1,296 @@
+"""Checks: numbers that the reader has set, in losses, estimators, optimizers and buffers.
+
+They have no rows in the debugging map; ``reference/doctor_settings`` shows them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from torchrl_doctor.objects import (
+    DROPOUT,
+    batches_of,
+    get_next,
+    keys_of,
+    modules_of,
+    other_than_greedy,
+    samples,
+    transforms_of,
+    value_key,
+)
+from torchrl_doctor.private import private
+from torchrl_doctor.verdicts import applies, check, clear, undecided
+
+SETTINGS = "reference/doctor_settings"
+
+
+def number(value):
+    """A setting as a float; None where it is no single number."""
+    if isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_meta:
+        return float(value)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+# What a setting must not be, by its name: on losses, value estimators, target updaters.
+WRONG = {
+    "entropy_coeff": (lambda v: v < 0, "which rewards a policy for less entropy"),
+    "critic_coeff": (lambda v: v == 0, "which leaves the critic untrained"),
+    "clip_epsilon": (lambda v: v >= 1, "which clips no ratio from below"),
+    "expectile": (lambda v: v < 0.5, "which takes the value of the worst actions"),
+    "temperature": (lambda v: v == 0, "which gives each action the same weight"),
+    "gamma": (lambda v: not 0 < v <= 1, "where a discount is above 0 and at most 1"),
+    "lmbda": (lambda v: not 0 <= v <= 1, "where lambda is from 0 to 1"),
+}
+LARGE_ENTROPY = 1.0  # times the entropy: advantages are of that size after normalization
+LARGE_ALPHA = 100.0
+FEWEST_STEPS_OF_OTHERS = 3  # of the optimizer, where it holds parameters at all
+
+
+@check("a_setting_is_out_of_range", "A setting is out of its range", f"{SETTINGS}#out-of-range")
+def a_setting_is_out_of_range(loss_module=None, value_estimator=None):
+    inner = private(loss_module, "_value_estimator", None)  # the property would make one
+    seen = []
+    for owner in (loss_module, value_estimator, inner):
+        for name, (wrong, why) in WRONG.items():
+            # A property of a loss may make what it gives.
+            kept = {} if owner is None else {**vars(owner), **getattr(owner, "_buffers", {})}
+            value = number(kept.get(name, kept.get(f"_{name}")))
+            if value is None:
+                continue
+            seen.append(f"{name}={value:g}")
+            said = f"{name} of {type(owner).__name__} is {value:g}"
+            if wrong(value):
+                fix = f"{name}={-value:g}" if name == "entropy_coeff" else None
+                return applies(f"{said}, {why}", fix=fix)
+            if name == "entropy_coeff" and value >= LARGE_ENTROPY:
+                return applies(f"{said}: the entropy outweighs normalized advantages")
+    for head, value in (private(loss_module, "_entropy_coeff_map", None) or {}).items():
+        if value < 0:
+            return applies(f"entropy_coeff is {value:g} for {head}: less entropy is rewarded")
+    fixed = number(getattr(loss_module, "_buffers", {}).get("log_alpha"))  # else a parameter
+    if fixed is not None and fixed > math.log(LARGE_ALPHA):
+        return applies(f"alpha is fixed at {math.exp(fixed):g}: the entropy outweighs the values")
+    return clear(", ".join(dict.fromkeys(seen))) if seen else None
+
+
+@check("targets_follow_at_once", "Target networks copy at once", f"{SETTINGS}#target-networks")
+def targets_follow_at_once(target_updater):
+    eps = number(getattr(target_updater, "eps", None))
+    every = number(getattr(target_updater, "value_network_update_interval", None))
+    if eps == 0:
+        return applies("eps=0, or tau=1: each step copies the whole network")
+    if every in (0, 1):
+        often = "second step" if every == 1 else "step"  # the counter is compared, then raised
+        return applies(f"value_network_update_interval={every:g}: every {often} copies the network")
+    return None if eps is None and every is None else clear("a step leaves part of the targets")
+
+
+@check("two_critics", "GAE and the loss have two critics", f"{SETTINGS}#two-critics")
+def two_critics(value_estimator, loss_module):
+    critic = getattr(loss_module, "critic_network_params", None)
+    network = getattr(value_estimator, "value_network", None)
+    if critic is None or not isinstance(network, torch.nn.Module):
+        return None
+    ours = {one.data_ptr() for one in network.parameters()}
+    trained = {one.data_ptr() for one in critic.values(True, True)}
+    if not ours or not trained:
+        return None
+    if ours & trained:
+        return clear("the value network of the estimator is the critic of the loss")
+    return applies("the value network of the estimator shares no parameter with the critic")
+
+
+@check("critic_without_action", "The critic does not read the action", f"{SETTINGS}#the-critic")
+def critic_without_action(loss_module):
+    critic = getattr(loss_module, "qvalue_network", None)
+    if critic is None and getattr(loss_module, "actor_network", None) is not None:
+        critic = getattr(loss_module, "value_network", None)
+    names = ("SACLoss", "TD3Loss", "DDPGLoss", "REDQLoss", "CQLLoss", "IQLLoss", "TD3BCLoss")
+    if type(loss_module).__name__ not in names or critic is None:
+        return None
+    if type(loss_module).__name__ == "IQLLoss":
+        critic = getattr(loss_module, "qvalue_network", None)
+    action = getattr(keys_of(loss_module), "action", "action")
+    read = list(getattr(critic, "in_keys", []))
+    if action in read:
+        return clear(f"it reads {action!r}")
+    return applies(f"the critic reads {', '.join(map(repr, read))}, and no {action!r}")
+
+
+@check("part_of_the_loss_is_frozen", "A network of the loss is frozen", f"{SETTINGS}#frozen")
+def part_of_the_loss_is_frozen(loss_module):
+    networks = {}
+    for name, parameter in loss_module.named_parameters():
+        if not name.startswith("target_"):
+            networks.setdefault(name.split(".")[0], []).append(parameter.requires_grad)
+    for name, trained in networks.items():
+        if not any(trained):
+            return applies(f"no parameter of {name} requires a gradient")
+    return clear(f"{', '.join(networks)}: trained") if networks else None
+
+
+@check("optimizer_trains_others", "The optimizer trains other parameters", f"{SETTINGS}#optimizer")
+def optimizer_trains_others(optimizer, loss_module):
+    several = isinstance(optimizer, (list, tuple))
+    groups = [g for one in (optimizer if several else [optimizer]) for g in one.param_groups]
+    held = {id(parameter) for group in groups for parameter in group["params"]}
+    named = {name: one for name, one in loss_module.named_parameters() if one.requires_grad}
+    missing = [name for name, one in named.items() if id(one) not in held]
+    if not missing:
+        return clear(f"it holds the {len(named)} parameters of the loss")
+    networks = ", ".join(dict.fromkeys(name.split(".")[0] for name in missing))
+    said = f"{len(missing)} of {len(named)} parameters of the loss are not in it: {networks}"
+    strangers_held = held - {id(one) for one in named.values()}
+    if several or strangers_held or len(missing) == len(named):
+        return applies(said)
+    steps = min(one._version for one in named.values() if id(one) in held)
+    if max(named[name]._version for name in missing) + FEWEST_STEPS_OF_OTHERS <= steps:
+        return applies(f"{said}; they have not changed as the others have")
+    return undecided(f"{said}; if another optimizer holds them, give all as a list")
+
+
+@check("learning_rate_is_wrong", "The learning rate trains nothing", f"{SETTINGS}#learning-rate")
+def learning_rate_is_wrong(optimizer):
+    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    rates = []
+    for one in several:
+        adaptive = "Adam" in type(one).__name__ or "RMSprop" in type(one).__name__
+        for group in one.param_groups:
+            rate, decay = number(group.get("lr")), number(group.get("weight_decay")) or 0.0
+            if rate is None:
+                continue
+            rates.append(f"{rate:g}")
+            if rate == 0:
+                return applies("lr=0: no parameter changes")
+            if adaptive and rate >= 1:
+                return applies(f"lr={rate:g}: {type(one).__name__} moves each weight by about that")
+            if rate * decay >= 0.1:
+                return applies(f"weight_decay={decay:g} with lr={rate:g} shrinks weights to zero")
+    return clear(f"lr={', '.join(dict.fromkeys(rates))}") if rates else None
+
+
+@check("epsilon_starts_at_zero", "The policy never explores", f"{SETTINGS}#no-exploration")
+def epsilon_starts_at_zero(policy, loss_module=None, batch=None, collector=None):
+    for module in modules_of(policy):
+        for name in ("eps", "sigma"):
+            start = number(getattr(module, f"{name}_init", None))
+            if start is not None and hasattr(module, "annealing_num_steps"):
+                if start == 0:
+                    return applies(f"{name}_init of {type(module).__name__} is 0")
+                return clear(f"{name}_init is {start:g}")
+    names = {kind.__name__ for kind in type(loss_module).__mro__}
+    if collector is None or batch is None or not names & LEARN_FROM_ANY_ACTION:
+        return None
+    if samples(policy) or not hasattr(policy, "out_keys") or any(map(is_noisy, modules_of(policy))):
+        return None
+    rows = batches_of(batch)[-1].reshape(-1)
+    action = value_key("action", loss_module)
+    if len(rows) < FEWEST_ACTIONS or rows.get(action, None) is None:
+        return None
+    other = other_than_greedy(policy, rows, action)
+    if other is None or other.any():
+        return None
+    return applies(f"each of {len(rows)} actions is greedy, and nothing in the policy explores")
+
+
+LEARN_FROM_ANY_ACTION = {"DQNLoss", "DistributionalDQNLoss", "DDPGLoss", "TD3Loss", "QMixerLoss"}
+FEWEST_ACTIONS = 30
+
+
+def is_noisy(module):
+    """Whether a module adds noise of its own: in its weights, or as dropout in training mode."""
+    return "weight_sigma" in module._parameters or (isinstance(module, DROPOUT) and module.training)
+
+
+@check("one_environment_for_both", "Evaluation steps the training one", f"{SETTINGS}#evaluation")
+def one_environment_for_both(eval_env, env):
+    if eval_env is env:
+        return applies("eval_env is env: each evaluation resets the episodes of the collector")
+    return clear("two environments")
+
+
+@check("buffer_below_a_sample", "The buffer is smaller than a sample", f"{SETTINGS}#buffer")
+def buffer_below_a_sample(replay_buffer):
+    size, drawn = getattr(replay_buffer.storage, "max_size", None), replay_buffer.batch_size
+    in_slices = hasattr(replay_buffer.sampler, "slice_len")
+    if None in (size, drawn) or in_slices or getattr(replay_buffer.storage, "ndim", 1) > 1:
+        return None
+    if size < drawn:
+        return applies(f"the storage holds {size} rows, a sample has {drawn}")
+    return clear(f"{size} rows for samples of {drawn}")
+
+
+@check("collector_fills_another_buffer", "The collector fills another buffer", f"{SETTINGS}#buffer")
+def collector_fills_another_buffer(collector, replay_buffer):
+    own = getattr(collector, "replay_buffer", None)
+    if own is None:
+        return None
+    if own is not replay_buffer:
+        return applies("collector.replay_buffer is not the buffer that you sample")
+    return clear("it fills the buffer that you sample")
+
+
+@check("advantages_are_constant", "The advantage teaches nothing", f"{SETTINGS}#the-advantage")
+def advantages_are_constant(own_batch, loss_module=None, value_estimator=None):
+    rows = batches_of(own_batch)[-1]
+    values = rows.get(value_key("advantage", loss_module, value_estimator), None)
+    if values is None or values.numel() < FEWEST_ADVANTAGES or not values.isfinite().all():
+        return None
+    low, high = float(values.min()), float(values.max())
+    if high - low <= 1e-6 * max(abs(low), abs(high)):
+        return applies(f"the advantage is {low:.3g} in each of {values.numel()} rows")
+    middle = float(values.abs().median())
+    if middle > LARGE_ADVANTAGE:
+        return applies(f"half of the advantages are larger than {middle:.3g}: scale or normalize")
+    return clear(f"advantages from {low:.3g} to {high:.3g}")
+
+
+FEWEST_ADVANTAGES, LARGE_ADVANTAGE = 16, 1e4
+
+
+SHAPED_ALIKE = ("GAE", "TD0Estimator", "TD1Estimator", "TDLambdaEstimator", "VTrace")
+
+
+@check("estimator_reads_two_shapes", "Reward, value and done have two shapes", f"{SETTINGS}#shapes")
+def estimator_reads_two_shapes(value_estimator, batch=None, error=None):
+    if type(value_estimator).__name__ not in SHAPED_ALIKE:
+        return None
+    names = ("reward", "done", "terminated")
+    shapes = {}
+    for name in names if batch is not None else ():
+        key = value_key(name, None, value_estimator)
+        if (one := get_next(batches_of(batch)[-1], key)) is not None:
+            shapes[name, key] = tuple(one.shape)
+    said = ", ".join(f"{name} {key!r} {shape}" for (name, key), shape in shapes.items())
+    raised = "must share a unique shape" in str(error)
+    if len(set(shapes.values())) > 1:
+        return applies(f"{said}: a group of agents has a reward for each?")
+    if raised:
+        keys = ", ".join(f"{name}={value_key(name, None, value_estimator)!r}" for name in names)
+        return applies(f"the estimator reads {keys} and found two shapes: one of agents?")
+    return clear(f"{said}") if len(shapes) > 1 else None
+
+
+@check("old_batches_stay", "An on-policy buffer keeps old batches", f"{SETTINGS}#old-batches")
+def old_batches_stay(replay_buffer, loss_module, own_batch):
+    names = {kind.__name__ for kind in type(loss_module).__mro__}
+    storage, rows = replay_buffer.storage, batches_of(own_batch)[-1].numel()
+    if not names & {"PPOLoss", "A2CLoss", "ReinforceLoss"} or transforms_of(replay_buffer):
+        return None
+    held = len(replay_buffer)
+    if held > rows and getattr(storage, "ndim", 1) == 1:
+        return applies(f"{held} rows stay in the buffer, and a batch has {rows}")
+    return None
+
+
+@check("group_of_one", "The group of GRPO has one answer", f"{SETTINGS}#out-of-range")
+def group_of_one(replay_buffer):
+    for one in transforms_of(replay_buffer):
+        if type(one).__name__ == "MCAdvantage":
+            size = getattr(one, "grpo_size", None)
+            if size == 1:
+                return applies("grpo_size=1: an answer alone has an advantage of zero")
+            return clear(f"grpo_size={size}")
+    return None

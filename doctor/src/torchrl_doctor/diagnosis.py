@@ -1,0 +1,83 @@
+"""The one call."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+
+from torchrl_doctor.about import SITE
+from torchrl_doctor.choice import checks_of_others, chosen_checks
+from torchrl_doctor.clock import Clock
+from torchrl_doctor.copies import attributes_kept, random_state_kept
+from torchrl_doctor.examination import ARGUMENT_FOR, ARGUMENTS, Examination
+from torchrl_doctor.groups import given_to, groups_of, merged
+from torchrl_doctor.progress import quiet_libraries
+from torchrl_doctor.releases import release_note
+from torchrl_doctor.report import Finding, Report
+from torchrl_doctor.savings import savings_of
+
+
+def diagnose(
+    *,
+    collector=None,
+    replay_buffer=None,
+    loss_module=None,
+    value_estimator=None,
+    env=None,
+    eval_env=None,
+    policy=None,
+    batch=None,
+    target_updater=None,
+    optimizer=None,
+    error=None,
+    since=None,
+    log=None,
+    frames=256,
+    seconds=10.0,
+    site=SITE,
+    only=(),
+    ignore=(),
+):
+    """Run every check that the given objects allow, and return a `Report`.
+
+    Without *batch*, about *frames* frames come from a copy of the collector, or of *env* and
+    *policy*. With *since*, an earlier `look` at the same objects, checks compare then and now.
+    *seconds* bounds the whole examination; *site* is put before the address of a page.
+    Of the checks, *only* and *ignore* name those to run and those to leave out; ValueError for a
+    name that is none.
+    """
+    named = {name: value for name, value in locals().items() if name in ARGUMENTS}
+    if groups := groups_of(named):
+        limits = {"frames": frames, "seconds": seconds / len(groups), "site": site}
+        limits |= {"only": only, "ignore": ignore}
+        return merged({one: diagnose(**given_to(one, named), **limits) for one in groups}, site)
+    notes = [*checks_of_others(), release_note()]
+    chosen = chosen_checks(only, ignore)
+    report = Report(site)
+    report.notes += filter(None, notes)
+    clock = Clock(seconds)
+    if not clock.can_interrupt:
+        report.notes.append(
+            "Outside the main thread of a POSIX system nothing that hangs is stopped."
+        )
+    given = {name: value for name, value in named.items() if value is not None}
+    examination = Examination(given, clock, report)
+    with random_state_kept(), quiet_libraries(), torch.inference_mode(False), torch.no_grad():
+        examination.prepare(frames)
+        names = ("loss_module", "value_estimator", "policy")
+        modules = [examination.given.get(name) for name in names]
+        # Checks provoke warnings.
+        with attributes_kept(*modules), warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            for one in chosen:
+                lacking = [name for name in one.needs if name not in examination.given]
+                if lacking:
+                    report.lacking[one.slug] = [ARGUMENT_FOR.get(name, name) for name in lacking]
+                elif (verdict := examination.look(one)) is None:
+                    report.unconcerned.append(one.slug)
+                else:
+                    found = Finding(one.slug, one.title, *verdict, one.page, one.row)
+                    report.findings.append(found)
+            report.savings = savings_of(examination)
+    return report

@@ -1,0 +1,447 @@
+"""What can be read of the reader's objects, for checks of more than one subsystem."""
+
+from __future__ import annotations
+
+import copy
+import dis
+import traceback
+
+import torch
+
+from torchrl_doctor.clock import uninterrupted
+from torchrl_doctor.private import private
+
+
+def has_no_policy(collector):
+    """Whether a collector acts with a `RandomPolicy`, as it does without a policy."""
+    policy = getattr(collector, "policy", None)
+    if policy is None and is_multi_process(collector):  # each worker makes it
+        return not any(getattr(collector, "policy_factory", None) or [])
+    return type(policy).__name__ == "RandomPolicy"
+
+
+FEWEST_SAMPLED = 10  # that many by chance all on the most likely action: about one in 20000
+
+
+def exploration_modules(policy):
+    """The modules of *policy* that change an action on their own schedule."""
+    return [m for m in modules_of(policy) if noise_of(m) and hasattr(m, "annealing_num_steps")]
+
+
+def modules_of(policy):
+    return list(policy.modules()) if isinstance(policy, torch.nn.Module) else []
+
+
+def recurrent_modules(part):
+    """The LSTMs and GRUs of a policy, a loss or an estimator; each once."""
+    found = {}
+    for holder in (part, *vars(part).values()) if hasattr(part, "__dict__") else ():
+        if isinstance(holder, torch.nn.Module):
+            found |= {id(m): m for m in holder.modules() if hasattr(m, "recurrent_mode")}
+    return [m for m in found.values() if hasattr(m, "in_keys")]
+
+
+def noise_of(module):
+    """Start, present value and end of the noise of an exploration module, or None."""
+    for name in ("eps", "sigma"):
+        values = [getattr(module, f"{name}{part}", None) for part in ("_init", "", "_end")]
+        if all(value is not None for value in values):
+            return [float(value) for value in values]
+    return None
+
+
+def rolled_out_by_hand(batch):
+    """Whether ``env.rollout`` made it: the batches of a collector have its data in them."""
+    return not isinstance(batch, (list, tuple)) and batch.get("collector", None) is None
+
+
+def samples(policy):
+    """Whether the policy ends in a distribution."""
+    return any(hasattr(m, "default_interaction_type") for m in modules_of(policy))
+
+
+def act(policy, batch, exploration, training=False):
+    """What a copy of *policy* writes for the rows of *batch*."""
+    from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+    with set_exploration_type(ExplorationType[exploration]):
+        return copy.deepcopy(policy).train(training)(batch.select(*policy.in_keys))
+
+
+def different(some, others, shape):
+    """Per row of a batch of that *shape*, whether two tensors differ."""
+    return (~torch.isclose(some.double(), others.double())).reshape(*shape, -1).any(-1)
+
+
+def other_than_greedy(policy, batch, action):
+    """Which rows hold another action than the policy takes without exploration.
+
+    None where some do and nothing else that the policy writes is as in the batch.
+    """
+    again = act(policy, batch, "DETERMINISTIC")
+    other = different(again[action], batch[action], batch.shape)
+    outputs = [k for k in policy.out_keys if k != action and k in batch.keys(True)]
+    pairs = [(k, again[k].double(), batch[k].double()) for k in outputs]
+    same = [k for k, one, other_one in pairs if torch.allclose(one, other_one, atol=1e-5)]
+    return None if other.any() and not same else other
+
+
+def told_by_workers(collector, question):
+    """What the workers of a collector answer to *question*, or a sentence why they are not asked.
+
+    Between two batches those of a `MultiSyncCollector` wait. Others would lose a batch.
+    """
+    if not is_multi_process(collector, "MultiSyncCollector"):
+        return None, f"the workers of a {type(collector).__name__} cannot be asked as they collect"
+    if getattr(collector, "closed", False) or not all(p.is_alive() for p in collector.procs):
+        return None, "a worker of the collector has ended"
+    if private(collector, "_running_free", False) or not hasattr(collector, "get_distant_attr"):
+        return None, "the workers of the collector take no questions"
+    with uninterrupted():
+        return question(collector), None
+
+
+def repeats(policy, rows):
+    """Whether *policy* computes again the floats that *rows* hold of it; None if they do not.
+
+    What it draws is left out: two calls tell. Of an action that was drawn, the batch may hold the
+    log-probability, which is computed of that very action.
+    """
+    from tensordict.nn import ProbabilisticTensorDictSequential
+    from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+    keys = [key for key in getattr(policy, "out_keys", []) if rows.get(key) is not None]
+    keys = [key for key in keys if rows[key].is_floating_point()]
+    if not keys:
+        return None
+    twin = copy.deepcopy(policy)
+    with set_exploration_type(ExplorationType.RANDOM):
+        one, other = twin(rows.clone()), twin(rows.clone())
+    fixed = [key for key in keys if torch.equal(one[key], other[key])]
+    same = [torch.allclose(one[key], rows[key], atol=1e-5) for key in fixed]
+    if isinstance(twin, ProbabilisticTensorDictSequential):
+        drawn = [key for key in keys if key not in fixed and key in twin.log_prob_keys]
+        again = twin.log_prob(rows.clone()) if drawn else None
+        if isinstance(again, torch.Tensor) and len(drawn) == 1:
+            stored = rows[drawn[0]].reshape(again.shape)
+            same.append(torch.allclose(again, stored, atol=1e-4))
+    return all(same) if same else None
+
+
+DROPOUT = torch.nn.modules.dropout._DropoutNd
+
+
+NOISY_IN_TRAINING = (DROPOUT, torch.nn.modules.batchnorm._BatchNorm)
+
+
+def noisy_in_training(policy):
+    """The layers of a policy that compute something else in training mode."""
+    layers = [m for m in modules_of(policy) if isinstance(m, NOISY_IN_TRAINING)]
+    return [m for m in layers if getattr(m, "p", 1) > 0]
+
+
+def batches_of(batch):
+    """A list of batches, whether one, several or none were given."""
+    return list(batch) if isinstance(batch, (list, tuple)) else [] if batch is None else [batch]
+
+
+def begins(rows):
+    """Whether a batch (..., time) begins with the first reset of each of its environments."""
+    ids = rows.get(("collector", "traj_ids"), None)
+    if ids is not None:  # the first batch numbers the environments
+        return int(ids[..., 0].max()) < ids[..., 0].numel()
+    started, steps = rows.get("is_init", None), rows.get("step_count", None)
+    if started is None and steps is not None:
+        started = steps == 0
+    return started is not None and bool(started.reshape(*rows.shape, -1)[..., 0, :].all())
+
+
+def both_sides(rows):
+    """The floats that a step and its "next" share, side by side, from either; None without any."""
+    later, width = rows.get("next"), (*rows.batch_size, -1)
+    if later is None or later.get("done") is None:
+        return None, None
+    leaves = [key for key in later.keys(True, True) if rows.get(key) is not None]
+    keys = [key for key in leaves if later[key].is_floating_point()]
+    if not keys:
+        return None, None
+    return [torch.cat([side[key].reshape(width) for key in keys], -1) for side in (rows, later)]
+
+
+def done_of(rows):
+    """Where an episode ends, in the shape of the batch."""
+    return rows["next", "done"].reshape(*rows.batch_size, -1).any(-1)
+
+
+def is_multi_process(collector, name="MultiCollector"):
+    return any(kind.__name__ == name for kind in type(collector).__mro__)
+
+
+TRAJ_IDS = ("collector", "traj_ids")
+
+
+PADDING = ("collector", "mask")
+
+
+FEW_THOUSAND = 20_000  # rows that a check reads of a buffer
+
+
+def says(error, kind, *words):
+    return isinstance(error, kind) and all(one in str(error) for one in words)
+
+
+def functions_of(error):
+    """The names of the functions that an exception went through."""
+    return [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def storage_of(ndim, storage):
+    """Code that makes a storage like *storage* with *ndim* dimensions."""
+    return f"{type(storage).__name__}({storage.max_size}, ndim={ndim})"
+
+
+def slice_length(replay_buffer, sample):
+    """How long the slices of the buffer's sampler are; None if it draws no slices."""
+    sampler = replay_buffer.sampler
+    if not hasattr(sampler, "slice_len"):
+        return None
+    return sampler.slice_len or max(sample.numel() // sampler.num_slices, 1)
+
+
+def may_glue(collector):
+    """Whether batches of workers are joined along time; True if no collector says it."""
+    return collector is None or getattr(collector, "cat_results", None) not in (None, "stack")
+
+
+def stored_rows(replay_buffer):
+    """The first rows of the storage, time first, and the pairs of neighbors that nothing cuts."""
+    storage = shallow(replay_buffer.storage)  # which keeps its shape once it was asked for it
+    rows = storage[: min(storage.shape[0], FEW_THOUSAND)]
+    joined = torch.ones(len(rows) - 1, *rows.shape[1:], dtype=torch.bool, device=rows.device)
+    cursor = private(storage, "_last_cursor_index", None)
+    if cursor is not None and 0 <= int(cursor) < len(joined):
+        joined[int(cursor)] = False
+    return rows, joined
+
+
+def any_flag(rows, keys):
+    """Whether any of the entries is True, one value for each row."""
+    found = [rows.get(key, None) for key in keys]
+    flags = [value.reshape(*rows.shape, -1).any(-1) for value in found if value is not None]
+    return torch.stack(flags).any(0) if flags else None
+
+
+def cuts_at_ids(sampler, rows):
+    keys = rows.keys(True)
+    chosen = sampler.traj_key in keys if sampler.traj_key else False
+    return chosen or (private(sampler, "_traj_key_auto", False) and TRAJ_IDS in keys)
+
+
+def end_keys_of(sampler):
+    """The keys that a slice sampler cuts at; before TorchRL 0.14 there was one."""
+    return getattr(sampler, "end_keys", None) or [sampler.end_key]
+
+
+def pieces(replay_buffer):
+    """The lengths of the pieces that the sampler cuts the storage into, and which end with done."""
+    sampler = replay_buffer.sampler
+    rows, joined = stored_rows(replay_buffer)
+    end = torch.ones(rows.shape, dtype=torch.bool, device=rows.device)
+    if cuts_at_ids(sampler, rows):
+        ids = rows.get(sampler.traj_key or TRAJ_IDS).reshape(rows.shape)
+        end[:-1] = ids[1:] != ids[:-1]
+    else:
+        end[:-1] = any_flag(rows, end_keys_of(sampler))[:-1]
+    end[:-1] |= ~joined
+    done = any_flag(rows, [("next", "done")])
+    done = torch.zeros_like(end) if done is None else done
+    end, done = (x.reshape(len(x), -1).mT.flatten() for x in (end, done))
+    stops = end.nonzero().flatten()
+    return stops.diff(prepend=stops.new_full((1,), -1)), done[stops]
+
+
+def is_sliced(replay_buffer):
+    """Whether slices are drawn from rows that can be read in one block, without a copy."""
+    storage = replay_buffer.storage
+    inner = private(storage, "_storage", None)
+    sliced = hasattr(replay_buffer.sampler, "slice_len") and len(replay_buffer) > 1
+    if not sliced or getattr(inner, "ndim", None) != storage.ndim or not hasattr(inner, "keys"):
+        return False
+    keys, sampler = inner.keys(True), replay_buffer.sampler
+    return cuts_at_ids(sampler, inner) or bool({*end_keys_of(sampler)} & set(keys))
+
+
+def transforms_of(owner):
+    """The transforms of an environment or a replay buffer in one list."""
+    from torchrl.envs import EnvBase, TransformedEnv
+
+    if isinstance(owner, TransformedEnv):
+        return transforms_of(owner.base_env) + flat(owner.transform)
+    return [] if isinstance(owner, EnvBase) else flat(private(owner, "_transform", None))
+
+
+def flat(transform):
+    if hasattr(transform, "transforms"):
+        return [one for inner in transform.transforms for one in flat(inner)]
+    return [] if transform is None else [transform]
+
+
+def called_on_entries(function):
+    """The key and the method of each ``td[key].method`` in the code, where td is an argument."""
+    own = function.__code__
+    arguments, code = own.co_varnames[: own.co_argcount], list(dis.get_instructions(function))
+    for whose, key, read, method in zip(code, code[1:], code[2:], code[3:], strict=False):
+        is_read = read.opname == "BINARY_SUBSCR" or read.argrepr == "[]"
+        if is_read and whose.argval in arguments:
+            yield key.argval, method.argval
+
+
+def stored_leaves(replay_buffer):
+    """The tensors of the storage, not copied; none where it holds other things or nothing."""
+    storage = getattr(replay_buffer, "storage", None)
+    in_one_block = any(kind.__name__ == "TensorStorage" for kind in type(storage).__mro__)
+    if not in_one_block or not len(storage):
+        return []
+    leaves = torch.utils._pytree.tree_leaves(storage.get(slice(None)))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def stored_leaf(replay_buffer, key):
+    """One tensor of the storage, or None."""
+    data = replay_buffer.storage.get(slice(None)) if stored_leaves(replay_buffer) else None
+    return data.get(key, None) if hasattr(data, "get") else None
+
+
+def goes_on(batch):
+    """Not a shuffled batch, as far as the observations show it."""
+    keys = observed_keys(batch, None)
+    if not keys or batch.shape[-1] < 2 or get_next(batch, "done") is None:
+        return True
+    strange, pairs = strangers(batch, batch.ndim - 1, keys, "done")
+    return strange <= pairs / 2
+
+
+def in_time(batch):
+    """One batch, or each of several, whose last dimension is time."""
+    batches = batches_of(batch)
+    timed = [b for b in batches if getattr(b, "ndim", 0) and b.names[-1] in (None, "time")]
+    return [b for b in timed if goes_on(b)]
+
+
+def states(batch, hidden):
+    """Pairs of a hidden state now and under "next", as (..., time, numbers), where both are."""
+    for key in hidden:
+        now, after = batch.get(key, None), batch.get(("next", key), None)
+        if now is not None and after is not None:
+            yield now.reshape(*batch.shape, -1), after.reshape(*batch.shape, -1)
+
+
+def keys_of(owner):
+    """The keys that a loss or a value estimator reads; asking for `tensor_keys` may set them."""
+    kept = private(owner, "_tensor_keys", None)
+    return kept if kept is not None else getattr(owner, "default_keys", object)()
+
+
+def value_key(name, loss_module=None, value_estimator=None):
+    """The key of *name* ("done", "advantage"...) as the estimator, else the loss, reads it."""
+    for owner in (value_estimator, loss_module):
+        key = getattr(keys_of(owner), name, None)
+        if isinstance(key, (str, tuple)):
+            return key
+    return name
+
+
+def one_batch(batch):
+    """The batch, or the first of several."""
+    return batch[0] if isinstance(batch, (list, tuple)) else batch
+
+
+def get_next(data, key):
+    """``("next", key)`` of the data, or None."""
+    if data is None:
+        return None
+    return data.get(("next", *key) if isinstance(key, tuple) else ("next", key), None)
+
+
+def observed_keys(data, network):
+    """Keys of *network* that stand at the root and under next, and so tell which row follows."""
+    keys = getattr(network, "in_keys", None) or ["observation", "pixels"]
+    pairs = {key: (data.get(key, None), get_next(data, key)) for key in keys if key != "is_init"}
+    return [
+        k for k, (a, b) in pairs.items() if a is not None and b is not None and a.shape == b.shape
+    ]
+
+
+def strangers(data, dim, keys, done_key):
+    """Pairs of neighbors along *dim*, none of them done between: (strange ones, all)."""
+    length = data.shape[dim]
+    done = get_next(data, done_key).reshape(*data.shape, -1).any(-1)
+    open_ = ~done.narrow(dim, 0, length - 1)
+    mask = data.get(("collector", "mask"), None)
+    if mask is not None:
+        mask = mask.reshape(data.shape)
+        open_ &= mask.narrow(dim, 1, length - 1) & mask.narrow(dim, 0, length - 1)
+    strange = torch.zeros_like(open_)
+    for key in keys:
+        after = get_next(data, key).narrow(dim, 0, length - 1)
+        row = data.get(key).narrow(dim, 1, length - 1)
+        if row.is_floating_point():
+            # A transform may have made one of the two double.
+            near = torch.isclose(after.double(), row.double(), 1e-3, 1e-6, equal_nan=True)
+            differ = ~near & ~after.isnan()
+        else:
+            differ = after != row
+        strange |= differ.reshape(*strange.shape, -1).any(-1)
+    return int((strange & open_).sum()), int(open_.sum())
+
+
+def walked_dim(data, estimator):
+    """The dimension along which the estimator sums."""
+    dim = getattr(estimator, "time_dim", None)
+    if dim is None:
+        names = getattr(data, "names", None) or [None] * data.ndim
+        dim = names.index("time") if "time" in names else data.ndim - 1
+    return dim % data.ndim
+
+
+def shallow(thing):
+    """Another object with the same attributes, none of them copied, whose end ends nothing.
+
+    The ``__del__`` of a storage may remove its files, which belong to the original.
+    """
+    kind = type(thing)
+    twin = object.__new__(type(kind)(kind.__name__, (kind,), {"__del__": lambda self: None}))
+    twin.__dict__.update(vars(thing))
+    return twin
+
+
+def step_limits(env):
+    """Numbers in the attributes of the innermost environment that look like a limit of steps."""
+    while type(env).__name__ == "TransformedEnv":
+        env = env.base_env
+    words = ("max", "limit", "horizon", "length", "steps")
+    own = [vars(kind) for kind in type(env).__mro__ if not kind.__module__.startswith("torch")]
+    named = {name: value for part in reversed([vars(env), *own]) for name, value in part.items()}
+    return {
+        value: name
+        for name, value in named.items()
+        if type(value) is int and any(word in name.lower() for word in words)
+    }
+
+
+FEWEST_UPDATES = 10  # a loop may take some before its first step of an updater, or of priorities
+
+
+def times_changed(weights):
+    """How often the weight of the most changes was changed in place."""
+    return max((weight._version for weight in weights), default=0)
+
+
+def is_lazy(parameter):
+    return isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin)
+
+
+def in_words(error):
+    """An exception in one line that fits a table."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:160]}{'…' * (len(text) > 160)}".rstrip(": ")

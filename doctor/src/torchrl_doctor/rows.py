@@ -1,0 +1,773 @@
+"""Effect, cause and fix of each symptom. Made of the pages: ``python tools/doctor_rows.py``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """What the page of a symptom says: `effect` is "silent" or "loud"."""
+
+    effect: str
+    cause: str
+    fix: str
+
+
+ROWS = {
+    "a_new_gamma_changes_nothing": Row(
+        "silent",
+        "`make_value_estimator` makes a new estimator each time, with the defaults for all that "
+        "is not passed. Code that kept `loss.value_estimator` from before goes on with the old "
+        "one.",
+        "Write `loss.value_estimator(batch)` where it is used, and pass all settings to each call "
+        "of `make_value_estimator`.",
+    ),
+    "actions_stay_noisy": Row(
+        "silent",
+        "The collector does not call `policy.eval()`, so dropout is active and batch "
+        "normalization updates its statistics. The exploration type reaches neither.",
+        "Call `policy.eval()` before you collect, and `policy.train()` before the loss.",
+    ),
+    "actions_stay_random": Row(
+        "silent",
+        "A collector that gets neither `policy` nor `policy_factory` acts with a `RandomPolicy`.",
+        "Pass the policy that you train as `policy`.",
+    ),
+    "actor_of_many_fails_in_one": Row(
+        "loud",
+        "The spec that `EGreedyModule` draws from has the shape of all the environments together. "
+        "The module can expand it to more dimensions, and cannot cut it down to fewer.",
+        "Give it `env.action_spec_unbatched`.",
+    ),
+    "advantages_leak_between_environments": Row(
+        "silent",
+        'GAE walks along the dimension that is named `"time"`, else along the last one. A batch '
+        "that was flattened or stacked anew has lost that name, and neighbors along its last "
+        "dimension may be steps of different environments.",
+        "Compute advantages before you flatten or rearrange the batch. If time is another "
+        "dimension, pass `time_dim`.",
+    ),
+    "advantages_look_like_noise": Row(
+        "silent",
+        "GAE is called on a minibatch that was drawn at random. It takes the row below each row "
+        "for the next step of its trajectory.",
+        "Call GAE on the batch of the collector, before it goes into the buffer.",
+    ),
+    "advantages_wrong_with_several_workers": Row(
+        "silent",
+        "`cat_results=-1`, and `cat_results=0` with one environment per worker, join the batches "
+        "of the workers along time without marking where one worker ends. So GAE runs from one "
+        "worker into the next.",
+        'Leave `cat_results` at `"stack"`, its default. If you need one dimension, flatten after '
+        "GAE.",
+    ),
+    "always_the_first_action": Row(
+        "silent",
+        "The policy writes the index of an action where the environment expects a one-hot vector. "
+        "The environment looks for the largest entry, which in a single number is entry 0.",
+        "Use `OneHotCategorical`, or make the environment with `categorical_action_encoding=True`.",
+    ),
+    "buffer_file_already_exists": Row(
+        "loud",
+        "`scratch_dir` is where a storage creates its files. It does not read the files of an "
+        "earlier storage.",
+        "Save with `dumps`, start in a new folder and `loads`. If you do not need the old rows, "
+        "remove the folder.",
+    ),
+    "buffer_holds_garbage": Row(
+        "silent",
+        "With the start method `fork` each worker gets a copy of the memory of a "
+        "`LazyTensorStorage` instead of sharing it. The main process reads rows that were never "
+        "written in its own copy.",
+        "Extend the buffer in the main process, make the storage with `shared_init=True`, or keep "
+        "TorchRL's start method.",
+    ),
+    "buffer_outlives_its_files": Row(
+        "silent",
+        "Something removed the folder, such as a `with` block that ended or a job that cleans "
+        "`/tmp`. An open mapping keeps the data alive without a name, until the process ends.",
+        "Keep the folder as long as the buffer: `scratch_dir=tempfile.mkdtemp()` with "
+        "`auto_cleanup=True`, outside of `/tmp` where a job cleans it. Save with `dumps` what has "
+        "to outlive the run.",
+    ),
+    "burn_in_works_once": Row(
+        "silent",
+        "With `prefetch` a buffer transforms its samples in threads. A thread does not see the "
+        "`set_recurrent_mode(True)` of the code that samples, so the LSTM takes single steps "
+        "there.",
+        "Give the transform a twin of the module with `default_recurrent_mode=True`, or do not "
+        "prefetch.",
+    ),
+    "collector_keeps_its_own_policy": Row(
+        "silent",
+        "A policy that is not on `policy_device`, or else on `device`, is copied there, and the "
+        "copy gets no optimizer step.",
+        "Call `collector.update_policy_weights_()` after the optimizer steps, or put the policy "
+        "on `policy_device` before the collector is made.",
+    ),
+    "collector_yields_nothing": Row(
+        "silent",
+        "With `trajs_per_batch` and `reset_at_each_iter=True` each episode that a batch does not "
+        "finish is thrown away, and no episode is short enough to end within one batch.",
+        "Leave out `reset_at_each_iter`, or make `frames_per_batch` large enough for a whole "
+        "episode of each environment.",
+    ),
+    "critic_ignores_the_past_in_gae": Row(
+        "silent",
+        "A loss module switches recurrent modules to sequences. A value estimator that you call "
+        "yourself does not, so the critic takes single steps, each from the stored state, or from "
+        "zeros if there is none.",
+        "Call the estimator inside `with set_recurrent_mode(True):`. Make it with "
+        "`deactivate_vmap=True` or `shifted=True`.",
+    ),
+    "decimals_are_lost": Row(
+        "silent",
+        "With buffers, the default for specs of fixed shape, a batched environment copies each "
+        "result into memory that it has laid out from the spec. The copy casts to the type of the "
+        "spec.",
+        "Give the spec the type that the environment returns, and run `check_env_specs` on one "
+        "environment, before it is batched.",
+    ),
+    "delta_saves_no_memory": Row(
+        "silent",
+        "The transform leaves out integer observations unless it is told otherwise, because a "
+        "delta of bytes, stored as 16-bit floats, would be larger than the bytes.",
+        "For images of bytes use `compact_obs=True` in the collector, with "
+        "`NextStateReconstructor` in the buffer.",
+    ),
+    "end_signal_has_two_dimensions": Row(
+        "loud",
+        "The batch has two dimensions, environment and time. The storage was told of one, so the "
+        "slice sampler cannot tell along which of them the time runs.",
+        "`LazyTensorStorage(..., ndim=2)`, the number of dimensions of the batch.",
+    ),
+    "environments_share_one_memory": Row(
+        "silent",
+        "The policy acts in recurrent mode, in which the last batch dimension is time. During a "
+        "step the last dimension is that of the environments.",
+        "Collect outside `set_recurrent_mode(True)`, with `default_recurrent_mode=False`.",
+    ),
+    "episode_return_looks_too_low": Row(
+        "silent",
+        "`RewardSum` writes a running sum to every step. The mean over all steps averages the "
+        "sums of unfinished episodes.",
+        'Read `("next", "episode_reward")` where `("next", "done")` is set.',
+    ),
+    "episodes_get_shorter_with_every_sample": Row(
+        "silent",
+        "A `LazyStackStorage` returns the stored rows themselves, and the buffer marks the ends "
+        "of the sampled slices in them.",
+        "Use `LazyTensorStorage`, or give the buffer a transform that clones what is sampled.",
+    ),
+    "epsilon_never_goes_down": Row(
+        "silent",
+        "Neither the collector nor the loss calls `EGreedyModule.step`. Your training loop has to.",
+        "Call `egreedy.step(batch.numel())` after each batch.",
+    ),
+    "evaluation_collector_explores": Row(
+        "silent",
+        "While it collects, a collector sets its own exploration type, `RANDOM` by default. That "
+        "overrides the one around it.",
+        "Pass `exploration_type=ExplorationType.DETERMINISTIC` to the collector.",
+    ),
+    "evaluation_rollout_ends_too_early": Row(
+        "silent",
+        "By default a rollout stops for all environments as soon as one of them is done.",
+        "`rollout(100, break_when_any_done=False)`, and count episodes where they end.",
+    ),
+    "evaluation_takes_random_actions": Row(
+        "silent",
+        "Outside of a context the exploration type is `None`, which the exploration modules treat "
+        "like `RANDOM`.",
+        "Evaluate under `with set_exploration_type(ExplorationType.DETERMINISTIC):`.",
+    ),
+    "every_environment_starts_alike": Row(
+        "silent",
+        "The function that makes an environment also seeds it, so all of them draw the same "
+        "random numbers.",
+        "Seed the batched environment or the collector, and take the seed out of the function.",
+    ),
+    "filling_a_buffer_raises_about_dimensions": Row(
+        "loud",
+        "The storage counts more batch dimensions than the batches have. `ndim=2` is for "
+        "environments and steps; the batch of one environment has steps only.",
+        "`LazyTensorStorage(..., ndim=batch.ndim)`.",
+    ),
+    "first_extend_takes_all_memory": Row(
+        "loud",
+        "`LazyTensorStorage` learns the size of a row from the first rows, and then allocates all "
+        "of `max_size` at once.",
+        "Before you choose `max_size`, multiply it by the bytes of a row. If that is more than "
+        "your memory, use `LazyMemmapStorage` with `scratch_dir`. Store pictures as bytes.",
+    ),
+    "first_samples_after_refill_are_old": Row(
+        "silent",
+        "With `prefetch` the next samples are drawn ahead, in threads. `empty` and `extend` do "
+        "not discard what is drawn already.",
+        "Leave out `prefetch` where each batch is used once. A large buffer that changes slowly "
+        "can afford it.",
+    ),
+    "frames_after_the_end": Row(
+        "silent",
+        "`EnvBase.step()` neither resets the environment nor refuses to go on after its end.",
+        "Call `EnvBase.step_and_maybe_reset()` and go on from its second result.",
+    ),
+    "gae_none_not_subscriptable": Row(
+        "loud",
+        'The critic writes its value to another key than `"state_value"`, which is where GAE and '
+        "the loss look for it.",
+        'Pass the key to both with `set_keys(value=...)`, or let the critic write `"state_value"`.',
+    ),
+    "gae_raises_with_lstm": Row(
+        "loud",
+        "By default a value estimator runs its network on the steps and the next steps at once, "
+        "with `torch.vmap`, which PyTorch's recurrent layers do not support.",
+        "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode.",
+    ),
+    "good_in_training_poor_in_evaluation": Row(
+        "silent",
+        "Two `VecNormV2` that are made separately keep separate statistics. That of the "
+        "evaluation environment has seen a few steps, so it maps observations to other numbers "
+        "than in training.",
+        "Give the evaluation environment `vecnorm.frozen_copy()` of the training one.",
+    ),
+    "hook_changes_nothing_that_is_stored": Row(
+        "silent",
+        "With `replay_buffer` a `Collector` keeps its steps apart, in a `LazyStackedTensorDict`. "
+        "Reading a key makes a copy, and the hook changes the copy.",
+        "Assign instead of changing in place: `td[key] = td[key] * 100`.",
+    ),
+    "is_init_not_found": Row(
+        "loud",
+        "A recurrent module has to know where an episode begins, and no transform of the "
+        "environment writes that.",
+        "Append `InitTracker()` to the environment, and the primer of the module.",
+    ),
+    "kept_batches_are_all_the_same": Row(
+        "silent",
+        "With `return_same_td=True` each batch is the same object, which the next batch "
+        "overwrites.",
+        "Leave out `return_same_td`, or append `batch.clone()`.",
+    ),
+    "log_prob_not_found": Row(
+        "loud",
+        "The actor was made without `return_log_prob=True`, so its batches hold actions and no "
+        "log-probabilities. Losses that compare an old policy with a new one need both.",
+        "Pass `return_log_prob=True` to the actor that collects.",
+    ),
+    "log_probability_is_zero": Row(
+        "silent",
+        "During `init_random_frames` the policy is not called. Where it would have written, the "
+        "batch keeps the zeros of the buffer that the collector has reserved.",
+        "Leave out `init_random_frames`, or do not train on the batches that it covers.",
+    ),
+    "loss_and_data_on_two_devices": Row(
+        "loud",
+        "Batches stay on the device where the collector or the storage put them, and a loss "
+        "module moves nothing.",
+        "Call `loss_module(batch.to(device))`, or give the storage of the buffer the device of "
+        "the loss.",
+    ),
+    "loss_stays_high_with_normalized_observations": Row(
+        "silent",
+        "In a buffer `ObservationNorm` changes the keys that it is given and no others. "
+        '`in_keys=["observation"]` leaves `("next", "observation")` raw.',
+        '`in_keys=["observation", ("next", "observation")]`.',
+    ),
+    "lstm_forgets_every_step": Row(
+        "silent",
+        "No spec of the environment names the hidden state, so it is dropped between two steps "
+        "and the LSTM starts from zeros again.",
+        "Append `lstm.make_tensordict_primer()` to the transforms of the environment.",
+    ),
+    "lstm_learns_nothing_from_the_past": Row(
+        "silent",
+        "A loss that is not a `LossModule` calls the LSTM step by step. Each step starts from its "
+        "stored state, which is a constant, so no gradient gets past it.",
+        "Compute the loss inside `with set_recurrent_mode(True):`, or derive it from `LossModule`.",
+    ),
+    "lstm_outputs_change_after_done": Row(
+        "silent",
+        "`is_init` is in the data and never True, so the loss carries the state of the LSTM from "
+        "one episode into the next.",
+        "Put `InitTracker()` on the environment, and let nothing else there write `is_init`.",
+    ),
+    "lstm_outputs_differ_in_slices": Row(
+        "silent",
+        "The hidden state was left out of what is stored, so each slice starts from zeros, even "
+        "in the middle of an episode.",
+        "Store the hidden state with the rest.",
+    ),
+    "lstm_raises_in_parallel_env_only": Row(
+        "loud",
+        "The workers share memory for the keys of the environment's specs, and no spec names the "
+        "hidden state. The policy does not remember in the other environments either: they drop "
+        "the state without an error.",
+        "Append the primer of the module, in the workers or around them.",
+    ),
+    "max_frames_per_traj_is_refused": Row(
+        "loud",
+        "`max_frames_per_traj` appends a `StepCounter` to the environment, and refuses an "
+        "environment that has a `step_count` already.",
+        "Leave out the argument, and put the limit into the counter that is there: "
+        "`StepCounter(max_steps=...)`.",
+    ),
+    "mean_reward_is_far_too_low": Row(
+        "silent",
+        "`split_trajs=True` fills each trajectory with rows of zeros up to the length of the "
+        "longest, and the buffer stores them like steps.",
+        'Store `batch[batch["collector", "mask"]]`, or do not split.',
+    ),
+    "memmap_buffer_fills_memory": Row(
+        "silent",
+        "Without `scratch_dir` the tensors are mapped to nameless files in shared memory "
+        "(`/dev/shm` on Linux), which is part of the memory and not on a disk.",
+        "Give the storage a folder on a disk: `LazyMemmapStorage(size, scratch_dir=folder)`.",
+    ),
+    "memmap_storage_refuses_gpu": Row(
+        "loud",
+        "A memory-mapped tensor is a file that the operating system maps into the memory of the "
+        "CPU, so no other device can hold it.",
+        "Leave the storage on the CPU and move what is sampled, in the training loop or with "
+        "`replay_buffer.append_transform(lambda batch: batch.to(device))`.",
+    ),
+    "more_frames_than_asked_for": Row(
+        "silent",
+        "A batch holds the same number of steps of each environment, so `frames_per_batch` is "
+        "rounded up to a multiple of their number.",
+        "Choose `frames_per_batch` as a multiple of the number of environments, and "
+        "`total_frames` as a multiple of that.",
+    ),
+    "most_next_observations_nan": Row(
+        "silent",
+        "The next observation is rebuilt from the row below in the sample, where a random sampler "
+        "puts an unrelated row. The value estimator then replaces NaN by the current observation.",
+        "Sample slices: `SliceSampler(...)`, with `step_count_key` for the reconstructor. For "
+        "single transitions keep both observations.",
+    ),
+    "n_step_next_observation_wrong": Row(
+        "silent",
+        "`MultiStepTransform` moves next observations when rows are written. Here they do not "
+        "exist yet, because they are rebuilt when rows are sampled, one step ahead.",
+        "Keep both observations: with `MultiStepTransform` use neither `compact_obs` nor "
+        "`NextObservationDelta`.",
+    ),
+    "new_weights_arrive_late": Row(
+        "silent",
+        "The workers of `MultiAsyncCollector` collect while you train, so a batch is complete or "
+        "half complete when the new weights arrive.",
+        "Use `MultiSyncCollector`, or a loss that allows for older data.",
+    ),
+    "next_hidden_state_is_zero": Row(
+        "silent",
+        "`compact_obs=True` leaves the next state out of the batch. The collector has reserved "
+        "memory for that state with a call of the policy, and hands out the reserved zeros.",
+        "Collect without `compact_obs`, or add `use_buffers=False` and rebuild what is missing.",
+    ),
+    "next_image_is_black": Row(
+        "silent",
+        "Where a sample does not hold the next picture, the reconstructor writes its "
+        "`fill_value`. In bytes that is a picture like any other.",
+        "Turn the bytes into floats before they are rebuilt, with `ToTensorImage` in the buffer, "
+        "and pass no `fill_value`.",
+    ),
+    "next_observation_of_another_step": Row(
+        "silent",
+        "If two slices of one trajectory are side by side in a sample, `NextStateReconstructor` "
+        "by default takes the first row of the second slice for the step that followed the first "
+        "slice.",
+        'Put a `StepCounter` on the environment and pass `step_count_key="step_count"` to '
+        "`NextStateReconstructor`.",
+    ),
+    "next_states_vanish_after_one_use": Row(
+        "silent",
+        "A module writes its outputs into the data that it is given. In recurrent mode these "
+        "outputs hold a state for the last step of each sequence and zeros for all others.",
+        "Give a module that you call yourself a copy, `batch.copy()`.",
+    ),
+    "no_trajectory_is_long_enough": Row(
+        "loud",
+        "Each batch holds one step of every environment. When it is flattened, the environments "
+        "alternate from row to row, and no two rows of a trajectory are neighbors.",
+        "Do not flatten: `LazyTensorStorage(..., ndim=2)` puts the steps of an environment side "
+        "by side. Collect at least two steps at a time. If the episodes themselves are shorter "
+        "than a slice, set `strict_length=False`.",
+    ),
+    "noisy_network_never_learns_its_noise": Row(
+        "silent",
+        "By default a loss calls its networks with the exploration type `DETERMINISTIC`, in which "
+        "a `NoisyLinear` leaves out its noise, so no gradient reaches the scale.",
+        "Set `loss.deterministic_sampling_mode = ExplorationType.RANDOM`.",
+    ),
+    "noisy_network_repeats_its_noise": Row(
+        "silent",
+        "`NoisyLinear` draws its noise once, when it is built. A forward pass does not draw "
+        "again, and neither do collectors and losses.",
+        "Call `network.apply(reset_noise)` after each step of the optimizer.",
+    ),
+    "off_policy_loss_is_nan": Row(
+        "silent",
+        "The last row of each slice of compact observations has NaN as its next observation. "
+        "These losses call `value_estimate`, which does not replace NaN as `forward` does.",
+        "With TD(0), the default of these losses, drop the rows without a next observation, "
+        "except terminated ones: put zeros there. With TD(lambda) store both observations.",
+    ),
+    "old_policy_version_after_update": Row(
+        "silent",
+        "A frame gets the version together with the observation that a step returns. So at the "
+        "root it has the version of the step before.",
+        'Read `("next", "policy_version")`, as with `StalenessAwareSampler(version_key=("next", '
+        '"policy_version"))`.',
+    ),
+    "one_kept_step_keeps_the_batch": Row(
+        "silent",
+        "Indexing a tensordict with a number or a slice gives views, and a view keeps the memory "
+        "of the whole batch alive.",
+        "Keep a copy: `batch[i].clone()`.",
+    ),
+    "one_step_cannot_be_stored": Row(
+        "loud",
+        "With `ndim=2`, `TensorDictReplayBuffer` writes two coordinates for each row into the "
+        "batch. With one step per environment it mistakes the shape of this table.",
+        "Collect at least two steps at a time, or use a plain `ReplayBuffer` if you need neither "
+        "priorities nor the marks of slices.",
+    ),
+    "only_the_first_episode_is_long": Row(
+        "silent",
+        "`_reset` leaves an attribute as the last episode left it, here the number of steps.",
+        "Set in `_reset` everything that `_step` changes.",
+    ),
+    "part_of_the_batch_has_no_advantage": Row(
+        "silent",
+        "With `shifted=True` each trajectory that was cut takes an extra slot in the call of the "
+        "critic. `shifted_budget` has too few of them, and as many rows at the end are pushed "
+        "out.",
+        "Give `shifted_budget` one slot more than a batch has cuts, or use `shifted=False`.",
+    ),
+    "ppo_clips_before_the_first_update": Row(
+        "silent",
+        "The stored log-probability has shape `[N, 1]` and the loss computes one of shape `[N]`. "
+        "Their difference broadcasts to shape `[N, N]`, a ratio for each pair of rows.",
+        "Store the log-probability as the policy wrote it, with the shape of the batch. If your "
+        'own code added a dimension, drop it: `batch["action_log_prob"] = log_prob.squeeze(-1)`.',
+    ),
+    "ppo_ratio_off_in_minibatches": Row(
+        "silent",
+        "The minibatches are drawn row by row, and the loss takes the rows of a minibatch for one "
+        "sequence.",
+        "Draw slices, with `SliceSampler`.",
+    ),
+    "ppo_worse_with_small_minibatches": Row(
+        "silent",
+        "No advantage is stored in the data. So the loss computes one for each minibatch that it "
+        "gets, as if its shuffled rows were one trajectory.",
+        "Call the advantage module on each batch of the collector before the batch is stored.",
+    ),
+    "primer_raises_in_batched_env": Row(
+        "loud",
+        "The specs of a hand-written primer have the shape of one environment, and "
+        "`expand_specs`, which decides whether to expand them to all environments, is not set.",
+        "Use the primer of the module, `module.make_tensordict_primer()`. If you write a primer "
+        "by hand with the shapes of a single environment, pass `expand_specs=True`.",
+    ),
+    "prioritized_replay_draws_evenly": Row(
+        "silent",
+        "The loss writes the error under a key that the buffer does not read, or writes it to a "
+        "copy of the sample. The buffer then gives the rows one default priority.",
+        'Give the buffer the key that the loss writes (`priority_key="td_error"`, the default), '
+        "and pass the same sample first to the loss and then to `update_tensordict_priority`.",
+    ),
+    "prioritized_replay_not_available": Row(
+        "loud",
+        "The compiled part of TorchRL cannot be loaded, most often because it was built for "
+        "another version of torch. The import hides that error: the classes become `None`.",
+        "Install versions of torch and torchrl that belong together, or build torchrl from "
+        'source. `python -c "import torchrl._torchrl"` names the missing piece.',
+    ),
+    "q_values_explode": Row(
+        "silent",
+        "`eps` of `SoftUpdate` is the share that the target network keeps. With `eps=0.005` it "
+        "takes over the trained weights at each step, and the network chases its own values.",
+        "Pass the small number as `tau`: `SoftUpdate(loss, tau=0.005)` is the same as `eps=0.995`.",
+    ),
+    "q_values_stop_improving": Row(
+        "silent",
+        "`delay_value=True` gives the loss a target network. Without an updater the target "
+        "network keeps its initial random weights.",
+        "Create `updater = SoftUpdate(loss, tau=0.005)`, or a `HardUpdate`, and call "
+        "`updater.step()` after each step of the optimizer.",
+    ),
+    "reading_changes_the_buffer": Row(
+        "silent",
+        "With a `LazyTensorStorage` or `LazyMemmapStorage`, `buffer[:]` and `buffer[i]` are "
+        "views, so an in-place operation on them edits the stored rows. `sample()` copies.",
+        "Clone what you read by index before you change it: `buffer[:].clone()`.",
+    ),
+    "restored_observations_infinite": Row(
+        "silent",
+        "`NextObservationDelta` stores differences as `float16`, and a difference beyond the "
+        "largest `float16` becomes infinite.",
+        "Pass `delta_dtype=torch.bfloat16`, which has the range of `float32` in as many bytes, or "
+        "scale the observations.",
+    ),
+    "return_is_not_the_score": Row(
+        "silent",
+        "`RewardSum` adds up the reward that the transforms before it pass on: scaled, clipped, "
+        "or reduced to its sign.",
+        "Put `RewardSum` before the transforms that change the reward.",
+    ),
+    "same_seed_different_start": Row(
+        "silent",
+        "The collector resets its environment when it is built. `set_seed` restarts the "
+        "environment afterwards, but the first step still shows the policy the observation from "
+        "before.",
+        "Seed the environment before the collector is built.",
+    ),
+    "sample_asks_for_a_batch_size": Row(
+        "loud",
+        "The size of a sample has no default. A buffer that draws ahead or counts batches has to "
+        "know it when it is made.",
+        "`ReplayBuffer(..., batch_size=32)`. For plain sampling `sample(32)` is enough.",
+    ),
+    "sample_has_fewer_rows_than_asked": Row(
+        "loud",
+        "With `strict_length=False` an episode that is shorter than a slice is drawn as it is, "
+        "and nothing fills up the missing rows.",
+        'Add `pad_output=True` and use the mask that it writes; or cut the sample at `("next", '
+        '"truncated")` and do not reshape.',
+    ),
+    "sample_returns_far_more_rows": Row(
+        "silent",
+        "The batch has two dimensions, environment and time. A storage counts one dimension "
+        "unless it is told otherwise, so an item is a whole stretch of time.",
+        "`buffer.extend(batch.reshape(-1))` for single transitions, or `ndim=2` in the storage.",
+    ),
+    "sampler_refuses_the_batch_size": Row(
+        "loud",
+        "`batch_size` counts rows, not slices. A slice sampler divides the rows among its slices.",
+        "`batch_size=n_slices * slice_len`.",
+    ),
+    "samples_differ_from_what_the_policy_saw": Row(
+        "silent",
+        "The same `ObservationNorm` is a transform of the environment and of the replay buffer. "
+        "The batch is already normalized, and the buffer normalizes each sample again.",
+        "Keep one of the two: the one of the environment, or the one of the buffer with a policy "
+        "that normalizes for itself.",
+    ),
+    "sampling_images_raises_type_error": Row(
+        "loud",
+        "`NextStateReconstructor` marks a missing next observation with NaN, and pictures are "
+        "stored as bytes, which have none.",
+        'Turn the bytes into floats first: `Compose(ToTensorImage(in_keys=["pixels"]), '
+        'NextStateReconstructor(["pixels"], ...))`.',
+    ),
+    "sampling_raises_at_the_start": Row(
+        "loud",
+        "Nothing is stored yet. A `Collector` with `replay_buffer` fills it when its next batch "
+        "is asked for, not when it is made.",
+        "Sample inside the loop over the collector, once `replay_buffer.can_sample()`.",
+    ),
+    "sampling_raises_nonetype_floating": Row(
+        "loud",
+        '`NextStateReconstructor` rebuilds the key `"observation"` unless told otherwise. The '
+        "observation of this environment has another name.",
+        'Name the keys: `NextStateReconstructor(["pixels"], ...)`.',
+    ),
+    "sampling_raises_with_a_transform": Row(
+        "loud",
+        "A `TensorDictReplayBuffer` writes an index for each row drawn. A transform that changes "
+        "the number of rows leaves no place for it.",
+        "Do not change the number of rows in the transform. Reshape what `sample` returns instead.",
+    ),
+    "saved_prefetch_queue_is_refused": Row(
+        "loud",
+        "A checkpoint holds the batches that were prefetched. Only a buffer with the same "
+        "`prefetch` takes them.",
+        "Make the buffer with the `prefetch` that it had when it was saved. To change it, empty "
+        "the saved queue.",
+    ),
+    "script_never_ends": Row(
+        "silent",
+        "The workers of a multi-process collector or a `ParallelEnv` still wait for a command, "
+        "and Python waits for its workers before it ends.",
+        "Call `collector.shutdown()` and `env.close()` in a `finally` block, so that an exception "
+        "does not skip them.",
+    ),
+    "sequences_mix_two_runs": Row(
+        "silent",
+        "Each collector counts its trajectories from zero, so two of them use the same ids. The "
+        "sampler takes equal ids side by side for one trajectory.",
+        "Add an offset to the ids of each further collector before you extend.",
+    ),
+    "sequences_mix_workers": Row(
+        "silent",
+        "The workers write their batches in turns, so rows of another worker follow the "
+        "unfinished episode of one. A sampler that cuts only at `done` sees no end there.",
+        "Give `trajs_per_batch` to the collector, so that workers write whole episodes; or drop "
+        "`end_key`, so that the sampler cuts at trajectory ids.",
+    ),
+    "sequences_run_into_each_other": Row(
+        "silent",
+        "The slice sampler says where its slices end, but a plain `ReplayBuffer` keeps that out "
+        "of the batch that it returns.",
+        "Use `TensorDictReplayBuffer`; or call `sample(return_info=True)` and write the ends that "
+        "it returns into the batch.",
+    ),
+    "sequences_run_over_episode_ends": Row(
+        "silent",
+        '`"done"` at the root of a row belongs to the state before the step, and is never True in '
+        'what a collector yields; the end of an episode is `("next", "done")`.',
+        '`end_key=("next", "done")`, or leave `end_key` out.',
+    ),
+    "set_truncated_marks_nothing": Row(
+        "silent",
+        "With `extend_buffer=False` each frame goes into the buffer as soon as it is made. Marks "
+        "are set on whole batches, and here there are none.",
+        "Leave out `extend_buffer=False`.",
+    ),
+    "sets_of_keys_are_exclusive": Row(
+        "loud",
+        "The policy is an actor and a critic in one, and writes `state_value` at the root while "
+        "it acts. Nothing writes it under `next`, and GAE stacks the two.",
+        "Collect with `actor_critic.get_policy_operator()`, which leaves the value to GAE.",
+    ),
+    "short_episodes_are_never_replayed": Row(
+        "silent",
+        "With `strict_length=True`, the default, a slice sampler leaves out every trajectory that "
+        "is shorter than a slice.",
+        "`SliceSampler(..., strict_length=False, pad_output=True)` and the mask that it writes, "
+        "or shorter slices.",
+    ),
+    "slice_sampler_refuses_trajectory_key": Row(
+        "loud",
+        "The argument is called `traj_key`. Older texts call it `trajectory_key`, its name in "
+        "`split_trajectories`.",
+        '`SliceSampler(..., traj_key=("collector", "traj_ids"))`. You can also leave it out, '
+        "because the sampler finds these ids itself.",
+    ),
+    "slices_jump_to_another_environment": Row(
+        "silent",
+        "A flat batch puts the last step of one environment before the first step of the next, "
+        "and a sampler that cuts only at `done` sees no end there.",
+        "Store the batch as it is, in a storage with `ndim=2`. Or drop `end_key`, so that the "
+        "sampler cuts at trajectory ids.",
+    ),
+    "specs_and_data_disagree": Row(
+        "loud",
+        "What `_reset` and `_step` return does not fit the specs. Fake is made from the specs, "
+        "real comes from a short rollout.",
+        "Change the one that is wrong, the spec or the returned tensor.",
+    ),
+    "splitting_a_sample_fails": Row(
+        "loud",
+        "`split_trajectories` cuts where the trajectory id changes, but two slices of a sample "
+        "can come from the same trajectory. Side by side they are merged, further apart they are "
+        "counted twice.",
+        "`sample.reshape(-1, slice_len)`. For slices of different length, leave the ids out and "
+        'pass `done_key="truncated"`.',
+    ),
+    "stacked_frames_of_different_episodes": Row(
+        "silent",
+        "`CatFrames` in a buffer stacks rows that are neighbors in the sample. A random sampler "
+        "draws neighbors from anywhere.",
+        "`transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)`, which draws "
+        "the frames that belong together, for a plain `ReplayBuffer`.",
+    ),
+    "state_value_missing_on_some_batches": Row(
+        "loud",
+        "The batch has NaN in its next observations. GAE replaces them in a copy and writes the "
+        "values to that copy, which is lost.",
+        "Call the critic on the batch after GAE, where `state_value` is missing.",
+    ),
+    "stochastic_policy_does_not_sample": Row(
+        "silent",
+        "Without an exploration type around it, a `ProbabilisticActor` uses its own default, "
+        "which is deterministic. A collector sets `RANDOM` by itself, `env.rollout` does not.",
+        "Roll out under `with set_exploration_type(ExplorationType.RANDOM):`, or use a collector.",
+    ),
+    "stopping_a_rollout_raises": Row(
+        "loud",
+        "The loop of an interrupted rollout uses the output buffer, and a collector with a replay "
+        "buffer has none.",
+        "Leave the argument `replay_buffer` out, and extend the buffer with the rows before the "
+        "cut.",
+    ),
+    "stored_log_prob_requires_grad": Row(
+        "loud",
+        "The policy acted with gradients on, so each stored log-probability keeps the graph of "
+        "the old policy. A collector turns gradients off, `env.rollout` does not.",
+        "Call `env.rollout` and your own loops under `torch.no_grad()`.",
+    ),
+    "target_updater_never_steps": Row(
+        "silent",
+        "An updater changes the target network only in its `step()`. The training loop does not "
+        "call it, and neither the loss nor the optimizer calls it for you.",
+        "Call `target_updater.step()` after each `optimizer.step()`.",
+    ),
+    "too_many_open_files": Row(
+        "loud",
+        "Each worker needs several open files, for its pipes and for each tensor in shared "
+        "memory. Many systems allow a process 1024 of them by default.",
+        "Raise the soft limit before you make the workers: "
+        "`resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))`, or `ulimit -n 65536` in the "
+        "shell.",
+    ),
+    "two_lstms_share_their_memory": Row(
+        "silent",
+        "With `in_key=` and `out_key=` every LSTM has the same names for its hidden state, so the "
+        "second overwrites the state of the first.",
+        "Give each module names of its own, with `in_keys=` and `out_keys=`.",
+    ),
+    "update_weights_wants_data": Row(
+        "loud",
+        "Without a weight-sync scheme the collector takes its argument for a TensorDict of "
+        "weights, and reads its `data`. A module has none.",
+        "Pass `TensorDict.from_module(policy)`. Pass nothing if the collector was given the "
+        "policy itself.",
+    ),
+    "values_are_zero_for_no_reason": Row(
+        "silent",
+        "Not all stored batches had that key. A `LazyTensorStorage` adds a key that comes later, "
+        "with zeros in the earlier rows. A later row without the key keeps whatever memory held.",
+        "Write the same keys to every batch, with `nan` where a value is not known.",
+    ),
+    "values_too_low_at_time_limits": Row(
+        "silent",
+        'The batch has lost `("next", "terminated")`. The value estimator then reads `done` in '
+        "its place, so each time limit counts as a death with nothing after it.",
+        'Keep `("next", "terminated")` wherever keys are selected, excluded or copied.',
+    ),
+    "whole_trajectories_blame_split_trajs": Row(
+        "loud",
+        "`trajs_per_batch` puts the pieces together by trajectory id, and `track_traj_ids=False` "
+        "leaves the ids out.",
+        "Leave out `track_traj_ids=False`.",
+    ),
+    "workers_act_alike": Row(
+        "silent",
+        'A worker that is started by `fork`, or by a "forkserver" that has preloaded PyTorch, '
+        "inherits the state of the random generator. So all workers go on from the same state.",
+        "Call `collector.set_seed(seed)` before the first batch, or keep TorchRL's start method.",
+    ),
+    "workers_never_learn": Row(
+        "silent",
+        "With `policy_factory` and no `policy`, each worker makes its own policy, and nothing "
+        "sends it the trained weights.",
+        'Pass `policy=policy` and `weight_sync_schemes={"policy": '
+        "MultiProcessWeightSyncScheme()}` beside `policy_factory`. Call "
+        "`collector.update_policy_weights_()` after the optimizer steps.",
+    ),
+    "workers_run_the_script_again": Row(
+        "loud",
+        "TorchRL starts its workers with `spawn`. Each of them imports your script, and without a "
+        "guard that starts workers again.",
+        'Put what the script does into a function, and call it below `if __name__ == "__main__":`.',
+    ),
+    "worse_with_a_shorter_time_limit": Row(
+        "silent",
+        "The environment reports its limit as `terminated`, or as `done` alone, which TorchRL "
+        "completes to `terminated`. So the return after the limit counts as zero.",
+        "Leave the limit out of `_step` and append `StepCounter(max_steps=...)`, which reports it "
+        "as `truncated`.",
+    ),
+}

@@ -1,0 +1,444 @@
+"""Watch a training loop while it runs: `with watch(...) as watching:` around it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import torch
+
+from torchrl_doctor.diagnosis import diagnose
+from torchrl_doctor.examination import ARGUMENTS
+from torchrl_doctor.logs import Log, Series
+from torchrl_doctor.looks import FEWEST_BATCHES, Look, parts_of_collector
+from torchrl_doctor.objects import (
+    FEWEST_UPDATES,
+    PADDING,
+    TRAJ_IDS,
+    begins,
+    in_words,
+    noisy_in_training,
+)
+
+SHARE = 0.005  # of the time that goes by: what watching may take
+FREE = 0.05  # seconds that it may take besides: the first call of anything is slow
+PENDING = 64  # values that wait on their device, so that one transfer takes them all
+MOST_OPEN = 10_000  # episodes that have begun
+SHORTEST_S = 60  # a loop's throughput is judged from here on: below, other processes decide it
+
+
+def watch(
+    *,
+    collector=None,
+    replay_buffer=None,
+    loss_module=None,
+    value_estimator=None,
+    env=None,
+    eval_env=None,
+    policy=None,
+    target_updater=None,
+    optimizer=None,
+    share=SHARE,
+    **options,
+):
+    """Watch the training loop inside ``with watch(...) as watching:``.
+
+    When the block ends, also by an exception, ``watching.report`` is what `diagnose` says of the
+    objects, of what has changed since the loop began, and of the recorded series; *options* go to
+    `diagnose`. Recording takes at most about *share* of the time: what would take more is left out.
+    """
+    given = {name: value for name, value in locals().items() if name in ARGUMENTS}
+    return Watching({k: v for k, v in given.items() if v is not None}, share, options)
+
+
+class Budget:
+    """Lets things be done as long as they take at most a *share* of the time that goes by."""
+
+    def __init__(self, share, clock=time.perf_counter):
+        self.share, self.clock = share, clock
+        self.free = FREE if share else 0.0
+        self.spent = 0.0
+        self.started = clock()
+        self.left_out = 0
+
+    @property
+    def used(self):
+        """The share of the time that was taken so far."""
+        return self.spent / max(self.clock() - self.started, 1e-9)
+
+    def spend(self, function, *arguments, always=False):
+        """Call the function and count its time; False where there is no time for it.
+
+        What is *always* done uses up time that others then lack.
+        """
+        before = self.clock()
+        if self.spent > self.free + self.share * (before - self.started) and not always:
+            self.left_out += 1
+            return False
+        try:
+            function(*arguments)
+        finally:
+            self.spent += self.clock() - before
+        return True
+
+
+class Returns:
+    """The returns of episodes whose beginning and end were seen, from batch to batch."""
+
+    def __init__(self):
+        self.open = {}
+        self.complete = None  # whether every batch since the first reset was seen
+
+    def forget(self):
+        """A batch was left out: what goes on from there is not known."""
+        self.open, self.complete = {}, False
+
+    def of(self, batch):
+        rewards, done, ids = (
+            batch.get(key, None) for key in (("next", "reward"), ("next", "done"), TRAJ_IDS)
+        )
+        if rewards is None or done is None or not batch.ndim:
+            return []
+        summed = batch.get(("next", "episode_reward"), None)
+        if summed is not None and summed.shape == done.shape:
+            return summed[done].tolist()
+        if ids is None or rewards.numel() != ids.numel() or PADDING in batch.keys(True):
+            return []
+        if self.complete is None:
+            self.complete = begins(batch)
+        rewards, done, ids = (x.reshape(-1, batch.shape[-1]).cpu() for x in (rewards, done, ids))
+        going_on = set() if self.complete else set(ids[:, 0].tolist())
+        names, place = ids.reshape(-1).unique(return_inverse=True)
+        sums = torch.zeros(len(names), dtype=torch.float64)
+        sums.index_add_(0, place, rewards.reshape(-1).double())
+        ended = set(ids[done].tolist())
+        returns = []
+        for name, total in zip(names.tolist(), sums.tolist(), strict=True):
+            if name in going_on and name not in self.open:
+                continue
+            total += self.open.pop(name, 0.0)
+            if name in ended:
+                returns.append(total)
+            elif len(self.open) < MOST_OPEN:
+                self.open[name] = total
+        return returns
+
+
+def no_hook(module, arguments, losses):
+    """What a copy of a watched loss has in place of the hook."""
+
+
+def no_hook_of_mine():
+    return no_hook
+
+
+class Hook:
+    """A forward hook that goes into no copy of its module."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, module, arguments, losses):
+        self.function(losses, arguments)
+
+    def __deepcopy__(self, memo):
+        return no_hook
+
+    def __reduce__(self):
+        return no_hook_of_mine, ()
+
+
+class Gradients:
+    """Whether gradients are set to zero between the steps of optimizers, as one parameter tells.
+
+    What a ``backward`` adds and what anybody sets to zero each count as one change in place.
+    """
+
+    def __init__(self):
+        self.longest = 0  # steps one after another without
+        self.of = {}  # an optimizer: what is known of its smallest parameter
+
+    def see(self, optimizer, held, undo):
+        """An optimizer is about to step."""
+        if id(optimizer) not in self.of:
+            parameter = min(held, key=torch.Tensor.numel)
+            self.of[id(optimizer)] = known = {"parameter": parameter, "steps": 0, "gradient": None}
+            known |= {"added": 0, "changes": 0}
+            hook = parameter.register_post_accumulate_grad_hook(lambda one: self.added(known))
+            undo.callback(hook.remove)
+        known = self.of[id(optimizer)]
+        gradient = known["parameter"].grad
+        same = gradient is not None and gradient is known["gradient"] and known["added"]
+        kept = same and known["at"] - known["changes"] == known["added"]
+        known["steps"] = known["steps"] + 1 if kept else 0
+        self.longest = max(self.longest, known["steps"])
+        known |= {"gradient": gradient, "added": 0}
+        known["changes"] = 0 if gradient is None else gradient._version
+
+    def added(self, known):
+        """A ``backward`` has added to the gradient."""
+        known["added"] += 1
+        known["at"] = known["parameter"].grad._version
+
+
+class SeenIterator:
+    """``collector.iterator`` that shows each batch; a copy of the collector gets its own."""
+
+    def __init__(self, collector, see):
+        self.collector, self.see = collector, see
+        self.original = collector.iterator
+
+    def __call__(self):
+        batches = self.original()
+        try:
+            for batch in batches:
+                self.see(batch)
+                yield batch
+        finally:
+            if hasattr(batches, "close"):
+                batches.close()
+
+    def __deepcopy__(self, memo):
+        twin = memo.get(id(self.collector), self.collector)
+        return type(twin).iterator.__get__(twin)
+
+
+class Watching:
+    """A loop under observation: `report` when it has ended, `series` by name at any time."""
+
+    def __init__(self, given, share, options):
+        self.given = given
+        self.options = options
+        self.report = None
+        self.notes = []
+        self.steps = self.updates = self.batches = 0
+        self.budget = Budget(share)
+        self.recorded, self.pending = {}, []
+        self.returns = Returns()
+        self.arrived = None  # when the last batch did
+        self.names = {}  # of the parameters of the loss, by their id
+        self.held, self.without, self.with_gradient = set(), set(), set()
+        self.middle, self.at_middle = None, (0, 0)
+        self.shapes = {}  # of what the loss and the estimator get
+        self.modes = set()  # training or not, of layers that compute something else in it
+        self.versions = []  # of the policy: those in a batch, and that of the collector
+        self.gradients = Gradients()
+        self.undo = contextlib.ExitStack()
+
+    # -- What the reader calls -------------------------------------------------
+
+    @property
+    def series(self):
+        """What was recorded, by name."""
+        self.flush()
+        return dict(self.recorded)
+
+    @property
+    def overhead(self):
+        """The share of the time that recording has taken."""
+        return self.budget.used
+
+    def record(self, batch=None, **values):
+        """Record a batch that no collector has yielded, or numbers, under their names."""
+        if batch is not None:
+            self.see_batch(batch)
+        for name, value in values.items():
+            self.add(name, self.steps, value)
+
+    # -- The block -------------------------------------------------------------
+
+    def __enter__(self):
+        self.looked_at = self.given | parts_of_collector(self.given.get("collector"), self.given)
+        self.start = self.look_now()
+        self.budget = Budget(self.budget.share)
+        self.began = self.budget.clock()
+        loss = self.given.get("loss_module")
+        if isinstance(loss, torch.nn.Module):
+            self.watch_loss(loss)
+        estimator = self.given.get("value_estimator")
+        if isinstance(estimator, torch.nn.Module):
+            self.undo.callback(estimator.register_forward_hook(Hook(self.on_estimate)).remove)
+        for layer in noisy_in_training(self.looked_at.get("policy")):
+            self.undo.callback(layer.register_forward_hook(Hook(self.acting(layer))).remove)
+        if "collector" in self.given:
+            self.watch_collector(self.given["collector"])
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.undo.close()
+        self.flush()
+        if kind is not None and issubclass(kind, (SystemExit, GeneratorExit)):
+            return
+        updates, batches = self.at_middle
+        many = self.updates - updates >= FEWEST_UPDATES
+        enough = many and self.batches - batches >= FEWEST_BATCHES
+        since = self.middle if self.middle and enough else self.start
+        if since and self.updates:
+            since.optimized = self.optimized()
+        if since:
+            since.watched = self.watched()
+        given = dict(self.given)
+        if isinstance(error, Exception):
+            given["error"] = error
+        untold = {"fps"} if self.budget.clock() - self.began < SHORTEST_S else set()
+        series = [one for name, one in self.recorded.items() if len(one) and name not in untold]
+        log = Log(series) if series else None
+        try:
+            self.report = diagnose(**given, since=since, log=log, **self.options)
+        except Exception as own:
+            if error is None:
+                raise
+            self.notes.append(f"no report: {in_words(own)}")
+            return
+        self.report.notes += self.notes
+
+    def watch_loss(self, loss):
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        self.names = {id(one): name for name, one in loss.named_parameters()}
+        handle = register_optimizer_step_pre_hook(self.on_step)
+        self.undo.callback(handle.remove)
+        if loss._compiled_call_impl is not None:
+            self.notes.append("The loss is compiled, so its values were not recorded.")
+            return
+        self.undo.callback(loss.register_forward_hook(Hook(self.on_loss)).remove)
+
+    def watch_collector(self, collector):
+        if not callable(getattr(collector, "iterator", None)) or "iterator" in vars(collector):
+            self.notes.append("The batches of this collector are not seen; use record(batch).")
+            return
+        collector.iterator = SeenIterator(collector, self.see_batch)
+        self.undo.callback(delattr, collector, "iterator")
+
+    # -- What happens in the loop ----------------------------------------------
+
+    def safely(self, function, *arguments):
+        """Whether the function was called; nothing that it raises reaches the reader's loop."""
+        try:
+            return self.budget.spend(function, *arguments)
+        except Exception as error:
+            if len(self.notes) < 10:
+                self.notes.append(f"watching: {in_words(error)}")
+            return True
+
+    def on_estimate(self, returned, arguments):
+        self.safely(self.keep_shape, "value_estimator", arguments)
+
+    def acting(self, layer):
+        """A hook that keeps the mode of a layer when the policy acts, without gradients."""
+
+        def keep(returned, arguments):
+            if not torch.is_grad_enabled():
+                self.modes.add(layer.training)
+
+        return keep
+
+    def keep_shape(self, name, arguments):
+        shape = getattr(next(iter(arguments), None), "batch_size", None)
+        if shape is not None:
+            self.shapes[name] = tuple(shape)
+
+    def on_loss(self, losses, arguments):
+        self.steps += 1
+        self.safely(self.keep_shape, "loss_module", arguments)
+        self.safely(self.keep_losses, losses)
+        if "collector" not in self.given:
+            self.look_again()
+
+    def keep_losses(self, losses):
+        if isinstance(losses, torch.Tensor):
+            losses = {"loss": losses}
+        if not hasattr(losses, "items"):
+            return
+        for name, value in losses.items():
+            if isinstance(name, str) and isinstance(value, torch.Tensor) and value.numel() == 1:
+                self.pending.append((name, self.steps, value.detach().reshape(())))
+        if len(self.pending) >= PENDING:
+            self.flush()
+
+    def on_step(self, optimizer, arguments, keywords):
+        self.updates += 1
+        self.safely(self.keep_gradients, optimizer)
+
+    def keep_gradients(self, optimizer):
+        held = [one for group in optimizer.param_groups for one in group["params"]]
+        held = [one for one in held if id(one) in self.names]
+        if not held:
+            return
+        self.gradients.see(optimizer, held, self.undo)
+        self.held |= {self.names[id(one)] for one in held}
+        none = {self.names[id(one)] for one in held if one.grad is None}
+        known = {self.names[id(one)] for one in held} - none
+        self.without |= none
+        self.with_gradient |= known
+        gradients = [one.grad.detach() for one in held if one.grad is not None]
+        if gradients:
+            norms = torch.stack([torch.linalg.vector_norm(one) for one in gradients])
+            self.pending.append(("grad_norm", self.updates, torch.linalg.vector_norm(norms)))
+
+    def see_batch(self, batch):
+        self.batches += 1
+        if batch is not None:
+            now = self.budget.clock()
+            if self.arrived is not None and now > self.arrived:
+                self.add("fps", self.batches, batch.numel() / (now - self.arrived))
+            self.arrived = now
+        if batch is not None and not self.safely(self.keep_batch, batch):
+            self.returns.forget()
+        self.look_again()
+
+    def keep_batch(self, batch):
+        acted = batch.get(("next", "policy_version"), None)
+        if isinstance(acted, torch.Tensor) and len(self.versions) < PENDING:
+            now = getattr(self.given.get("collector"), "policy_version", None)
+            self.versions.append((acted.unique().tolist(), now))
+        returns = self.returns.of(batch)
+        if returns:
+            self.add("episode_reward", self.batches, sum(returns) / len(returns))
+
+    def look_again(self):
+        """Look a second time once the loop is under way: some symptoms need a loop that learns."""
+        if self.at_middle == (0, 0) and self.updates >= FEWEST_UPDATES:
+            self.at_middle = self.updates, self.batches
+            self.budget.spend(self.keep_look, always=True)
+
+    def keep_look(self):
+        self.middle = self.look_now()
+
+    def look_now(self):
+        try:
+            return Look(self.looked_at)
+        except Exception as error:
+            self.notes.append(f"watching: {in_words(error)}")
+            return None
+
+    def optimized(self):
+        """Which trainable parameters of the loss no optimizer holds, and which had no gradient."""
+        names = set(self.names.values())
+        return {
+            "steps": self.updates,
+            "not held": sorted(names - self.held),
+            "no gradient": sorted(self.without - self.with_gradient),
+        }
+
+    def watched(self):
+        """What the loop was seen to do, by name: plain numbers."""
+        return {
+            "shapes": self.shapes,
+            "modes": self.modes,
+            "versions": self.versions,
+            "steps without zero_grad": self.gradients.longest,
+        }
+
+    def add(self, name, step, value):
+        self.recorded.setdefault(name, Series(name)).add(step, value)
+
+    def flush(self):
+        pending, self.pending = self.pending, []
+        of_device = {}
+        for one in pending:
+            of_device.setdefault(one[2].device, []).append(one)
+        for several in of_device.values():
+            values = torch.stack([value.float() for _, _, value in several]).tolist()
+            for (name, step, _), value in zip(several, values, strict=True):
+                self.add(name, step, value)

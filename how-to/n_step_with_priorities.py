@@ -1,0 +1,231 @@
+"""
+Use n-step returns with prioritized replay
+==========================================
+
+Give ``MultiStepTransform`` and the loss the same ``gamma``, and take ``terminated`` out of
+``done_keys``. The loss then discounts the next value by the right number of steps.
+"""
+
+# %%
+# .. fold:: Imports, and an actor for CartPole
+
+import torch
+import torchrl
+from tensordict import TensorDict
+from tensordict.nn import TensorDictSequential
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, PrioritizedSampler, TensorDictReplayBuffer
+from torchrl.envs import GymEnv, MultiStepTransform, StepCounter, TransformedEnv
+from torchrl.modules import MLP, EGreedyModule, QValueActor
+from torchrl.objectives import DQNLoss, SoftUpdate
+
+torch.set_num_threads(1)
+torchrl.logger.setLevel("ERROR")  # it announces each storage
+torch.manual_seed(0)
+env = TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps=20))
+env.set_seed(0)
+net = MLP(in_features=4, out_features=2, num_cells=[64])
+actor = QValueActor(net, in_keys=["observation"], spec=env.action_spec)
+
+# %%
+# Copy this version: double DQN with a target network.
+
+GAMMA, N_STEPS, CAPACITY = 0.99, 3, 1_000
+
+
+def make_buffer(gamma=GAMMA, **options):
+    return TensorDictReplayBuffer(
+        storage=LazyTensorStorage(CAPACITY),
+        # The priority is a squared error: take half of the alpha of a paper.
+        sampler=PrioritizedSampler(CAPACITY, alpha=0.3, beta=0.5),
+        transform=MultiStepTransform(n_steps=N_STEPS, gamma=gamma, **options),
+        priority_key="td_error",
+        batch_size=64,
+    )
+
+
+buffer = make_buffer(done_keys=["done", "truncated"])  # without "terminated"
+loss = DQNLoss(actor, action_space=env.action_spec, delay_value=True, double_dqn=True)
+loss.make_value_estimator(gamma=GAMMA)  # as in the transform
+target = SoftUpdate(loss, eps=0.99)
+optimizer = torch.optim.Adam(loss.parameters(), lr=1e-3)
+collector = Collector(
+    env,
+    TensorDictSequential(actor, EGreedyModule(env.action_spec)),
+    frames_per_batch=200,
+    total_frames=400,
+    auto_register_policy_transforms=False,
+)
+collected = []
+for batch in collector:
+    collected.append(batch.clone())
+    buffer.extend(batch)
+    for _ in range(4):
+        sample = buffer.sample()
+        loss_value = loss(sample)["loss"]  # weighted by the sampler's "priority_weight"
+        optimizer.zero_grad()
+        loss_value.backward()
+        optimizer.step()
+        target.step()
+        buffer.update_tensordict_priority(sample)
+collector.shutdown()
+
+# %%
+# Which discount
+# --------------
+#
+# :class:`~torchrl.envs.transforms.MultiStepTransform` works when you extend the buffer. A row gets
+# the discounted sum of up to ``N_STEPS`` rewards, the observation behind them, and their number
+# under ``"steps_to_next_obs"``. A row near the end of an episode spans fewer steps. The loss reads
+# the number :math:`k` and computes
+#
+# .. math:: \sum_{i=0}^{k-1} \gamma^i r_{t+i} + \gamma^k (1 - \text{terminated}_{t+k-1})
+#    \, Q_\text{target}(s_{t+k}, a^*)
+#
+# where the online network chooses :math:`a^*`. A batch of several environments must have time as
+# its last dimension, along which the transform sums: :doc:`/reference/collectors_replay`.
+# :claim:`multi-step-sums-along-the-last-dimension`
+#
+# .. fold:: The targets in plain Python, from the collected frames
+
+
+def action_values(parameters, observation):
+    with torch.no_grad(), parameters.to_module(loss.value_network):
+        return loss.value_network(TensorDict(observation=observation))["action_value"]
+
+
+def plain_targets(frames, n_rows):
+    next_observation = frames["next", "observation"]
+    online = action_values(loss.value_network_params, next_observation)
+    delayed = action_values(loss.target_value_network_params, next_observation)
+    rewards, done, terminated = (
+        frames["next", key].flatten().tolist()
+        for key in ("reward", "done", "terminated")
+    )
+    targets = []
+    for t in range(n_rows):
+        target, k = 0.0, 0
+        while k < N_STEPS and not (k > 0 and done[t + k - 1]):
+            target += GAMMA**k * rewards[t + k]
+            k += 1
+        last = t + k - 1
+        if not terminated[last]:
+            target += GAMMA**k * delayed[last, online[last].argmax()].item()
+        targets.append(target)
+    return torch.tensor(targets)
+
+
+# %%
+# The loss writes the square of its error under ``"td_error"``. Its targets are compared with those
+# computed in plain Python from the collected frames:
+
+
+def compare(buffer, frames):
+    """By row: the difference of the targets, as the errors show it."""
+    rows = buffer[:]
+    loss(rows)
+    values = action_values(loss.value_network_params, rows["observation"])
+    chosen = (values * rows["action"]).sum(-1)
+    error = chosen - plain_targets(frames, len(rows))
+    return rows, (rows["td_error"].flatten().sqrt() - error.abs()).abs()
+
+
+frames = torch.cat(collected)
+rows, difference = compare(buffer, frames)
+steps = rows["steps_to_next_obs"].flatten()
+for k in range(1, N_STEPS + 1):
+    print(f"{int((steps == k).sum())} rows of {k} step(s)")
+assert difference.max() < 1e-4
+print("all targets are those of plain Python")
+assert len(frames) - len(rows) == N_STEPS
+
+# %%
+# The buffer has ``N_STEPS`` rows fewer than you collected. The transform holds them back until the
+# next ``extend``, and they are in no save of the buffer. :claim:`multi-step-rows-not-saved`
+#
+# Where it goes wrong without an error
+# ------------------------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    The default of ``done_keys``. All three flags then stay those of the first step, while the
+#    observation is that of the last. Shortly before an episode terminates, the target adds the
+#    value of a state from which nothing follows.
+
+
+def wrong_rows(buffer):
+    for batch in collected:
+        buffer.extend(batch.clone())
+    rows, difference = compare(buffer, frames)
+    return rows, difference > 1e-4
+
+
+rows, wrong = wrong_rows(make_buffer())
+terminal = frames["next", "observation"][frames["next", "terminated"].flatten()]
+before_the_end = (rows["next", "observation"][:, None] == terminal).all(-1).any(-1)
+before_the_end &= ~rows["next", "terminated"].flatten()
+assert torch.equal(wrong, before_the_end)
+print(f"{int(wrong.sum())} of {len(rows)} targets are wrong")
+print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end")
+
+# %%
+# Leave ``"terminated"`` out, as above, and it moves with the observation. Leave ``"done"`` in: a
+# ``SliceSampler`` cuts episodes there. A time limit is no such end: the target has the value of the
+# last observation. :claim:`multi-step-time-limit-bootstraps`
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    Two values of ``gamma``: the sum has that of the transform, the next value that of the loss.
+#    The doctor :doc:`compares them </reference/doctor_numbers>`.
+
+_, wrong = wrong_rows(make_buffer(gamma=0.9, done_keys=["done", "truncated"]))
+assert torch.equal(wrong, steps > 1)
+print(f"{int(wrong.sum())} of {len(rows)} targets are wrong")
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    ``select`` without ``"steps_to_next_obs"``. The loss takes one step for granted, and values
+#    grow: :ref:`symptom-q-values-explode`.
+
+counted = loss(buffer[:])["loss"]
+one_step = loss(buffer[:].exclude("steps_to_next_obs"))["loss"]
+assert not torch.isclose(counted, one_step)
+print("the loss without the number of steps is another")
+
+# %%
+# Priorities and weights
+# ----------------------
+#
+# A priority is the error against the n-step target. ``DQNLoss`` squares it, and the sampler raises
+# the square to ``alpha``: 0.3 does what 0.6 does for absolute errors. The loss weights each row by
+# the ``"priority_weight"`` that the sampler wrote. Pass this very sample to
+# ``update_tensordict_priority``, or priorities stay as they are:
+# :ref:`symptom-prioritized-replay-draws-evenly`. Call ``target.step()`` after each update, or the
+# target network stays as it is: :ref:`symptom-target-updater-never-steps`.
+
+sample = buffer.sample()
+value = loss(sample)["loss"]
+weight, error = sample["priority_weight"].flatten(), sample["td_error"].flatten()
+torch.testing.assert_close(value, (weight * error).sum() / weight.sum())
+print("the loss is the weighted mean of the squared errors")
+
+# %%
+# What it costs
+# -------------
+#
+# The transform works once for each row, and adds four entries to it:
+
+stored = buffer[:].exclude("index")
+added = set(stored.flatten_keys().keys()) - set(frames.flatten_keys().keys())
+print("added:", ", ".join(sorted(added)))
+print(f"collected: {frames.bytes() // len(frames)} bytes a row")
+print(f"stored: {stored.bytes() // len(stored)} bytes a row")
+assert len(added) == 4
+
+# %%
+# Related: :doc:`/tutorials/memory/n_step_and_truncations` for ``compact_obs`` and the delta, with
+# which n-step returns are silently wrong, and :ref:`symptom-n-step-next-observation-wrong`.

@@ -1,0 +1,291 @@
+"""
+Store pixels at one frame per step
+==================================
+
+An agent that sees stacks of four frames gets most of each stack a second time with the next one.
+Store each frame once, as bytes, and build the stacks when you sample.
+"""
+
+# %%
+# .. fold:: An environment that draws its episode and its step into each frame
+
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import torch
+import torchrl
+
+SEED, TIME_LIMIT_STEPS, N_FRAMES, CAPACITY_ROWS = 0, 30, 500, 400
+torch.manual_seed(SEED), torch.set_num_threads(1)
+torchrl.logger.setLevel("ERROR")  # it announces each storage
+
+
+class Blocks(gym.Env):
+    action_space = gym.spaces.Discrete(2)
+    frames = gym.spaces.Box(0, 255, (1, 84, 84), np.uint8)
+    observation_space, episode = gym.spaces.Dict(pixels=frames), -1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.time = self.episode + 1, 0
+        self.start, self.speed = self.np_random.integers(0, 70, (2, 5, 2))
+        return self.draw(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self.draw(), 1.0, bool(self.np_random.random() < 0.05), False, {}
+
+    def draw(self):
+        frame = np.zeros((1, 84, 84), np.uint8)
+        for number, (y, x) in enumerate((self.start + self.time * self.speed) % 70, 1):
+            frame[0, 2 + y : 14 + y, x : x + 12] = 50 * number
+        frame[0, 0, :2] = self.episode, self.time
+        return {"pixels": frame}
+
+
+# %%
+# Copy this version, and put your environment in place of ``Blocks()``. Its frames are ``uint8``, of
+# shape ``(1, 84, 84)``.
+
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import CatFrames, Compose, GymWrapper, StepCounter, TransformedEnv
+from torchrl.envs.transforms import Transform
+
+TRAJ_KEY = ("collector", "traj_ids")
+
+
+class StackFrames(Transform):
+    """Builds "stack" and ("next", "stack") from a storage with one frame in each row."""
+
+    def __init__(self, storage, n_stacked=4):
+        super().__init__()
+        self.storage, self.n_stacked = storage, n_stacked
+
+    def _inv_call(self, rows):  # when you extend the buffer
+        return rows.exclude("stack", ("next", "stack"), ("next", "pixels"))
+
+    def forward(self, rows):  # when you sample
+        rows = rows.copy()  # those of buffer[:] are the storage itself
+        step = rows["step_count"]
+        back = torch.arange(self.n_stacked - 1, -2, -1, device=step.device)
+        back = back.minimum(step)  # the first frame again; -1 is the next frame
+        places = (rows["index"].unsqueeze(-1) - back) % len(self.storage)
+        near = self.storage.get(places.flatten()).view(places.shape)
+        found = near[TRAJ_KEY] == rows[TRAJ_KEY].unsqueeze(-1)
+        found &= near["step_count"].squeeze(-1) == step - back
+        rows["stack"] = near["pixels"][:, :-1].flatten(1, 2)
+        rows["next", "stack"] = near["pixels"][:, 1:].flatten(1, 2)
+        terminated = rows["next", "terminated"].squeeze(-1)
+        rows["complete"] = found[:, :-1].all(-1) & (found[:, -1] | terminated)
+        return rows
+
+
+def make_env():
+    stack = CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["stack"])
+    transform = Compose(StepCounter(TIME_LIMIT_STEPS), stack)
+    env = TransformedEnv(GymWrapper(Blocks()), transform)
+    env.set_seed(SEED)
+    return env
+
+
+limits = {"frames_per_batch": 100, "total_frames": N_FRAMES}
+collector = Collector(make_env(), policy=None, compact_obs=True, **limits)
+storage = LazyTensorStorage(CAPACITY_ROWS)
+transform = StackFrames(storage)
+buffer = TensorDictReplayBuffer(storage=storage, transform=transform, batch_size=256)
+for batch in collector:
+    buffer.extend(batch)
+    sample = buffer.sample()
+    sample = sample[sample["complete"]]  # train on "stack" and ("next", "stack")
+collector.shutdown()
+
+# %%
+# The policy reads ``"stack"``, which ``CatFrames`` makes in the environment. ``compact_obs`` drops
+# the next observations, and the transform drops the stacks when you extend the buffer. When you
+# sample, the transform reads the frames before each row and the frame after it.
+#
+# * **At the start of an episode** it repeats the first frame, as ``CatFrames`` does by default.
+# * **At seams** it compares the trajectory id and the step count of each frame with those of the
+#   row. If a frame belongs to another episode, or has been overwritten, the row is incomplete.
+# * **Drop incomplete rows**: those that the time limit cut off, the newest row, and the oldest rows
+#   of a full buffer. Terminated rows stay, because no loss bootstraps from their next stack. The
+#   last frame in that stack is a frame of another episode.
+#
+# Scale the pixels inside the network. Rows are drawn one by one, so priorities work, too
+# (``TensorDictPrioritizedReplayBuffer``). :claim:`stacked-rows-take-priorities` With several
+# environments, extend with ``batch.reshape(-1)``; rows at both ends of a batch are then incomplete.
+# :claim:`stacked-rows-of-batched-environments`
+#
+# Every stack is right
+# --------------------
+#
+# The buffer above has overwritten its oldest rows. Compare its stacks with those that the policy
+# saw, and with the episode and the step drawn into each frame.
+#
+# .. fold:: Collect the same frames with all observations, and read what is drawn into them
+
+STACKS = ["stack", ("next", "stack")]
+collector = Collector(make_env(), frames_per_batch=N_FRAMES, total_frames=N_FRAMES)
+full = next(iter(collector)).clone()
+collector.shutdown()
+
+
+def right_stacks(rows, stack="stack", later=0):
+    """Rows whose stack ends with their own step, and repeats only the first frame."""
+    episode, step = rows["pixels"][..., 0, :2].unbind(-1)
+    drawn_episode, drawn_step = rows[stack][..., 0, :2].unbind(-1)
+    expected = (step.int() + later + torch.arange(-3, 1)).clamp(min=0)
+    return ((drawn_step == expected) & (drawn_episode == episode)).all(-1)
+
+
+rows = buffer[:]
+complete, terminated = rows["complete"], rows["next", "terminated"].squeeze(-1)
+overwritten = N_FRAMES - CAPACITY_ROWS  # in the storage, the newest rows come first
+policy_saw = full["stack"][overwritten:].roll(overwritten, 0)
+cut = rows["next", "truncated"].squeeze(-1) & ~terminated
+
+# %%
+
+assert torch.equal(rows["stack"][complete], policy_saw[complete])
+assert right_stacks(rows)[complete].all()
+assert right_stacks(rows, ("next", "stack"), later=1)[complete & ~terminated].all()
+assert not complete[cut].any()
+print(f"{len(rows)} rows, {int(complete.sum())} of them complete, with right stacks,")
+print(f"{int(cut.sum())} cut off, {int((~complete & ~cut).sum())} newest or oldest")
+
+# %%
+# Bytes of a transition
+# ---------------------
+#
+# A step adds one frame, so without compression one frame per transition is the limit. Full buffers,
+# and a million transitions:
+#
+# .. fold:: The same rows in four ways
+
+FRAME_BYTES, MEASURED_ROWS, MILLION = 84 * 84, 100, 1_000_000
+few = full[:MEASURED_ROWS]
+stacks = few.exclude("pixels", ("next", "pixels"))
+ways = {
+    "two stacks, float32": stacks.apply(lambda x: x / 255 if x.ndim > 2 else x),
+    "two stacks, uint8": stacks,
+    "two frames, uint8": few.exclude(*STACKS),
+    "one frame, uint8": few,
+}
+
+# %%
+
+for way, rows in ways.items():
+    storage = LazyTensorStorage(MEASURED_ROWS)
+    transform = StackFrames(storage) if rows is few else None
+    TensorDictReplayBuffer(storage=storage, transform=transform).extend(rows)
+    size = storage.get(slice(None)).bytes() // MEASURED_ROWS
+    row = f"{way:19} {size:7,} bytes {size / FRAME_BYTES:6.2f} frames"
+    print(f"{row} {size * MILLION / 1e9:6.1f} GB")
+assert 1 < size / FRAME_BYTES < 1.01
+
+# %%
+# For a buffer larger than memory, make ``storage`` a ``LazyMemmapStorage`` with a ``scratch_dir``
+# (:doc:`/tutorials/memory/buffers_on_disk`). The transform reads it in the same way.
+# :claim:`stacked-rows-from-other-storages`
+#
+# The method of CatFrames
+# -----------------------
+#
+# :source:`torchrl.envs.transforms.CatFrames.make_rb_transform_and_sampler` draws slices as long as
+# a stack, and keeps the last row of each. Its stacks are right, too. But each row needs ``("next",
+# "pixels")``, a second frame, so it cannot be combined with ``compact_obs``. The buffer has to be a
+# plain ``ReplayBuffer``, without priorities, and ``batch_size`` is not used.
+# :claim:`catframes-method-demands` It marks each pixel that it pads, so a sample writes many times
+# the bytes that the transform above writes. :claim:`catframes-sample-writes-more`
+
+from torchrl.data import ReplayBuffer, SliceSampler
+
+cat = CatFrames(4, -3, in_keys=["pixels"], out_keys=["stack"], reset_key="_reset")
+transform, sampler = cat.make_rb_transform_and_sampler(batch_size=256)
+parts = {"sampler": sampler, "transform": transform, "batch_size": 256}
+library = ReplayBuffer(storage=LazyTensorStorage(N_FRAMES), **parts)
+library.extend(full)
+warnings.filterwarnings("ignore", message="The last dimension of the tensordict")
+sample = library.sample()
+assert right_stacks(sample).all()
+assert right_stacks(sample, ("next", "stack"), later=1).all()
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    Training on these samples alone. The first rows of an episode are never drawn, nor are
+#    :doc:`short episodes </tutorials/debugging/short_episodes_are_never_replayed>`. The sampler
+#    draws an episode and then a slice of it, so rows of the other short ones come too often.
+
+assert sample["step_count"].min() == 3
+for name, rows in {"stored": full, "sampled": sample}.items():
+    early, ends = (rows["step_count"] < 3).float(), rows["next", "done"].float()
+    print(f"{name:8}{early.mean():.0%} first steps, {ends.mean():.0%} ends")
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    ``CatFrames`` on longer slices, keeping every row. It takes the start of each slice for the
+#    start of an episode, and repeats that frame.
+
+
+def draw_slices(rows, slice_len):
+    sampler = SliceSampler(slice_len=slice_len, traj_key=TRAJ_KEY)
+    storage = LazyTensorStorage(N_FRAMES)
+    slices = TensorDictReplayBuffer(storage=storage, sampler=sampler)
+    slices.extend(rows)
+    sample = slices.sample(128 * slice_len).reshape(128, slice_len)
+    sample.names = [None, "time"]
+    return sample
+
+
+wrong = ~right_stacks(cat(draw_slices(full.exclude(*STACKS), 8)))
+assert wrong[:, :3].sum() > 0 == wrong[:, 3:].sum()
+print(f"{wrong.float().mean():.0%} of the stacks are wrong")
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    Slices of five rows with one frame each, the last one for the next stack. No row follows the
+#    last transition of an episode, so it is never drawn, and values never learn that episodes end.
+
+ends = ("next", "terminated")
+drawn = draw_slices(full.exclude(*STACKS, ("next", "pixels")), 5)[:, -2]
+n_stored, n_drawn = int(full[ends].sum()), int(drawn[ends].sum())
+assert n_stored > 0 == n_drawn
+print(f"terminated: {n_stored} stored, {n_drawn} drawn")
+
+# %%
+# Below one frame: compression
+# ----------------------------
+#
+# This storage, in place of ``LazyTensorStorage``, compresses the pixels alone. The stacks stay the
+# same. :claim:`stacked-rows-from-compressed-pixels` The saving depends on the game, and ``dumps``
+# does not save the frames. :claim:`compressed-pixels-are-not-dumped`
+#
+# .. dropdown:: A storage that compresses the pixels
+#
+#    .. literalinclude:: ../../benchmarks/suites/bench_pixel_replay.py
+#       :pyobject: CompressedPixels
+#
+# .. record-table:: pixel_replay@cpu
+#    :rows: bytes-*-frame-compressed
+#    :metrics: bytes_per_row frames_per_row
+#    :caption: A compressed frame of random play, by game and rows of the buffer
+#
+# Do not take ``CompressedListStorage`` for single frames: its Python objects need more memory than
+# a frame. :claim:`compressed-list-larger-than-frames` This is the memory by which a process grew:
+#
+# .. record-table:: pixel_replay@cpu
+#    :rows: memory-100k-* memory-5k-frame-list memory-5k-frames memory-5k-sb3* memory-5k-stacks
+#    :metrics: anonymous_per_row
+#    :caption: A transition of Pong, by the way of storing it and the rows of the buffer
+#
+# The time of a sample is not measured yet. To sample any pixels faster, see
+# :ref:`performance-replay_buffers-pixels`. If your stacks mix episodes, see
+# :ref:`symptom-stacked-frames-of-different-episodes`.

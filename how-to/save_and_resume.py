@@ -1,0 +1,357 @@
+"""
+Save a run and resume it
+========================
+
+Register everything that changes during training with one ``Checkpoint``. If the process is killed,
+start the same script again: it continues from its last save, and computes the same numbers as a run
+that was never interrupted.
+"""
+
+# %%
+# .. fold:: Imports, and the parts of a run: DQN with prioritized replay on CartPole
+
+import multiprocessing
+import os
+import random
+import signal
+import tempfile
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+import torchrl
+from tensordict.nn import TensorDictSequential
+from torchrl.checkpoint import (
+    Checkpoint,
+    CheckpointRotation,
+    GlobalRNGState,
+    StateDictCheckpointAdapter,
+)
+from torchrl.collectors import Collector
+from torchrl.data import (
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    PrioritizedSampler,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import (
+    Compose,
+    GymEnv,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    VecNormV2,
+)
+from torchrl.modules import MLP, EGreedyModule, QValueActor
+from torchrl.objectives import DQNLoss, SoftUpdate
+
+torch.set_num_threads(1)
+torchrl.logger.setLevel("ERROR")  # it announces each storage
+SEED, CAPACITY, BATCH_FRAMES, SAVE_EVERY_FRAMES = 0, 2_000, 50, 200
+
+
+def make_run():
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+    transform = Compose(VecNormV2(in_keys=["observation"]), StepCounter())
+    env = TransformedEnv(GymEnv("CartPole-v1"), transform)
+    env.set_seed(SEED)
+    net = MLP(in_features=4, out_features=2, num_cells=[64])
+    actor = QValueActor(net, in_keys=["observation"], spec=env.action_spec)
+    explore = EGreedyModule(env.action_spec, annealing_num_steps=1_000)
+    loss = DQNLoss(actor, action_space=env.action_spec, delay_value=True)
+    loss.make_value_estimator(gamma=0.99)  # before a load, which restores gamma
+    collector = Collector(
+        env,
+        TensorDictSequential(actor, explore),
+        frames_per_batch=BATCH_FRAMES,
+        total_frames=-1,
+        auto_register_policy_transforms=False,
+    )
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(CAPACITY),
+        sampler=PrioritizedSampler(CAPACITY, alpha=0.7, beta=0.5),
+        priority_key="td_error",
+        batch_size=32,
+    )
+    return SimpleNamespace(
+        env=env,
+        explore=explore,
+        collector=collector,
+        buffer=buffer,
+        loss=loss,
+        optimizer=torch.optim.Adam(loss.parameters(), lr=1e-3),
+        target=SoftUpdate(loss, eps=0.99),
+        progress={"frames": 0},
+        rng=GlobalRNGState(),
+    )
+
+
+def collect_and_learn(run):
+    batch = run.collector.next()
+    run.explore.step(batch.numel())
+    run.buffer.extend(batch)
+    sample = run.buffer.sample()
+    loss = run.loss(sample)["loss"]
+    run.optimizer.zero_grad()
+    loss.backward()
+    run.optimizer.step()
+    run.target.step()
+    run.buffer.update_tensordict_priority(sample)
+    run.progress["frames"] += batch.numel()
+
+
+# %%
+# Copy this version. Add what else your run has with a ``state_dict``, such as a scheduler of the
+# learning rate.
+
+
+def make_checkpoint(run):
+    return Checkpoint(
+        collector=run.collector,  # with the policy, epsilon, the statistics of VecNormV2
+        buffer=run.buffer,  # with its sampler and writer
+        loss=run.loss,  # online and target network
+        optimizer=run.optimizer,
+        target=run.target,
+        progress=run.progress,  # your own numbers, in a dict
+        rng=run.rng,  # of Python, NumPy and torch
+    )
+
+
+def start_episode(run):
+    """No environment saves its state: begin anew after each save and each load."""
+    run.env.set_seed(SEED + run.progress["frames"])
+    run.collector.reset()
+
+
+def main(folder, n_frames):
+    """The same call starts a run and resumes it."""
+    run = make_run()
+    checkpoint = make_checkpoint(run)
+    saves = CheckpointRotation(folder, keep_last=2)
+    if saves.latest() is not None:
+        saves.load_latest(checkpoint)
+        start_episode(run)
+    while run.progress["frames"] < n_frames:
+        collect_and_learn(run)
+        if run.progress["frames"] % SAVE_EVERY_FRAMES == 0:
+            saves.save(checkpoint, step=run.progress["frames"])
+            start_episode(run)
+    return run
+
+
+# %%
+# A run that is killed
+# --------------------
+#
+# A child process trains, and dies by SIGKILL between two saves.
+#
+# .. fold:: The child, and a folder that goes at the end
+
+scratch = tempfile.TemporaryDirectory(prefix="save_and_resume_")
+folder = Path(scratch.name)
+KILLED_AT_FRAMES, END_FRAMES = 500, 1_000
+
+
+def train_and_die():
+    main(folder / "killed", KILLED_AT_FRAMES)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# From Python 3.12 on, forking a process that has threads warns. The child uses one
+# thread and no accelerator, so that message is expected.
+warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
+child = multiprocessing.get_context("fork").Process(target=train_and_die)
+child.start()
+child.join()
+assert child.exitcode == -signal.SIGKILL
+child.close()
+
+# %%
+# The run that resumes and the run that nobody interrupted end with the same bits:
+
+
+def state(run):
+    generators = run.rng.state_dict()
+    return {
+        "networks": dict(run.loss.state_dict()),
+        "optimizer": run.optimizer.state_dict()["state"],
+        "epsilon": run.explore.eps,
+        "statistics": run.env.transform[0].state_dict()["_extra_state"],
+        "rows": run.buffer[:].exclude(("collector", "traj_ids")).to_dict(),
+        "generators": [generators["torch_cpu"], generators["numpy"][1]],
+        "next sample": run.buffer.sample()["index"],
+    }
+
+
+print("killed after", KILLED_AT_FRAMES, "frames; the last save is", end=" ")
+print(CheckpointRotation(folder / "killed", keep_last=2).latest().name)
+
+whole = main(folder / "whole", END_FRAMES)
+expected = state(whole)
+resumed = main(folder / "killed", END_FRAMES)
+found = state(resumed)
+for name in expected:
+    torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
+    print(f"{name}: equal")
+
+# %%
+# Why it is right
+# ---------------
+#
+# ``Checkpoint`` calls a component's ``dump`` and ``load``, or else ``state_dict`` and
+# ``load_state_dict``, or else writes JSON. :claim:`checkpoint-chooses-dump-first` It writes into a
+# hidden folder and renames that at the end, so a kill during a save leaves the earlier saves whole.
+# :claim:`checkpoint-killed-in-save` The hidden folder stays until you delete it.
+# :claim:`checkpoint-stage-stays`
+#
+# Neither the position in an episode nor the generator of an environment is saved. That is why the
+# loop begins a new episode, with a seed that depends on the number of frames, after each save: a
+# resumed run then begins the same episode. Without ``start_episode`` a resumed run still trains
+# well, but its numbers differ. :claim:`resume-without-start-episode-differs`
+#
+# Two things are not equal. The episode that was under way ends with the save. And loading draws a
+# new :ref:`trajectory number <collector-ids>`, so these numbers are shifted.
+# :claim:`loading-draws-a-trajectory-number` With several workers, a prefetching buffer or
+# nondeterministic CUDA kernels, two runs differ even if none was interrupted.
+
+ids = ("collector", "traj_ids")
+assert not torch.equal(resumed.buffer[:][ids], whole.buffer[:][ids])
+
+# %%
+# Where it goes wrong without an error
+# ------------------------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    The buffer is restored and the collector is not. It numbers its trajectories from zero again,
+#    and a slice may join two episodes: :ref:`symptom-sequences-mix-two-runs`.
+
+latest = CheckpointRotation(folder / "killed", keep_last=2).latest()
+fresh = make_run()
+make_checkpoint(fresh).load(latest, components=["buffer"])
+old = set(fresh.buffer[:][ids].tolist())
+new = set(fresh.collector.next()[ids].tolist())
+print(f"{len(new)} new trajectories, {len(new & old)} with a number of the buffer")
+assert new & old
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    A number that is not in a dict. It is saved as it was when you registered it, and loading does
+#    not change your variable.
+
+frames = 0
+numbers = Checkpoint(frames=frames)
+frames = 5_000
+numbers.save(folder / "numbers")
+saved = numbers.load(folder / "numbers").values["frames"]
+print(f"frames: {frames:,}, saved: {saved}")
+assert saved == 0
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    ``VecNormV2`` inside a batched environment. If there is a ``TransformedEnv`` around it, the
+#    collector saves the outer transforms alone, and the statistics start anew.
+
+
+def worker():
+    return TransformedEnv(GymEnv("CartPole-v1"), VecNormV2(in_keys=["observation"]))
+
+
+env = TransformedEnv(SerialEnv(2, worker), StepCounter())
+collector = Collector(env, frames_per_batch=100, total_frames=-1)
+collector.next()
+saved = collector.state_dict()["env_state_dict"]
+workers = env.base_env.state_dict()
+print(f"statistics of {len(workers)} workers, {len(saved)} saved")
+assert (len(workers), len(saved)) == (2, 0)
+
+# %%
+# Put ``VecNormV2`` outside, or register the batched environment itself. Name the adapter then:
+# without it ``Checkpoint`` asks a ``ParallelEnv`` for ``dump``, which ends its workers.
+# :claim:`checkpoint-kills-parallel-env`
+
+adapter = StateDictCheckpointAdapter()
+checkpoint = Checkpoint().register("workers", env.base_env, adapter=adapter)
+checkpoint.save(folder / "workers")
+assert "workers" in checkpoint.load(folder / "workers").loaded
+collector.shutdown()
+
+# %%
+# A large buffer, without a copy
+# ------------------------------
+#
+# ``Checkpoint`` copies a memory-mapped buffer at each save. Leave a large one out and save it
+# beside the checkpoint: if ``scratch_dir`` is the folder ``storage`` below the one that you name,
+# ``dumps`` leaves the rows where they are. :claim:`dumps-in-place-writes-no-rows`
+
+
+def mapped_buffer():
+    (folder / "buffer").mkdir(exist_ok=True)
+    storage = LazyMemmapStorage(CAPACITY, scratch_dir=folder / "buffer" / "storage")
+    return TensorDictReplayBuffer(storage=storage, batch_size=32)
+
+
+rows = whole.buffer[:].exclude("index")
+buffer = mapped_buffer()
+buffer.extend(rows)
+buffer.dumps(folder / "buffer")
+buffer.extend(rows[:100])  # after the save, before the kill
+again = mapped_buffer()
+again.loads(folder / "buffer")
+print(f"{len(buffer):,} rows at the kill, {len(again):,} after loading")
+assert len(again) == len(rows)
+
+# %%
+# The files change after ``dumps``. Once the buffer is full, a resumed run finds rows
+# newer than its networks. Off-policy training bears that, but the numbers are no longer equal.
+#
+# What it costs
+# -------------
+#
+# Each save holds the whole capacity of the buffer, however few rows it has.
+# :claim:`save-holds-the-capacity`
+
+
+def size(path):
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+print(f"{len(rows):,} of {CAPACITY:,} rows, {rows.bytes() // len(rows)} bytes each\n")
+print(f"{'component':<10} {'saved by':<19} {'bytes':>8}")
+for name, part in sorted(Checkpoint.manifest(latest)["components"].items()):
+    print(f"{name:<10} {part['adapter']:<19} {size(latest / part['path']):>8,}")
+assert size(latest) > CAPACITY * rows.bytes() // len(rows)
+
+# %%
+# .. fold:: Clean up
+
+for run in (whole, resumed, fresh):
+    run.collector.shutdown()
+del buffer, again
+scratch.cleanup()
+assert not folder.exists()
+
+# %%
+# When it raises
+# --------------
+#
+# * ``Unexpected key(s) in state_dict: "_value_estimator.gamma"``: call ``make_value_estimator``
+#   before you load. Otherwise the loss makes its estimator at its first use.
+#   :claim:`loss-state-needs-estimator`
+# * ``Cannot save a non-initialized storage``: the buffer is empty. A ``ListStorage`` cannot be
+#   saved at all. :claim:`checkpoint-refuses-empty-and-list`
+# * ``Cannot restore a prefetch queue``: :ref:`symptom-saved-prefetch-queue-is-refused`.
+# * ``missing=[...]``: the save lacks a component. With ``strict="ignore"`` that one stays as it is.
+#   :claim:`checkpoint-strict-ignore`
+#
+# Related: :doc:`/tutorials/memory/buffers_on_disk`, and :doc:`/performance/weight_sync` if the
+# policy of your collector is a copy.

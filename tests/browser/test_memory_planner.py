@@ -1,0 +1,92 @@
+"""The planner's page: what its script computes is what Python computes, and its state travels."""
+
+import random
+
+import pytest
+from torchrl_doctor.planner import DEFAULTS, PRESETS, STORAGES, planned
+
+from tests.browser.probes import violations
+
+PAGE = "reference/memory_planner.html"
+SWITCHES = ("compact", "delta", "at_sampling", "traj_ids", "step_count", "is_init", "index")
+NUMBERS = ("frames_per_batch", "workers", "rows", "frames", "hidden", "layers", "inputs", "length")
+SPECS = "position: float32 3; mask: bool 16; map: int32 4x5x7; action: float32 2; reward: float32 1"
+RANDOM = 40
+
+
+def random_inputs(draw):
+    found = {name: draw.randint(0, 1) for name in (*SWITCHES, "recurrent", "lstm", "scratch")}
+    found |= {name: draw.randint(1, 1000) for name in NUMBERS}
+    kind = draw.choice(STORAGES)
+    return found | {name: int(name == kind) for name in STORAGES} | {"share": draw.random()}
+
+
+def cases():
+    draw = random.Random(0)
+    yield from ((preset["specs"], {}) for preset in PRESETS.values())
+    texts = [SPECS, *(preset["specs"] for preset in PRESETS.values())]
+    yield from ((draw.choice(texts), random_inputs(draw)) for _ in range(RANDOM))
+
+
+@pytest.fixture
+def planner(open_page, site_url):
+    page = open_page()
+    page.goto(site_url + PAGE)
+    page.wait_for_selector(".planner-totals")
+    return page
+
+
+def test_page_computes_what_python_computes(planner):
+    compute = "(asked) => document.querySelector('.memory-planner').planned(...asked)"
+    for specs, inputs in cases():
+        wanted = planned(specs, **inputs).totals
+        assert planner.evaluate(compute, [specs, inputs]) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_plan_is_in_the_address(planner, open_page):
+    planner.select_option("[name=env]", "atari")
+    planner.fill("[name=rows]", "1000000")
+    planner.check("[name=at_sampling]")
+    planner.uncheck('[name=keep][value="next.pixels"]')
+    shown = planner.inner_text(".planner-totals")
+    other = open_page()
+    other.goto(planner.url)
+    other.wait_for_selector(".planner-totals")
+    assert other.inner_text(".planner-totals") == shown
+    code = other.inner_text(".planner-results pre")
+    assert 'CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["pixels_stack"])' in code
+    assert '("next", "pixels")' in code
+    kept = planned(
+        PRESETS["atari"]["specs"], drop=["next.pixels"], frames=4, at_sampling=1, rows=10**6
+    )
+    assert f"{kept.totals['buffer_process'] / 1e9:.3g}\u00a0GB" in shown
+
+
+def test_specs_that_cannot_be_read_say_what_they_look_like(planner):
+    planner.fill("[name=specs]", "observation float32 4")
+    assert "write observation: float32 4" in planner.inner_text(".planner-error")
+
+
+def test_presets_and_formulas_are_there_without_scripts(open_page, site_url):
+    page = open_page(fresh=True, java_script_enabled=False)
+    page.goto(site_url + PAGE)
+    assert not page.locator(".memory-planner").is_visible()
+    assert "CartPole" in page.inner_text(".memory-plans")
+    assert "frames_per_batch * row" in page.inner_text(".memory-formulas")
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_form_fits_and_is_accessible(open_page, site_url, width, mode):
+    page = open_page(width=width, color_scheme=mode)
+    page.goto(site_url + PAGE + "#cell=lstm")
+    page.wait_for_selector(".planner-totals")
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_formulas_have_their_defaults(planner):
+    names = planner.evaluate(
+        "JSON.parse(document.querySelector('.memory-planner + script').textContent).DEFAULTS"
+    )
+    assert names == DEFAULTS

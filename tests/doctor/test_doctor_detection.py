@@ -1,0 +1,128 @@
+"""How much of what users do wrong the doctor names, and that it accuses no healthy pipeline.
+
+``pytest -s`` prints the table, and what is missed of the defects that are not kept aside.
+`make mutation-test` looks at each defect and pipeline; `make unit` at every tenth, chosen by a
+checksum of its name, and asserts what holds of each.
+"""
+
+import binascii
+import importlib.metadata
+import time
+
+import pytest
+
+from tests.support.claims import guards
+from tests.support.defects import kept_aside, planting, seen
+from tests.support.defects.looking import DEFECTS, NAMES, looked_at
+from tools import doctor_detection
+
+# What is reached, so that it does not sink: shares of (promised by the map, others), in per cent.
+FLOORS = {"seen": (95, 90), "kept aside": (68, 45)}
+
+TOLERATED = 0.03  # of a group
+
+
+def is_in_tenth(name):
+    return binascii.crc32(f"{name}!".encode()) % 10 == 0
+
+
+ALL = pytest.param("all", marks=pytest.mark.mutation)
+
+
+@pytest.fixture(scope="module", params=["tenth", ALL])
+def looks(request):
+    names = [one for one in NAMES if request.param == "all" or is_in_tenth(one)]
+    start = time.perf_counter()
+    results = looked_at(names)
+    print(f"\n{len(names)} pipelines in {time.perf_counter() - start:.0f} s")
+    planted = [DEFECTS[one] for one in names if one in DEFECTS]
+    print(planting.misses(planted, results), planting.table(planted, results), sep="\n\n")
+    return results
+
+
+def planted(looks):
+    return [one for name, one in DEFECTS.items() if name in looks]
+
+
+def test_each_is_built(looks):
+    assert {name: one["fault"] for name, one in looks.items() if "fault" in one} == {}
+    wrong = {
+        defect.name: looks[defect.name]["error"]
+        for defect in planted(looks)
+        if defect.loud is not None and defect.loud != bool(looks[defect.name]["error"])
+    }
+    assert wrong == {}, "silent, and raises; or loud, and does not"
+
+
+def test_no_healthy_pipeline_is_accused(looks):
+    healthy = {name: looks[name] for name in planting.PIPELINES if name in looks}
+    assert {name: one["error"] for name, one in healthy.items() if one["error"]} == {}
+    assert {
+        name: planting.alarms(one) for name, one in healthy.items() if planting.alarms(one)
+    } == {}
+
+
+def test_no_promised_row_is_clear_where_its_defect_is(looks):
+    wrong = {one.name: planting.wrongly_clear(one, looks[one.name]) for one in planted(looks)}
+    assert {name: said for name, said in wrong.items() if said} == {}
+
+
+def test_no_check_fails(looks):
+    failed = {
+        name: [said for said in one["findings"] if said["state"] == "check failed"]
+        for name, one in looks.items()
+    }
+    assert {name: said for name, said in failed.items() if said} == {}
+
+
+@pytest.mark.parametrize("looks", [ALL], indirect=True)
+def test_shares_do_not_sink(looks):
+    for group, floors in FLOORS.items():
+        for promised, floor in zip((True, False), floors, strict=True):
+            defects = [
+                one
+                for one in DEFECTS.values()
+                if one.promised == promised and one.kept_aside == (group == "kept aside")
+            ]
+            named, number = planting.share(defects, looks)
+            assert 100 * named >= floor * number, (group, promised)
+
+
+@pytest.mark.parametrize("looks", [ALL], indirect=True)
+def test_the_tables_of_the_page_are_what_a_run_finds(looks):
+    """But for `TOLERATED` of a group: what runs beside it decides some looks."""
+    table, run = doctor_detection.read()
+    found = doctor_detection.counts(DEFECTS.values(), looks, planting.is_named)
+    cure = "run: python tools/doctor_detection.py"
+    assert {name: [n for _, n in pairs] for name, pairs in table.items()} == {
+        name: [n for _, n in pairs] for name, pairs in found.items()
+    }, cure
+    for (recorded, number), (named, _) in zip(table["all"], found["all"], strict=True):
+        assert abs(recorded - named) <= TOLERATED * number, cure
+    assert run["Healthy pipelines"] == str(len(planting.PIPELINES)), cure
+    assert (run["Accused"], run["Wrong clears"], run["Checks that failed"]) == ("0", "0", "0")
+
+
+@guards("doctor-detection-table")
+def test_the_tables_have_all_defects():
+    table, run = doctor_detection.read()
+    planted = [[0, 0] for _ in doctor_detection.GROUPS]
+    for one in DEFECTS.values():
+        kind = "promised" if one.promised else "others"
+        planted[doctor_detection.GROUPS.index((kind, one.kept_aside))][1] += 1
+    assert [number for _, number in table["all"]] == [number for _, number in planted]
+    for group, floors in FLOORS.items():
+        for kind, floor in zip(("promised", "others"), floors, strict=True):
+            place = doctor_detection.GROUPS.index((kind, group == "kept aside"))
+            named, number = table["all"][place]
+            assert 100 * named >= floor * number, (group, kind)
+    assert run["Defects"] == str(len(DEFECTS))
+    assert run["Healthy pipelines"] == str(len(planting.PIPELINES))
+    assert importlib.metadata.version("torchrl") == run["TorchRL"]
+
+
+def test_a_third_is_kept_aside():
+    assert all(one.kept_aside for one in kept_aside.DEFECTS.values())
+    assert not any(one.kept_aside for one in seen.DEFECTS.values())
+    assert len(planting.PIPELINES) >= 60
+    assert len({one.alter for one in DEFECTS.values()}) >= 150

@@ -1,0 +1,92 @@
+"""A fix as code has the values of the objects, and takes the symptom away."""
+
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.envs import MultiStepTransform
+from torchrl.modules import QValueActor, ValueOperator
+from torchrl.objectives import DQNLoss
+from torchrl.objectives.value import GAE
+from torchrl_doctor import CHECKS, diagnose
+from torchrl_doctor.other_rows import OTHER_ROWS
+from torchrl_doctor.rows import ROWS
+
+from tests.support.healthy_pipelines import cartpole
+
+SECONDS = 60  # so that a busy machine changes no verdict
+
+
+def codes(**given):
+    """The fix as code of what applies, by check."""
+    return {one.slug: one.code for one in diagnose(**given, seconds=SECONDS).applies}
+
+
+def test_each_check_of_the_manual_has_a_cause_and_a_fix():
+    assert {slug for slug, one in CHECKS.items() if one.row is None or not one.page} == set()
+    assert ROWS.keys() & OTHER_ROWS.keys() == set()
+    assert (ROWS | OTHER_ROWS).keys() == CHECKS.keys()
+
+
+def sliced(storage, batch_size):
+    sampler = SliceSampler(slice_len=5)
+    return TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=batch_size)
+
+
+def test_the_dimensions_of_a_storage():
+    batch = TensorDict(
+        {"a": torch.zeros(2, 20, 1), ("next", "done"): torch.zeros(2, 20, 1, dtype=torch.bool)},
+        batch_size=[2, 20],
+    )
+    name, fix = "end_signal_has_two_dimensions", "LazyTensorStorage(40, ndim=2)"
+    for storage, found in (("LazyTensorStorage(40)", {name: fix}), (fix, {})):
+        buffer = sliced(eval(storage), 10)
+        buffer.extend(batch)
+        assert codes(replay_buffer=buffer, only=name) == found
+
+
+def test_a_batch_size_that_slices_divide():
+    name = "sampler_refuses_the_batch_size"
+    fix = codes(replay_buffer=sliced(LazyTensorStorage(40), 12), only=name)[name]
+    assert fix == "batch_size=15"
+    assert codes(replay_buffer=sliced(LazyTensorStorage(40), 15), only=name) == {}
+
+
+def test_the_key_of_a_value():
+    name = "gae_none_not_subscriptable"
+    critic = ValueOperator(torch.nn.Linear(4, 1), in_keys=["observation"], out_keys=["v"])
+    value_estimator = GAE(gamma=0.9, lmbda=0.9, value_network=critic)
+    fix = codes(value_estimator=value_estimator, only=name)[name]
+    assert fix == "value_estimator.set_keys(value='v')"
+    exec(fix)
+    assert codes(value_estimator=value_estimator, only=name) == {}
+
+
+def test_one_discount():
+    env = cartpole()
+    policy = QValueActor(torch.nn.Linear(4, 2), in_keys=["observation"], spec=env.action_spec)
+    loss_module = DQNLoss(policy, action_space=env.action_spec, delay_value=True)
+    loss_module.make_value_estimator(gamma=0.95)
+    transform = MultiStepTransform(n_steps=3, gamma=0.99)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), transform=transform)
+    fix = codes(loss_module=loss_module, replay_buffer=buffer, only="two_discounts")
+    assert fix == {"two_discounts": "loss_module.make_value_estimator(gamma=0.99)"}
+    exec(fix["two_discounts"])
+    assert codes(loss_module=loss_module, replay_buffer=buffer, only="two_discounts") == {}
+
+
+def test_the_budget_of_a_shifted_call():
+    name = "part_of_the_batch_has_no_advantage"
+    critic = TensorDictModule(torch.nn.Linear(4, 1), ["observation"], ["state_value"])
+    cut = torch.zeros(1, 30, 1, dtype=torch.bool)
+    cut[:, [5, 10, 15, 29]] = True
+    follow = {"observation": torch.zeros(1, 30, 4), "reward": torch.zeros(1, 30, 1), "done": cut}
+    follow |= {"terminated": torch.zeros_like(cut), "truncated": cut}
+    batch = TensorDict({"observation": torch.zeros(1, 30, 4), "next": follow}, [1, 30])
+
+    def estimator(**options):
+        return GAE(gamma=0.9, lmbda=0.9, value_network=critic, shifted=True, **options)
+
+    fix = codes(batch=batch, value_estimator=estimator(shifted_budget=1), only=name)[name]
+    mended = eval(f"estimator({fix})", {"estimator": estimator})
+    assert codes(batch=batch, value_estimator=mended, only=name) == {}

@@ -1,0 +1,57 @@
+"""Losses, buffers and policies by name: each group is looked at with its own, and said by name."""
+
+import pytest
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.objectives import DQNLoss, SoftUpdate
+from torchrl_doctor import diagnose
+
+from tests.support.claims import guards
+from tests.support.healthy_pipelines import cartpole, q_policy
+
+SECONDS = 60
+
+
+@pytest.fixture
+def agents():
+    """Two groups with a loss, an updater and a buffer each, which share the environment."""
+    env = cartpole()
+    losses = {name: DQNLoss(q_policy(env), delay_value=True) for name in ("hunters", "prey")}
+    for loss in losses.values():
+        loss.make_value_estimator(gamma=0.99)
+    buffers = {}
+    for name in losses:
+        buffers[name] = TensorDictReplayBuffer(storage=LazyTensorStorage(50), batch_size=8)
+        buffers[name].extend(env.rollout(40, break_when_any_done=False))
+    updaters = {name: SoftUpdate(loss, tau=0.1) for name, loss in losses.items()}
+    return {"loss_module": losses, "replay_buffer": buffers, "target_updater": updaters, "env": env}
+
+
+@guards("doctor-groups")
+def test_a_symptom_of_one_group_is_said_with_its_name(agents):
+    agents["target_updater"]["prey"] = SoftUpdate(agents["loss_module"]["prey"], eps=1.0)
+    found = diagnose(**agents, seconds=SECONDS).applies
+    assert {one.slug for one in found} == {"target_updater_never_steps"}
+    assert all(one.evidence.startswith("prey: ") for one in found)
+
+
+def test_healthy_groups_are_told_nothing(agents):
+    report = diagnose(**agents, seconds=SECONDS)
+    assert [one for one in report if one.state in ("applies", "check failed")] == []
+    said = [(one.slug, one.evidence) for one in report]
+    assert len(said) == len(set(said))
+
+
+def test_what_all_groups_say_is_said_once(agents):
+    losses = agents["loss_module"]
+    agents["target_updater"] = {name: SoftUpdate(one, eps=1.0) for name, one in losses.items()}
+    found = diagnose(**agents, seconds=SECONDS).applies
+    assert len(found) == len({one.slug for one in found})
+
+
+def test_a_group_without_a_loss_lacks_only_that(agents):
+    del agents["loss_module"]["prey"]
+    report = diagnose(**agents, seconds=SECONDS)
+    said = [one.evidence for one in report if one.slug == "off_policy_loss_is_nan"]
+    assert len(said) == 1
+    assert said[0].startswith("hunters: ")
+    assert report.refused == []

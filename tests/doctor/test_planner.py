@@ -1,0 +1,489 @@
+"""What the planner says, and the bytes that are allocated: batches, storages, updates."""
+
+import itertools
+import warnings
+import weakref
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.data import (
+    Binary,
+    Composite,
+    CompressedListStorage,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    ReplayBuffer,
+    TensorDictReplayBuffer,
+    Unbounded,
+)
+from torchrl.envs import (
+    CatFrames,
+    Compose,
+    EnvBase,
+    GymEnv,
+    InitTracker,
+    NextObservationDelta,
+    StepCounter,
+    TransformedEnv,
+)
+from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
+from torchrl_doctor.cli import main
+from torchrl_doctor.own_plan import plan
+from torchrl_doctor.planner import PRESETS, SpecError, entries_of, planned
+
+BOUND = 0.01
+FEWEST = 50  # configurations
+FRAMES = 20
+ROWS = 50
+PEAK_FRAMES = 600  # the few rows that a collector holds besides are less than a hundredth
+
+SPECS = {
+    "cartpole": PRESETS["cartpole"]["specs"],
+    "halfcheetah": PRESETS["halfcheetah"]["specs"],
+    "atari": PRESETS["atari"]["specs"],
+    "rgb": PRESETS["rgb"]["specs"],
+    "several": "position: float32 3; mask: bool 16; map: int32 5x7; action: float32 2; "
+    "reward: float32 1",
+    "halves": "observation: float16 32; extra: float64 2x3; action: int64 3; reward: float64 1",
+}
+SWITCHES = [
+    {},
+    {"compact": 1},
+    {"delta": 1},
+    {"compact": 1, "delta": 1},
+    {"step_count": 1, "is_init": 1},
+    {"step_count": 1, "is_init": 1, "compact": 1},
+    {"step_count": 1, "is_init": 1, "compact": 1, "delta": 1},
+    {"traj_ids": 0},
+]
+STORAGES = [
+    {"tensor": 1},
+    {"tensor": 0, "memmap": 1},
+    {"tensor": 0, "memmap": 1, "scratch": 1},
+    {"tensor": 0, "list": 1},
+]
+
+
+class Toy(EnvBase):
+    """An environment with the specs of a text."""
+
+    def __init__(self, specs, steps=10**9):
+        super().__init__()
+        entries = {key: (getattr(torch, dtype), shape) for key, dtype, shape in entries_of(specs)}
+        dtype, shape = entries.pop("action")
+        self.action_spec = Unbounded(shape, dtype=dtype)
+        dtype, shape = entries.pop("reward")
+        self.reward_spec = Unbounded(shape, dtype=dtype)
+        self.observation_spec = Composite(
+            {key: Unbounded(shape, dtype=dtype) for key, (dtype, shape) in entries.items()}
+        )
+        flag = Binary(1, dtype=torch.bool)
+        names = ("done", "terminated", "truncated")
+        self.full_done_spec = Composite({name: flag.clone() for name in names})
+        self.now, self.steps = 0, steps
+
+    def _observed(self):
+        return TensorDict({key: spec.rand() for key, spec in self.observation_spec.items()})
+
+    def _reset(self, tensordict=None):
+        return self._observed()
+
+    def _step(self, tensordict):
+        self.now += 1
+        end = torch.tensor([self.now % self.steps == 0])
+        rest = {"done": end, "terminated": end, "truncated": torch.zeros_like(end)}
+        return self._observed().update({"reward": self.reward_spec.zero(), **rest})
+
+    def _set_seed(self, seed):
+        return seed
+
+
+class AliveBytes(TorchDispatchMode):
+    """Most bytes that tensors made inside the context, not shared ones, take at one time."""
+
+    def __init__(self):
+        super().__init__()
+        self.tensors, self.storages = {}, {}
+        self.now = self.peak = 0
+
+    def gone(self, reference):
+        _, pointer = self.tensors.pop(id(reference))
+        self.storages[pointer][0] -= 1
+        if not self.storages[pointer][0]:
+            self.now -= self.storages.pop(pointer)[1]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(out):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            reference = weakref.ref(tensor, self.gone)
+            storage = tensor.untyped_storage()
+            if storage.is_shared():
+                continue
+            pointer = storage.data_ptr()
+            self.tensors[id(reference)] = reference, pointer  # equal tensors are not one
+            known = self.storages.setdefault(pointer, [0, storage.nbytes()])
+            self.now += 0 if known[0] else known[1]
+            known[0] += 1
+        self.peak = max(self.peak, self.now)
+        return out
+
+
+class Measured(NamedTuple):
+    """One quantity of one configuration."""
+
+    configuration: str
+    quantity: str
+    planned: float
+    measured: float
+
+    @property
+    def error(self):
+        return abs(self.planned - self.measured) / self.measured
+
+
+def with_transforms(env, *, step_count=0, is_init=0, delta=0, **_):
+    transforms = [StepCounter()] * step_count + [InitTracker()] * is_init
+    transforms += [NextObservationDelta()] * delta
+    return TransformedEnv(env, Compose(*transforms)) if transforms else env
+
+
+def options_of(compact=0, traj_ids=1, **_):
+    return {"compact_obs": bool(compact), "track_traj_ids": bool(traj_ids)}
+
+
+def collected(env, frames, batches=1, policy=None, **options):
+    """The last of some batches."""
+    collector = Collector(
+        env, policy, frames_per_batch=frames, total_frames=batches * frames, **options
+    )
+    try:
+        for batch in collector:  # noqa: B007 - the last is returned
+            pass
+    finally:
+        collector.shutdown()
+    return batch
+
+
+def storage_of(inputs, folder):
+    """An empty storage for ROWS rows, as the inputs of a plan name it."""
+    if inputs.get("memmap"):
+        return LazyMemmapStorage(ROWS, scratch_dir=folder if inputs.get("scratch") else None)
+    kinds = {"list": ListStorage, "compressed": CompressedListStorage}
+    found = [kind for name, kind in kinds.items() if inputs.get(name)]
+    return (found or [LazyTensorStorage])[0](ROWS)
+
+
+def tensors_of(storage):
+    """The tensors of a storage, however it keeps them."""
+    inner = storage._storage
+    for item in inner if isinstance(inner, list) else [inner]:
+        leaves = item.values(True, True) if isinstance(item, TensorDict) else item.values()
+        yield from leaves
+
+
+def mapped_file(pointer):
+    """The file behind an address of this process, as Linux names it; "" for ordinary memory."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, *_, name = line.split(maxsplit=5) if line.count(" ") > 5 else (line.split()[0], "")
+        first, last = (int(one, 16) for one in span.split("-"))
+        if first <= pointer < last:
+            return name if name.startswith("/") else ""
+    raise AssertionError(f"nothing is mapped at {pointer:#x}")
+
+
+def bytes_of_storage(storage, folder):
+    """Bytes in process memory, in shared memory and on disk, each allocation once."""
+    found = {"buffer_process": {}, "buffer_shared": {}, "buffer_disk": {}}
+    for tensor in tensors_of(storage):
+        inner = tensor.untyped_storage()
+        path = mapped_file(inner.data_ptr())
+        where = "process" if not path else "disk" if path.startswith(str(folder)) else "shared"
+        assert where != "shared" or "/dev/shm" in path, path
+        found[f"buffer_{where}"][inner.data_ptr()] = inner.nbytes()
+    found = {where: sum(sizes.values()) for where, sizes in found.items()}
+    files = sum(path.stat().st_size for path in Path(folder).rglob("*.memmap"))
+    assert files == found["buffer_disk"]
+    return found
+
+
+def filled(batch, inputs, folder):
+    """A storage that is full of rows of the batch."""
+    kind = TensorDictReplayBuffer if inputs.get("index", 1) else ReplayBuffer
+    buffer = kind(storage=storage_of(inputs, folder), batch_size=1)
+    # A list keeps views of what it is given, so each write has tensors of its own.
+    for first in range(0, ROWS, FRAMES):
+        buffer.extend(batch[: ROWS - first].clone())
+    return buffer.storage
+
+
+def batches_and_storages(tmp_path):
+    storages = itertools.cycle(STORAGES)
+    for (spec, specs), switches in itertools.product(SPECS.items(), SWITCHES):
+        storage = next(storages)
+        inputs = {**switches, **storage, "frames_per_batch": FRAMES, "rows": ROWS}
+        inputs["index"] = int(len(switches) != 1)
+        name = f"{spec} {' '.join(f'{k}={v}' for k, v in {**switches, **storage}.items())}"
+        plan = planned(specs, **inputs)
+        batch = collected(with_transforms(Toy(specs), **switches), FRAMES, **options_of(**switches))
+        for key, value in batch.items(True, True):
+            key = key if isinstance(key, str) else ".".join(key)
+            part = next((part for part in plan.parts if part.key == key), None)
+            assert part, (name, key, "is in no plan")
+            yield Measured(name, key, part.in_batch, value.nbytes / FRAMES)
+        assert len(plan.parts) == len(list(batch.keys(True, True))), name
+        yield Measured(name, "batch", plan.totals["batch"], batch.bytes())
+        folder = tmp_path / name.replace(" ", "_")
+        measured = bytes_of_storage(filled(batch, inputs, folder), folder)
+        for quantity, n_bytes in measured.items():
+            if n_bytes or plan.totals[quantity]:
+                yield Measured(name, quantity, plan.totals[quantity], n_bytes)
+
+
+def peaks(_):
+    for spec, steps, switches in [
+        ("several", 10**9, {}),
+        ("several", 25, {"compact": 1}),
+        ("halves", 25, {"compact": 1, "delta": 1}),
+        ("cartpole", 10**9, {"step_count": 1, "is_init": 1}),
+    ]:
+        specs, name = SPECS[spec], f"peak {spec} {switches} {steps}"
+        env = with_transforms(Toy(specs, steps), **switches)
+        plan = planned(specs, frames_per_batch=PEAK_FRAMES, **switches)
+        with AliveBytes() as alive:
+            collected(env, PEAK_FRAMES, 2, **options_of(**switches))
+        yield Measured(name, "collector_process", plan.totals["collector_process"], alive.peak)
+
+
+def workers(_):
+    specs, frames = SPECS["rgb"], 300
+    plan = planned(specs, frames_per_batch=frames, workers=2)
+    with AliveBytes() as alive:
+        collector = MultiSyncCollector(
+            [Toy(specs), Toy(specs)],
+            None,
+            frames_per_batch=frames,
+            total_frames=2 * frames,
+            cat_results="stack",
+        )
+        try:
+            for _batch in collector:
+                shared = [one for data in collector.buffers for one in data.values(True, True)]
+                n_shared = sum(one.untyped_storage().nbytes() for one in shared)
+                assert all(one.is_shared() for one in shared)
+        finally:
+            collector.shutdown()
+    yield Measured("two workers", "collector_shared", plan.totals["collector_shared"], n_shared)
+    yield Measured("two workers", "collector_process", plan.totals["collector_process"], alive.peak)
+
+
+def cartpole(tmp_path):
+    for switches in [{}, {"compact": 1}, {"delta": 1}, {"step_count": 1, "is_init": 1}]:
+        env = with_transforms(GymEnv("CartPole-v1"), **switches)
+        batch = collected(env, FRAMES, **options_of(**switches))
+        plan = planned(SPECS["cartpole"], frames_per_batch=FRAMES, rows=ROWS, **switches)
+        yield Measured(f"CartPole {switches}", "batch", plan.totals["batch"], batch.bytes())
+        storage = filled(batch, {"tensor": 1}, tmp_path / "none")
+        measured = bytes_of_storage(storage, tmp_path / "none")["buffer_process"]
+        yield Measured(
+            f"CartPole {switches}", "buffer_process", plan.totals["buffer_process"], measured
+        )
+
+
+def stacked_when_sampled(tmp_path):
+    for compact in (0, 1):
+        specs = "pixels: uint8 1x84x84; action: int64 6; reward: float32 1"
+        stack = CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["pixels_stack"])
+        env = TransformedEnv(Toy(specs), stack)
+        batch = collected(env, FRAMES, compact_obs=bool(compact))
+        inputs = {"frames": 4, "at_sampling": 1, "compact": compact, "rows": ROWS}
+        plan = planned(SPECS["atari"], frames_per_batch=FRAMES, **inputs)
+        name = f"frames stacked when sampled, compact={compact}"
+        yield Measured(name, "batch", plan.totals["batch"], batch.bytes())
+        kept = batch.exclude("pixels_stack", ("next", "pixels_stack"))
+        measured = bytes_of_storage(filled(kept, {"tensor": 1}, tmp_path / "none"), tmp_path / "no")
+        quantity = "buffer_process"
+        yield Measured(name, quantity, plan.totals[quantity], measured[quantity])
+
+
+def compressed(tmp_path):
+    """The share that some rows keep is that of the others."""
+    batch = collected(Toy(SPECS["several"]), FRAMES).flatten_keys(".")
+    inputs = {"tensor": 0, "compressed": 1, "index": 0}
+    measured = bytes_of_storage(filled(batch, inputs, tmp_path), tmp_path / "no")["buffer_process"]
+    storage = storage_of(inputs, tmp_path)
+    storage.set(range(5), batch[:5])
+    few = sum(one.untyped_storage().nbytes() for one in tensors_of(storage))
+    share = few / batch[:5].bytes()
+    plan = planned(SPECS["several"], rows=ROWS, share=share, **inputs)
+    yield Measured("compressed", "buffer_process", plan.totals["buffer_process"], measured)
+
+
+def recurrent(kind, hidden, layers, inputs, backend, **options):
+    cls, states = {"LSTM": (LSTMModule, ["h", "c"]), "GRU": (GRUModule, ["h"])}[kind]
+    return cls(
+        input_size=inputs,
+        hidden_size=hidden,
+        num_layers=layers,
+        in_keys=["observation", *states],
+        out_keys=["features", *(("next", state) for state in states)],
+        recurrent_backend=backend,
+        **options,
+    )
+
+
+def kept_for_backward(module, batch):
+    """Bytes that autograd keeps, each storage once, without the parameters."""
+    parameters = {one.untyped_storage().data_ptr() for one in module.parameters()}
+    saved = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with set_recurrent_mode(True), hooks:
+        module(batch)
+    return sum(saved[pointer].nbytes() for pointer in saved.keys() - parameters)
+
+
+def updates(_):
+    slices = 8
+    sizes = [(64, 1, 4, 16), (64, 1, 32, 16), (128, 1, 4, 16), (64, 1, 4, 32), (32, 2, 4, 16)]
+    for kind, (hidden, layers, inputs, length) in itertools.product(("GRU", "LSTM"), sizes):
+        is_init = torch.zeros(slices * length, 1, dtype=torch.bool)
+        is_init[::length] = True
+        observation = torch.randn(len(is_init), inputs)
+        batch = TensorDict(observation=observation, is_init=is_init, batch_size=[len(is_init)])
+        sizes_of_plan = {
+            "hidden": hidden,
+            "layers": layers,
+            "inputs": inputs,
+            "length": length,
+            "slices": slices,
+        }
+        plan = planned("", recurrent=1, lstm=int(kind == "LSTM"), **sizes_of_plan)
+        runs = {"scan_recomputed": ("scan", {"recurrent_recompute": "full"})}
+        runs |= {"gru_padded": ("pad", {})} if kind == "GRU" else {}
+        for quantity, (backend, options) in runs.items():
+            module = recurrent(kind, hidden, layers, inputs, backend, **options)
+            measured = kept_for_backward(module, batch)
+            name = f"{kind} {backend} hidden={hidden} layers={layers} in={inputs} T={length}"
+            yield Measured(name, quantity, plan.totals[quantity], measured)
+
+
+def recurrent_states(_):
+    for kind, compact in itertools.product(("GRU", "LSTM"), (0, 1)):
+        module = recurrent(kind, 16, 1, 4, "pad")
+        env = TransformedEnv(GymEnv("CartPole-v1"), Compose(InitTracker()))
+        env.append_transform(module.make_tensordict_primer())
+        head = TensorDictModule(torch.nn.Linear(16, 2), ["features"], ["action"])
+        policy = TensorDictSequential(module, head)
+        batch = collected(env, FRAMES, policy=policy, compact_obs=bool(compact))
+        specs = "observation: float32 4; action: float32 2; reward: float32 1"
+        lstm = int(kind == "LSTM")
+        inputs = {"hidden": 16, "recurrent": 1, "lstm": lstm, "is_init": 1, "compact": compact}
+        plan = planned(specs, frames_per_batch=FRAMES, **inputs)
+        name = f"states of {kind} compact={compact}"
+        yield Measured(name, "batch", plan.totals["batch"], batch.bytes())
+
+
+GROUPS = [
+    batches_and_storages,
+    cartpole,
+    stacked_when_sampled,
+    compressed,
+    peaks,
+    workers,
+    updates,
+    recurrent_states,
+]
+
+
+def test_plan_is_what_is_allocated(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [one for group in GROUPS for one in group(tmp_path)]
+    configurations = {one.configuration for one in found}
+    assert len(configurations) >= FEWEST
+    worst = max(found, key=lambda one: one.error)
+    print(f"{len(found)} quantities of {len(configurations)} configurations; largest error:")
+    print(f"{worst.error:.2%}, {worst.quantity} of {worst.configuration}")
+    assert not [one for one in found if one.error > BOUND]
+
+
+@pytest.mark.parametrize(
+    ("spec", "switches"), [("rgb", {}), ("several", {"compact": 1}), ("halves", {"delta": 1})]
+)
+def test_worker_holds_at_most_another_batch(spec, switches):
+    """A worker collects into the batch that it shares; the rows before they are stacked."""
+    plan = planned(SPECS[spec], frames_per_batch=PEAK_FRAMES, **switches)
+    env = with_transforms(Toy(SPECS[spec]), **switches)
+    options = options_of(**switches)
+    with AliveBytes() as alive:
+        collected(env, PEAK_FRAMES, 2, return_same_td=True, **options)
+    batch = plan.totals["batch"]
+    assert 1.4 * batch < alive.peak < (2 + 2 * BOUND) * batch
+
+
+@pytest.mark.parametrize("text", ["observation float32 4", "x: float99 4", "x: float32 4 y"])
+def test_specs_that_cannot_be_read_are_named(text):
+    with pytest.raises(SpecError, match="write observation: float32 4"):
+        entries_of(text)
+
+
+def test_keys_that_are_dropped_are_not_in_the_buffer():
+    specs = PRESETS["atari"]["specs"]
+    whole, less = planned(specs), planned(specs, drop=["next.pixels"])
+    size = 4 * 84 * 84
+    assert whole.totals["stored_row"] - less.totals["stored_row"] == size
+    assert whole.totals["batch"] == less.totals["batch"]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_plan_of_own_objects_is_what_they_take(tmp_path, storage):
+    collector = Collector(
+        GymEnv("CartPole-v1"), None, frames_per_batch=FRAMES, total_frames=FRAMES, compact_obs=True
+    )
+    buffer = TensorDictReplayBuffer(storage=storage_of(storage, tmp_path), batch_size=1)
+    try:
+        before = plan(collector=collector, replay_buffer=buffer)
+        batch = next(iter(collector))
+    finally:
+        collector.shutdown()
+    assert not len(buffer)
+    assert before.totals["batch"] == batch.bytes()
+    for first in range(0, ROWS, FRAMES):
+        buffer.extend(batch[: ROWS - first].clone())
+    for quantity, n_bytes in bytes_of_storage(buffer.storage, tmp_path).items():
+        assert before.totals[quantity] == n_bytes
+        assert plan(batch=batch, replay_buffer=buffer).totals[quantity] == n_bytes
+    assert "observation" in str(before)
+
+
+def test_plan_of_nothing_says_what_it_needs():
+    with pytest.raises(ValueError, match="give a batch"):
+        plan(replay_buffer=ReplayBuffer(storage=LazyTensorStorage(3)))
+
+
+def test_command_prints_the_plan(tmp_path, capsys):
+    (tmp_path / "pipeline_to_plan.py").write_text(
+        "import torch\nfrom tensordict import TensorDict\n"
+        "from torchrl.data import LazyTensorStorage, ReplayBuffer\n"
+        "def make():\n"
+        "    batch = TensorDict(observation=torch.zeros(5, 250), batch_size=[5])\n"
+        "    return {'batch': batch, 'replay_buffer': ReplayBuffer("
+        "storage=LazyTensorStorage(1000))}\n"
+    )
+    assert main(["plan", f"{tmp_path / 'pipeline_to_plan.py'}:make"]) == 0
+    assert "buffer in process memory  " in (printed := capsys.readouterr().out)
+    assert "1 MB" in printed

@@ -1,0 +1,193 @@
+"""What a defect is, what the doctor says about it, and the table of it all."""
+
+import binascii
+import collections
+import contextlib
+import inspect
+import re
+import time
+import warnings
+from typing import NamedTuple
+
+import torchrl_doctor
+from torchrl_doctor import APPLIES, CLEAR, FAILED, diagnose
+
+from tests.support.defects.pipelines import PIPELINES
+
+
+class Defect(NamedTuple):
+    """Something that a user does wrong in a healthy pipeline.
+
+    ``slugs`` are the rows of the map that name it; the first is *promised* where a row is about
+    this very defect. Without one, a finding has to have all of ``words`` (regular expressions).
+    """
+
+    name: str
+    subsystem: str
+    pipeline: str
+    slugs: tuple
+    words: tuple
+    loud: bool | None  # whether it raises; None: it may
+    alter: object
+
+    @property
+    def promised(self):
+        return bool(self.slugs) and not self.words
+
+    @property
+    def kept_aside(self):
+        return is_kept_aside(self.alter.__name__)
+
+    def names(self, finding):
+        """Whether *finding* (a dictionary) tells what is wrong."""
+        if finding["state"] != APPLIES:
+            return False
+        said = " ".join((finding["slug"].replace("_", " "), finding["title"], finding["evidence"]))
+        return finding["slug"] in self.slugs or (
+            bool(self.words) and all(re.search(word, said, re.I) for word in self.words)
+        )
+
+
+MORE_ROUNDS = 6  # of training that is watched
+
+
+def is_kept_aside(name):
+    """Every third, by a checksum of its name."""
+    return binascii.crc32(name.encode()) % 3 == 0
+
+
+class Defects(dict):
+    """Defects by name; `plant` adds one for each pipeline."""
+
+    def plant(self, subsystem, pipelines, *slugs, words=(), loud=False):
+        def added(alter):
+            for pipeline in pipelines.split():
+                name = f"{alter.__name__} in {pipeline}"
+                assert name not in self, name
+                words_ = (words,) if isinstance(words, str) else words
+                self[name] = Defect(name, subsystem, pipeline, slugs, words_, loud, alter)
+            return alter
+
+        return added
+
+
+def looked_at(script):
+    """What the doctor says about a script: of one look, and of watching it go on.
+
+    Each finding has the number of its look. A script that raised is not watched.
+    """
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = script.build()
+        built = time.perf_counter()
+        reports = [diagnose(**accepted(diagnose, given), seconds=60)]
+        if hasattr(torchrl_doctor, "watch") and script.goes_on and "error" not in given:
+            reports.append(watched(script))
+        looked = time.perf_counter()
+        script.shutdown()
+    findings = [
+        {"slug": one.slug, "title": one.title, "state": one.state, "evidence": one.evidence}
+        | {"look": number}
+        for number, report in enumerate(reports, 1)
+        for one in report or ()
+    ]
+    error = given.get("error")
+    return {
+        "findings": findings,
+        "notes": [str(note) for note in reports[0].notes],
+        "error": error and f"{type(error).__name__}: {error}",
+        "build_s": built - start,
+        "look_s": looked - built,
+    }
+
+
+def accepted(function, given):
+    """Those of the parts that the function takes."""
+    taken = inspect.signature(function).parameters
+    return {name: part for name, part in given.items() if name in taken}
+
+
+def watched(script):
+    """The report about some more rounds of training; None where the loop cannot be watched."""
+    script.rounds = max(script.rounds, MORE_ROUNDS)
+    watch = torchrl_doctor.watch
+    # How much is recorded must not depend on how fast the machine is.
+    with (
+        contextlib.suppress(Exception),
+        watch(**accepted(watch, script.given()), share=1.0, seconds=60) as watching,
+    ):
+        script.train()
+        script.finish("train")
+    return watching.report
+
+
+def healthy(name):
+    return looked_at(PIPELINES[name]())
+
+
+def broken(defect):
+    script = PIPELINES[defect.pipeline]()
+    defect.alter(script)
+    return looked_at(script)
+
+
+def alarms(seen):
+    return [one for one in seen["findings"] if one["state"] in (APPLIES, FAILED)]
+
+
+def is_named(defect, seen, looks=2):
+    """Whether one of the first *looks* names the defect."""
+    return any(defect.names(one) for one in seen["findings"] if one["look"] <= looks)
+
+
+def wrongly_clear(defect, seen):
+    """Rows that promise this defect and say ``clear``."""
+    if not defect.promised:
+        return []
+    return [
+        one for one in seen["findings"] if one["slug"] == defect.slugs[0] and one["state"] == CLEAR
+    ]
+
+
+def share(defects, results, looks=2):
+    """How many are named, and of how many."""
+    return sum(is_named(one, results[one.name], looks) for one in defects), len(defects)
+
+
+def table(defects, results):
+    """Shares by subsystem, of what the map promises and of the rest, seen and kept aside."""
+    columns = [("promised", False), ("promised", True), ("others", False), ("others", True)]
+    groups = collections.defaultdict(list)
+    for one in defects:
+        kind = "promised" if one.promised else "others"
+        for row in (one.subsystem, "all"):
+            groups[row, kind, one.kept_aside].append(one)
+    heads = [f"{kind}, {'aside' if aside else 'seen'}" for kind, aside in columns]
+    lines = [f"{'named of planted':30}" + "".join(f"{head:>18}" for head in heads)]
+    rows = [(row, row, 2) for row in sorted({one.subsystem for one in defects})]
+    rows += [("all", "all", 2), ("all, without watching", "all", 1)]
+    for title, row, looks in rows:
+        cells = []
+        for kind, aside in columns:
+            named, planted = share(groups[row, kind, aside], results, looks)
+            cells.append(f"{named} of {planted}" if planted else "")
+        lines.append(f"{title:30}" + "".join(f"{cell:>18}" for cell in cells))
+    return "\n".join(lines)
+
+
+def misses(defects, results):
+    """What is not named, and which promised rows say ``clear``; nothing of what is kept aside."""
+    lines = []
+    for one in sorted(defects, key=lambda one: (not one.promised, one.subsystem)):
+        if one.kept_aside:
+            continue
+        result = results[one.name]
+        wanted = " or ".join(one.slugs) or " and ".join(f"/{word}/" for word in one.words)
+        lines += [
+            f"wrong clear: {one.name}: {said['evidence']}" for said in wrongly_clear(one, result)
+        ]
+        if not is_named(one, result):
+            raised = f", raised {result['error']}" if result["error"] else ""
+            lines.append(f"missed: {one.subsystem}: {one.name}: {wanted}{raised}")
+    return "\n".join(lines)

@@ -1,0 +1,8 @@
+"""
+Count
+=====
+
+Count to three.
+"""
+
+print([1, 2, 3])

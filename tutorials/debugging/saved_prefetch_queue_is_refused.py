@@ -1,0 +1,99 @@
+"""
+Loading a buffer raises "Cannot restore a prefetch queue"
+=========================================================
+
+The run was saved and starts again. ``load_state_dict`` or ``loads`` of its replay buffer raises.
+
+:Subsystem: replay buffers
+:Effect: loud
+:Cause: A checkpoint holds the batches that were prefetched. Only a buffer with the same
+   ``prefetch`` takes them.
+:Fix: Make the buffer with the ``prefetch`` that it had when it was saved. To change it, empty the
+   saved queue.
+:Decided in: :source:`torchrl.data.ReplayBuffer._validate_prefetch_state`
+:Behind it: :term:`prefetch`
+:Threads: :thread:`4089`
+:Also called: resume a run with another prefetch, checkpoint of a replay buffer, capacity 8 into 0,
+   prefetch.pkl
+"""
+
+# %%
+# Break it
+# --------
+#
+# The buffer was saved with ``prefetch=4`` and is made without it after the restart.
+
+import torch
+from tensordict import TensorDict
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+
+
+def make_buffer(prefetch):
+    storage = LazyTensorStorage(100)
+    return TensorDictReplayBuffer(storage=storage, batch_size=4, prefetch=prefetch)
+
+
+earlier = make_buffer(prefetch=4)
+earlier.extend(TensorDict({"reward": torch.arange(50.0)}, [50]))
+batch = earlier.sample()
+saved = earlier.state_dict()
+
+broken = {"replay_buffer": make_buffer(prefetch=0)}
+try:
+    broken["replay_buffer"].load_state_dict(saved)
+except RuntimeError as error:
+    broken["error"] = error
+    print(f"{type(error).__name__}: {error}")
+
+assert "Cannot restore a prefetch queue" in str(broken.get("error")), (
+    "no longer reproduces: the buffer drops the batches"
+)
+
+# %%
+# ``dumps`` and ``loads`` do the same. They keep the queue in the file ``prefetch.pkl``.
+#
+# Check it
+# --------
+#
+# Compare what was saved with the buffer.
+
+
+def check(saved, replay_buffer):
+    here = replay_buffer.state_dict()["_prefetch_state"]["capacity"]
+    return {
+        "saved with prefetch": saved["_prefetch_state"]["capacity"],
+        "this buffer": here,
+    }
+
+
+unhealthy = check(saved, broken["replay_buffer"])
+print(unhealthy)
+assert unhealthy == {"saved with prefetch": 4, "this buffer": 0}, (
+    "no longer reproduces: the state of the buffer has another form"
+)
+
+# %%
+# Fix it
+# ------
+#
+# The buffer first gives the batches that the earlier run had prefetched.
+
+fixed = {"replay_buffer": make_buffer(prefetch=4)}
+fixed["replay_buffer"].load_state_dict(saved)
+healthy = check(saved, fixed["replay_buffer"])
+print(healthy)
+assert healthy["saved with prefetch"] == healthy["this buffer"], "the fix does not work"
+expected = saved["_prefetch_state"]["queue"][0][0]["reward"]
+assert fixed["replay_buffer"].sample()["reward"].equal(expected), (
+    "the fix does not work"
+)
+
+# %%
+# If you want another ``prefetch``, take the queue out of the state. With ``loads``, delete the file
+# ``prefetch.pkl`` first. The run then goes on with other batches than it would have drawn: those of
+# the queue are lost, and the sampler was saved as it was after drawing them.
+
+del saved["_prefetch_state"]
+other = make_buffer(prefetch=2)
+other.load_state_dict(saved)
+assert len(other) == 50, "the fix does not work: the rows are missing"
