@@ -172,7 +172,8 @@ print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end"
 # %%
 # Leave ``"terminated"`` out, as above, and it moves with the observation. Leave ``"done"`` in: a
 # ``SliceSampler`` cuts episodes there. A time limit is no such end: the target has the value of the
-# last observation. :claim:`multi-step-time-limit-bootstraps`
+# last observation. :claim:`multi-step-time-limit-bootstraps` The symptom has a page of its own:
+# :ref:`symptom-n-step-value-after-the-end`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose

@@ -296,6 +296,13 @@ def called_on_entries(function):
             yield key.argval, method.argval
 
 
+def multi_steps(replay_buffer, collector):
+    """What makes rewards of several steps, of a buffer and of a collector."""
+    found = list(transforms_of(replay_buffer)) if replay_buffer is not None else []
+    found += [getattr(collector, "postproc", None)]
+    return [one for one in found if type(one).__name__ in ("MultiStep", "MultiStepTransform")]
+
+
 def stored_leaves(replay_buffer):
     """The tensors of the storage, not copied; none where it holds other things or nothing."""
     storage = getattr(replay_buffer, "storage", None)

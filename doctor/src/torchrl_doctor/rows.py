@@ -352,6 +352,14 @@ ROWS = {
         "Keep both observations: with `MultiStepTransform` use neither `compact_obs` nor "
         "`NextObservationDelta`.",
     ),
+    "n_step_value_after_the_end": Row(
+        "silent",
+        'By default `MultiStepTransform` leaves `"terminated"` as it was after the first of the n '
+        "steps. In the n - 1 rows before an end, the next observation is the last one of the "
+        "episode, and its value is added although nothing follows.",
+        'Let `"terminated"` move with the observation: `MultiStepTransform(..., '
+        'done_keys=["done", "truncated"])`.',
+    ),
     "new_weights_arrive_late": Row(
         "silent",
         "The workers of `MultiAsyncCollector` collect while you train, so a batch is complete or "

@@ -74,7 +74,8 @@ plant = DEFECTS.plant
 
 @plant(LOSSES, "dqn_n_step td3_n_step", words=(r"gamma|discount", r"multi.?step|n.?step"))
 def multi_step_has_another_gamma(script):
-    script.buffer_options["transform"] = lambda: MultiStepTransform(n_steps=3, gamma=0.5)
+    ends = {"done_keys": ["done", "truncated"]}
+    script.buffer_options["transform"] = lambda: MultiStepTransform(3, 0.5, **ends)
 
 
 @plant(LOSSES, "dqn_n_step", words=r"steps_to_next_obs")

@@ -548,7 +548,8 @@ class OffPolicy(Script):
             chosen["sampler"] = lambda: SliceSampler(slice_len=self.slices, traj_key=ids)
             self.does -= {"flatten"}
         if self.steps > 1:
-            chosen["transform"] = lambda: MultiStepTransform(n_steps=self.steps, gamma=self.gamma)
+            ends = {"done_keys": ["done", "truncated"]}
+            chosen["transform"] = lambda: MultiStepTransform(self.steps, self.gamma, **ends)
             self.does -= {"flatten"} if not self.number else set()
         self.buffer_options = chosen | self.buffer_options
 

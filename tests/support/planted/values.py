@@ -3,6 +3,8 @@
 import copy
 
 import torch
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import MultiStepTransform
 from torchrl.objectives import HardUpdate, SoftUpdate, ValueEstimators
 from torchrl.objectives.value import GAE
 
@@ -74,6 +76,18 @@ def q_values_explode(pipeline):
     yield pipeline | {"target_updater": updater}
     updater.step()
     yield pipeline | {"target_updater": updater}
+
+
+def n_step_value_after_the_end(pipeline):
+    rows = pipeline["batch"].reshape(-1)
+    rows["next", "terminated"][5] = rows["next", "done"][5] = True
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(100),
+        transform=MultiStepTransform(n_steps=3, gamma=0.99),
+        batch_size=8,
+    )
+    buffer.extend(rows)
+    yield in_buffer(pipeline, buffer)
 
 
 def target_updater_never_steps(pipeline):

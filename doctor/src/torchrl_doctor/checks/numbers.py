@@ -16,6 +16,7 @@ from torchrl_doctor.objects import (
     get_next,
     keys_of,
     modules_of,
+    multi_steps,
     observed_keys,
     rolled_out_by_hand,
     step_limits,
@@ -158,13 +159,6 @@ def types_of_floats_differ(policy=None, batch=None, env=None, error=None):
                 if all(values.dtype != one.dtype for one in weights):
                     return applies(f"{key} is {values.dtype}, the weights {weights[0].dtype}")
     return clear(f"{met} entries have the type of the weights that read them") if met else None
-
-
-def multi_steps(replay_buffer, collector):
-    """What makes rewards of several steps, of a buffer and of a collector."""
-    found = list(transforms_of(replay_buffer)) if replay_buffer is not None else []
-    found += [getattr(collector, "postproc", None)]
-    return [one for one in found if type(one).__name__ in ("MultiStep", "MultiStepTransform")]
 
 
 @check("number_of_steps_is_lost", "The n of n-step rewards is lost", f"{PAGE}#n-step-without-n")

@@ -14,6 +14,7 @@ from torchrl_doctor.copies import attributes_kept, below_transforms, copied, leg
 from torchrl_doctor.looks import LOOK_TWICE
 from torchrl_doctor.objects import (
     FEWEST_UPDATES,
+    batches_of,
     done_of,
     functions_of,
     get_next,
@@ -21,9 +22,11 @@ from torchrl_doctor.objects import (
     is_lazy,
     keys_of,
     may_glue,
+    multi_steps,
     observed_keys,
     one_batch,
     step_limits,
+    stored_leaf,
     strangers,
     times_changed,
     transforms_of,
@@ -298,6 +301,24 @@ def q_values_explode(target_updater):
     if not isinstance(kept, (int, float)) or kept >= 0.5:  # other causes are not looked for
         return None
     return applies(f"with eps={kept:g} a step moves the target {1 - kept:.1%} of the way")
+
+
+@check("n_step_value_after_the_end", "N-step targets add a value after the end of the episode")
+def n_step_value_after_the_end(replay_buffer=None, collector=None, batch=None):
+    found = [one for one in multi_steps(replay_buffer, collector) if one.n_steps > 1]
+    if not found:
+        return None
+    kept = [one for one in found if "terminated" in map(last_part, one.done_keys)]
+    if not kept:
+        return clear("terminated moves with the next observation")
+    name, n_steps = type(kept[0]).__name__, kept[0].n_steps
+    said = f"{name} leaves terminated as it was after the first of {n_steps} steps"
+    ends = [get_next(rows, "terminated") for rows in batches_of(batch)]
+    if replay_buffer is not None:
+        ends.append(stored_leaf(replay_buffer, ("next", "terminated")))
+    if any(bool(end.any()) for end in ends if end is not None):
+        return applies(said)
+    return undecided(f"{said}; no episode terminates in these rows")
 
 
 @check("target_updater_never_steps", "The target network has an updater and never changes")
