@@ -1,0 +1,302 @@
+"""
+Collect in the background
+=========================
+
+Call ``collector.start()``, and workers write into your replay buffer while you train. Let them wait
+for a permit before each batch, or the speed of your machine decides how many frames you collect for
+each update.
+"""
+
+# %%
+# .. fold:: Imports, and a DQN for CartPole
+
+import contextlib
+import multiprocessing
+import os
+import tempfile
+import time
+import warnings
+
+import gymnasium as gym
+import torch
+import torchrl
+from tensordict.nn import TensorDictSequential
+from torchrl.collectors import Collector, MultiAsyncCollector
+from torchrl.data import LazyMemmapStorage, PrioritizedSampler, TensorDictReplayBuffer
+from torchrl.envs import GymEnv, GymWrapper, StepCounter, TransformedEnv
+from torchrl.modules import MLP, EGreedyModule, QValueActor
+from torchrl.objectives import DQNLoss, SoftUpdate
+
+torch.set_num_threads(1)
+torchrl.logger.setLevel("ERROR")  # it announces that it shares the buffer
+torch.manual_seed(0)
+# Workers start by "fork" here, because that is quick. From Python 3.12 on, it warns.
+multiprocessing.set_start_method("fork", force=True)
+warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
+
+
+def make_env():
+    return TransformedEnv(GymEnv("CartPole-v1"), StepCounter())
+
+
+spec, net = make_env().action_spec, MLP(in_features=4, out_features=2, num_cells=[64])
+actor = QValueActor(net, in_keys=["observation"], spec=spec)
+explore = EGreedyModule(spec, annealing_num_steps=1_000)
+policy = TensorDictSequential(actor, explore)
+loss = DQNLoss(actor, action_space=spec, delay_value=True)
+target = SoftUpdate(loss, eps=0.99)
+optimizer = torch.optim.Adam(loss.parameters(), lr=1e-3)
+
+
+def update(sample):
+    optimizer.zero_grad()
+    loss(sample)["loss"].backward()
+    optimizer.step()
+    target.step()
+    explore.step(FRAMES_PER_UPDATE)
+
+
+# %%
+# Copy this version. With TorchRL's own start method, "spawn", put whatever starts a collector below
+# ``if __name__ == "__main__":`` (:ref:`symptom-workers-run-the-script-again`).
+
+N_WORKERS, BATCH_FRAMES, WARMUP_FRAMES = 2, 20, 200
+N_UPDATES, FRAMES_PER_UPDATE, CAPACITY = 100, 2, 10_000
+UPDATES_PER_BATCH = BATCH_FRAMES // FRAMES_PER_UPDATE
+
+
+class Permits:
+    """One for each batch; a worker waits until there is one."""
+
+    def __init__(self, number):
+        self.semaphore = multiprocessing.Semaphore(number)
+
+    def __call__(self):  # in a worker, before each batch
+        self.semaphore.acquire()
+
+    def add(self, number):
+        for _ in range(number):
+            self.semaphore.release()
+
+
+@contextlib.contextmanager
+def collecting(env_makers, buffer, permits):
+    """Workers in the background, one for each maker of an environment."""
+    collector = MultiAsyncCollector(
+        env_makers,
+        policy,
+        frames_per_batch=BATCH_FRAMES,  # of one worker
+        total_frames=-1,
+        replay_buffer=buffer,
+        pre_collect_hook=permits,
+        auto_register_policy_transforms=False,
+    )
+    collector.set_seed(0)
+    try:
+        collector.start()
+        yield collector
+    finally:
+        permits.add(len(env_makers))  # a worker that waits could not stop
+        collector.shutdown()
+
+
+def make_buffer(**options):
+    storage = LazyMemmapStorage(CAPACITY)
+    return TensorDictReplayBuffer(storage=storage, batch_size=64, **options)
+
+
+def wait_for_frames(number, buffer, collector):
+    while True:
+        if not all(worker.is_alive() for worker in collector.procs):
+            raise RuntimeError("a worker died; its error is on the terminal")
+        if buffer.write_count >= number:
+            return
+        time.sleep(0.001)
+
+
+buffer, ahead = make_buffer(), []
+permits = Permits(WARMUP_FRAMES // BATCH_FRAMES + N_WORKERS)
+with collecting([make_env] * N_WORKERS, buffer, permits) as collector:
+    for n_updates in range(N_UPDATES):
+        needed = WARMUP_FRAMES + n_updates * FRAMES_PER_UPDATE
+        wait_for_frames(needed, buffer, collector)
+        ahead.append(buffer.write_count - needed)
+        update(buffer.sample())
+        if (n_updates + 1) % UPDATES_PER_BATCH == 0:
+            permits.add(1)
+            collector.update_policy_weights_()
+
+# %%
+# Both sides keep the ratio, and nothing is left running:
+
+most = N_WORKERS * BATCH_FRAMES
+assert 0 <= min(ahead) <= max(ahead) <= most
+print(f"{N_UPDATES} updates, one for every {FRAMES_PER_UPDATE} frames")
+print(f"the workers were never behind, and at most {most} frames ahead")
+print("exit codes:", [worker.exitcode for worker in collector.procs])
+
+# %%
+# Why it is right
+# ---------------
+#
+# * **A fast learner waits** in ``wait_for_frames``. Otherwise it trains more often on the same
+#   rows.
+# * **Fast workers wait** in the hook, which each worker calls before a batch. You give a permit
+#   when the updates for one batch are done. With ``N_WORKERS`` permits more than the warm-up needs,
+#   the workers collect during the updates.
+# * **The first update waits for the warm-up**, because an empty buffer raises:
+#   :ref:`symptom-sampling-raises-at-the-start`.
+# * **No sample has half a batch.** ``buffer.sample()`` takes the lock under which workers write.
+#   :claim:`background-sample-takes-lock` Reading ``buffer[:]`` does not, so wait until the end.
+# * **Weights arrive.** On the CPU the workers act with your tensors: each step of the optimizer
+#   arrives at once, also within a batch, and so does epsilon. :claim:`background-weights-arrive` A
+#   policy on another device needs the call: :doc:`/performance/weight_sync`.
+# * **You decide when it ends.** After ``start()`` the workers ignore ``total_frames``.
+#   :claim:`background-total-frames-ignored` Give permits back before ``shutdown()``. A worker that
+#   waits for one does not hear it, and is terminated after seconds.
+#   :claim:`background-waiting-worker-terminated`
+#
+# The storage has to be one that processes share. ``LazyMemmapStorage`` is, with every start method;
+# a ``LazyTensorStorage`` under "fork" is not: :ref:`symptom-buffer-holds-garbage`. Rows of several
+# workers alternate batch by batch. For slices of them, see :ref:`replay-writers`.
+#
+# Where it goes wrong without an error
+# ------------------------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    Training without a look at the workers. If one of them raises, its error is printed on the
+#    terminal, and your loop goes on with the rows that are there.
+#
+# .. fold:: An environment that fails, and what workers print
+
+
+class Failing(gym.Wrapper):
+    def step(self, action):
+        raise ValueError("the simulator failed")
+
+
+def make_failing_env():
+    return TransformedEnv(GymWrapper(Failing(gym.make("CartPole-v1"))), StepCounter())
+
+
+@contextlib.contextmanager
+def terminal():
+    kept = os.dup(2)
+    with tempfile.TemporaryFile("w+") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2), os.close(kept)
+        file.seek(0)
+        print("on the terminal:", file.read().splitlines()[-1])
+
+
+# %%
+
+watched, makers = make_buffer(), [make_env, make_failing_env]
+with terminal(), collecting(makers, watched, Permits(20)) as collector:
+    collector.procs[1].join()  # it is dead
+    while watched.write_count < WARMUP_FRAMES:  # without a look
+        time.sleep(0.001)
+    update(watched.sample())
+    print("trained; exit codes:", [worker.exitcode for worker in collector.procs])
+    try:
+        wait_for_frames(WARMUP_FRAMES, watched, collector)
+        raise AssertionError("nobody looked")
+    except RuntimeError as error:
+        print("wait_for_frames:", error)
+
+# %%
+# If all workers die, a loop that waits for frames alone never ends. Neither does
+# ``update_policy_weights_()`` after the death of one: it waits for an answer from each.
+# :claim:`background-update-waits-for-the-dead`
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    ``collector.pause()`` around the updates. A worker that is in the middle of a batch throws this
+#    batch away. The episode goes on without its rows.
+
+
+def gaps(rows):
+    """How many rows do not follow the step before them in their trajectory."""
+    rows = rows[rows["collector", "traj_ids"].argsort(stable=True)]
+    starts = rows["collector", "traj_ids"].diff(prepend=torch.tensor([-1])) != 0
+    steps = rows["step_count"].flatten()
+    return int((steps != torch.where(starts, 0, steps.roll(1) + 1)).sum())
+
+
+paused = make_buffer()
+with collecting([make_env] * N_WORKERS, paused, Permits(10_000)) as collector:
+    for n_pauses in range(15):
+        wait_for_frames(n_pauses * BATCH_FRAMES, paused, collector)
+        time.sleep(0.005)  # log something
+        with collector.pause():
+            pass  # train
+print("with pauses, rows are missing:", gaps(paused[:]) > 0)
+print("with permits, rows are missing:", gaps(buffer[:]) > 0)
+assert gaps(paused[:]) > 0 == gaps(buffer[:])
+
+# %%
+# Single transitions stay true. Slices do not: the rows on both sides of a gap have one trajectory
+# id, so a ``SliceSampler`` takes them for neighbors. :claim:`background-gap-in-slice` Use permits.
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    Priorities with workers. The sampler of your process does not hear of the rows that another
+#    process writes, and never draws them.
+
+some_rows = buffer[:100].exclude("index")
+
+
+def make_prioritized():
+    buffer = make_buffer(sampler=PrioritizedSampler(CAPACITY, alpha=0.7, beta=0.5))
+    buffer.extend(some_rows.clone())  # your warm-up
+    return buffer
+
+
+def drawn(buffer):
+    return len(torch.cat([buffer.sample()["index"] for _ in range(100)]).unique())
+
+
+prioritized = make_prioritized()
+with collecting([make_env], prioritized, Permits(5)) as collector:
+    wait_for_frames(200, prioritized, collector)
+    print(f"workers: {drawn(prioritized)} of {len(prioritized)} rows are drawn")
+    assert drawn(prioritized) == len(some_rows)
+
+# %%
+# Under "spawn" the collector raises instead, and without a warm-up ``sample()`` does.
+# :claim:`background-priorities-elsewhere` Use a ``Collector``: its ``start()`` collects in a thread
+# of your process.
+
+prioritized = make_prioritized()
+limits = {"frames_per_batch": BATCH_FRAMES, "total_frames": 100}
+options = {"replay_buffer": prioritized, "auto_register_policy_transforms": False}
+collector = Collector(make_env(), policy, **limits, **options)
+collector.start()
+while collector.is_running():
+    time.sleep(0.001)  # train
+collector.shutdown()
+print(f"thread: {drawn(prioritized)} of {len(prioritized)} rows are drawn")
+assert drawn(prioritized) == 200
+
+# %%
+# The thread takes the same hook, and ends by itself after ``total_frames``. An exception ends it
+# too, and only ``is_running()`` tells you (:doc:`/reference/collectors_hooks`). The thread shares
+# the interpreter with your updates, so it gains less than workers do.
+#
+# What it costs
+# -------------
+#
+# Collecting in the background pays if a core is free, or if the environment waits. How much it
+# saves is not measured; :ref:`performance-collectors-check` has a function that says whether to
+# try. Known costs: in one process with small frames, a collector that writes to the buffer takes
+# :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as ``extend`` in
+# the loop, and each ``update_policy_weights_()`` is a round trip to every worker
+# (:ref:`performance-weight_sync-cost`). Make batches so large that a permit and a lock per batch do
+# not matter: :ref:`performance-collectors-batches`.
