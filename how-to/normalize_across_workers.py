@@ -1,0 +1,345 @@
+"""
+Normalize observations across workers
+=====================================
+
+Give all workers one ``EnvCreator`` whose environment has a ``VecNormV2``, and put the statistics
+into shared memory yourself. Evaluate with a frozen copy, save the statistics with the policy, and
+keep raw observations in a replay buffer.
+"""
+
+# %%
+# .. fold:: Imports, and how the workers start
+
+import inspect
+import math
+import multiprocessing
+import tempfile
+import warnings
+from functools import partial
+from pathlib import Path
+
+import torch
+import torchrl
+from torchrl.collectors import MultiSyncCollector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import (
+    Compose,
+    EnvCreator,
+    GymEnv,
+    ParallelEnv,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    VecNorm,
+    VecNormV2,
+)
+from torchrl.modules import MLP, QValueActor
+
+torch.set_num_threads(1)
+torchrl.logger.setLevel("ERROR")  # it announces each storage
+torch.manual_seed(0)
+# This page forks its workers, which is quick; TorchRL's default is "spawn". From Python
+# 3.12 on, forking a process that has threads warns.
+warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
+start_method = multiprocessing.get_start_method()
+multiprocessing.set_start_method("fork", force=True)
+
+# %%
+# Copy this version. MountainCar shows a position near -0.5 and a velocity near zero.
+
+N_WORKERS, BATCH_FRAMES, MAX_STEPS = 2, 200, 20
+
+
+def make_env(decay=1.0):  # not the default of VecNormV2, see below
+    norm = VecNormV2(["observation"], ["normed"], decay=decay)  # the raw one stays
+    return TransformedEnv(
+        GymEnv("MountainCar-v0"), Compose(StepCounter(MAX_STEPS), norm)
+    )
+
+
+def statistics_of(creator):
+    """The tensors that all environments of the creator read and update."""
+    states = creator.state_dict().items()
+    states = [(name, state) for name, state in states if isinstance(state, dict)]
+    return {f"{name} {key}": state[key] for name, state in states for key in state}
+
+
+creator = EnvCreator(make_env)
+for tensor in statistics_of(creator).values():  # before the workers start
+    tensor.share_memory_().zero_()  # the creator has tried out a reset and a step
+
+net = MLP(in_features=2, out_features=3, num_cells=[32])
+actor = QValueActor(net, in_keys=["normed"], spec=make_env().action_spec)
+collector = MultiSyncCollector(
+    [creator] * N_WORKERS,
+    actor,
+    frames_per_batch=BATCH_FRAMES,
+    total_frames=2 * BATCH_FRAMES,
+    auto_register_policy_transforms=False,
+)
+collector.set_seed(0)
+batches = [batch.clone() for batch in collector]
+collector.shutdown()
+
+# %%
+# The statistics are those of all observations of both workers:
+
+norm = creator().transform[-1]  # of one more environment, in this process
+frames = torch.cat(batches, 1).reshape(-1)
+first = frames["step_count"].squeeze(-1) == 0
+seen = torch.cat([frames["next", "observation"], frames["observation"][first]])
+mean, deviation = seen.mean(0), seen.std(0, correction=0)
+print(f"{len(frames)} steps, {int(first.sum())} resets in the batches")
+apart = (norm.loc["observation"] - mean).abs() / deviation
+assert (apart < 0.05).all()
+assert torch.allclose(norm.scale["observation"], deviation, rtol=0.05)
+print("mean and deviation agree with the raw observations of the batches")
+
+# %%
+# They agree but are not equal, because a few resets are in no row of the batches. Which worker
+# comes first also changes the last digits, so two runs with one seed differ.
+#
+# Evaluate
+# --------
+#
+# Take a new frozen copy before each evaluation: a ``VecNormV2`` does not pass later statistics on
+# to its copies. ``to_observation_norm()`` gives you an ``ObservationNorm`` with the same numbers.
+
+before = norm.loc["observation"].clone()
+eval_env = TransformedEnv(
+    GymEnv("MountainCar-v0"), Compose(StepCounter(MAX_STEPS), norm.frozen_copy())
+)
+rollout = eval_env.rollout(MAX_STEPS, actor)
+assert torch.equal(norm.loc["observation"], before)
+fixed = norm.to_observation_norm()
+torch.testing.assert_close(fixed(rollout.clone())["normed"], rollout["normed"])
+print("evaluation leaves the statistics as they are")
+
+# %%
+# Save and load
+# -------------
+#
+# The policy has no statistics in its ``state_dict``. Save both, and load by copying into the
+# tensors that the workers share. ``load_state_dict`` of a collector or of a ``ParallelEnv`` gives
+# the workers other tensors, and this process no longer sees theirs.
+# :claim:`vecnorm-load-detaches-workers`
+
+with tempfile.TemporaryDirectory(prefix="normalize_") as folder:
+    path = Path(folder) / "agent.pt"
+    state = {"policy": actor.state_dict(), "statistics": statistics_of(creator)}
+    torch.save(state, path)
+    saved = torch.load(path)
+
+resumed = EnvCreator(make_env)
+for name, tensor in statistics_of(resumed).items():
+    tensor.share_memory_().copy_(saved["statistics"][name])
+actor.load_state_dict(saved["policy"])
+assert torch.equal(resumed().transform[-1].loc["observation"], before)
+print("the new creator has the saved statistics")
+
+# %%
+# Replay
+# ------
+#
+# A row keeps the normalization of the moment in which it was collected. Store raw observations, and
+# normalize each sample with the statistics of now, in both places:
+
+buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000), batch_size=64)
+buffer.extend(frames.exclude("normed", ("next", "normed")))
+
+
+def sample_normed():
+    sample, now = buffer.sample(), norm.to_observation_norm()
+    for place in (sample, sample["next"]):
+        now(place)
+    return sample
+
+
+assert {"normed", "observation"} <= set(sample_normed()["next"].keys())
+
+# %%
+# Where it goes wrong without an error
+# ------------------------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    An ``EnvCreator`` alone, in workers that fork. Each has statistics of its own:
+#    :ref:`symptom-workers-normalize-differently`. With a plain function this is so under any start
+#    method.
+
+COUNT = "count.-|-.observation"  # how a VecNormV2 names its counter in a state_dict
+
+
+def steps_by_worker(make):
+    env = ParallelEnv(N_WORKERS, make, mp_start_method="fork")
+    env.rollout(30, break_when_any_done=False)
+    states = [dict(state) for state in env.state_dict().values()]
+    env.close()
+    return [
+        int(s["transforms.1._extra_state"]["count.-|-.observation"]) for s in states
+    ]
+
+
+alone, together = EnvCreator(make_env), EnvCreator(make_env)
+for tensor in statistics_of(together).values():
+    tensor.share_memory_().zero_()
+print("plain function:     ", steps_by_worker(make_env))
+print("EnvCreator:         ", steps_by_worker(alone))
+print("and shared memory:  ", steps_by_worker(together))
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    The default of ``decay``. ``VecNormV2`` subtracts the square of the mean before it corrects for
+#    the start of its moving averages at zero. If the mean is far from zero, the scale is far too
+#    large in the first frames. :claim:`vecnorm-v2-decay-inflates-scale`
+
+
+def first_frames(decay):
+    env = make_env(decay)
+    env.set_seed(0)
+    torch.manual_seed(0)
+    rows = env.rollout(400, break_when_any_done=False)
+    normed = env.transform[-1].to_observation_norm()(rows.clone())["normed"]
+    return rows["observation"][:, 0], normed[:, 0].std().item()
+
+
+default = inspect.signature(VecNormV2).parameters["decay"].default
+position, too_small = first_frames(default)
+right = first_frames(1.0)[1]
+print(f"deviation of the position: {too_small:.2f}, with decay=1.0 {right:.2f}")
+far = (position.mean() / position.std()).item() ** 2
+n_frames = math.log((1.1**2 - 1) / far) / math.log(default)
+print(f"{n_frames:,.0f} frames until the scale is right to a tenth")
+assert too_small < 0.3 < 0.9 < right
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    ``VecNormV2`` around a batched environment. Each environment gets a mean of its own. With
+#    ``reduce_batch_dims=True`` there is one, but each reset of one environment counts a row of
+#    every other one again.
+
+
+def limited(max_steps):
+    return TransformedEnv(GymEnv("MountainCar-v0"), StepCounter(max_steps))
+
+
+def outside(**options):
+    makers = [partial(limited, max_steps) for max_steps in range(10, 18)]
+    norm = VecNormV2(["observation"], ["normed"], decay=1.0, **options)
+    env = TransformedEnv(SerialEnv(len(makers), makers), norm)
+    rows = env.rollout(60, break_when_any_done=False)
+    return norm, rows.numel() + int((rows["step_count"] == 0).sum())
+
+
+# All that TorchRL says to it:
+experimental = "Support of VecNormV2 for containers with non-empty batch-size"
+warnings.filterwarnings("ignore", message=experimental)
+means = outside()[0].loc["observation"]
+print("shape of the means:", tuple(means.shape))
+one_mean, n_seen = outside(reduce_batch_dims=True)
+n_counted = int(one_mean.state_dict()["_extra_state"][COUNT])
+print(f"{n_seen} observations, {n_counted} counted")
+assert len(means) == 8
+assert n_counted > n_seen
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    An evaluation that changes the statistics of training. ``eval()`` stops nothing, and
+#    ``load_state_dict`` gives a ``VecNormV2`` the very tensors of the other one:
+#    :ref:`symptom-good-in-training-poor-in-evaluation`.
+
+switched = creator().eval()
+loaded = make_env()
+loaded.transform[-1].load_state_dict(norm.state_dict())
+for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
+    before = norm.loc["observation"].clone()
+    eval_env.rollout(MAX_STEPS, actor)
+    moved = not torch.equal(norm.loc["observation"], before)
+    print(f"{name}: the statistics of training changed: {moved}")
+    assert moved
+
+# %%
+# Call ``freeze()`` on the transform, and either one follows training and leaves it alone.
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    A policy that is loaded without its statistics. A new ``VecNormV2`` maps the first observation
+#    to zero, whatever it is.
+
+print("first observation, normalized:", make_env().reset()["normed"].tolist())
+assert all(name.startswith("module") for name in actor.state_dict())
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    Replaying the stored ``"normed"``. ``denorm`` does not restore the raw observation either,
+#    because it uses the statistics of now.
+
+old, now = batches[0], norm.to_observation_norm()
+again = now(old.select("observation").clone())["normed"]
+restored = norm.denorm(old)["observation"]
+assert (again - old["normed"]).abs().max() > 0.5
+assert (restored - old["observation"]).abs().max() > 0.01
+print("stored rows are not what the policy would see now")
+
+# %%
+# What shares statistics
+# ----------------------
+#
+# ================================================= ==== =====
+# In the workers                                    fork spawn
+# ================================================= ==== =====
+# a plain function                                  no   no
+# a plain function, ``VecNormV2(shared_data=...)``  yes  no
+# ``EnvCreator``                                    no   yes
+# ``EnvCreator`` and shared memory, as above        yes  yes
+# ================================================= ==== =====
+#
+# "spawn" pickles: the tensors of an ``EnvCreator`` are then shared, those of a function are copied.
+# :claim:`vecnorm-shared-by-start-method` ``shared_data`` is a ``TensorDict`` of ``loc``, ``var``
+# and ``count``; pass the same ``lock`` too, or updates may get lost. An ``EnvCreator`` hands on its
+# lock.
+#
+# The older ``VecNorm`` is deprecated. Its ``frozen_copy()`` follows training, unlike that of
+# ``VecNormV2``, :claim:`vecnorm-frozen-copy-follows` and its function for shared statistics does
+# nothing:
+
+assert creator().transform[-1].lock is norm.lock
+try:
+    VecNorm.build_td_for_shared_vecnorm(make_env())
+except NotImplementedError as error:
+    print(f"NotImplementedError: {error}")
+else:
+    raise AssertionError("it works by now")
+
+# %%
+# What it costs
+# -------------
+#
+# Workers wait for one lock at each step; how long was not measured. The second observation makes
+# a row larger:
+
+n_bytes = frames.bytes() // len(frames)
+n_raw = frames.exclude("normed", ("next", "normed")).bytes() // len(frames)
+print(f"{n_bytes} bytes a row, {n_raw} without the normalized observations")
+multiprocessing.set_start_method(start_method, force=True)
+
+# %%
+# If an observation hardly varies and is far from zero, rounding in float32 can make its variance
+# negative and the normalized observation NaN. Subtract a constant first.
+# :claim:`vecnorm-v2-nan-far-from-zero`
+#
+# If statistics may stay fixed, compute them once with ``init_stats`` of ``ObservationNorm``, and
+# give ``loc`` and ``scale`` to every environment. Nothing is shared, and old rows stay right.
+#
+# Related: :doc:`save_and_resume`, and :ref:`symptom-loss-stays-high-with-normalized-observations`
+# for ``ObservationNorm`` in a buffer.
