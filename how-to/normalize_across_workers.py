@@ -96,8 +96,8 @@ assert torch.allclose(norm.scale["observation"], deviation, rtol=0.05)
 print("mean and deviation agree with the raw observations of the batches")
 
 # %%
-# They agree but are not equal, because a few resets are in no row of the batches. Which worker
-# comes first also changes the last digits, so two runs with one seed differ.
+# They agree but are not equal, because a few resets are in no row of the batches. The order of the
+# workers also changes what an observation is normalized to, so two runs with one seed differ.
 #
 # Evaluate
 # --------

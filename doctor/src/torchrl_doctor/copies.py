@@ -79,6 +79,7 @@ def copied(thing, memo=None):
                 if isinstance(buffer, torch.nn.UninitializedBuffer):
                     anew = torch.nn.UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)
                     memo[id(buffer)] = anew
+        memo |= locks_of(root)
     try:
         twin = copy.deepcopy(thing, memo)
     except Exception as error:
@@ -86,6 +87,15 @@ def copied(thing, memo=None):
     for one in twin if isinstance(thing, tuple) else (twin, getattr(twin, "env", None)):
         _rejoin(one)
     return twin
+
+
+def locks_of(env):
+    """The locks that an `EnvCreator` hands to its environments, by id: they have no copy."""
+    from multiprocessing.synchronize import Lock, RLock
+
+    makers = getattr(below_transforms(env), "create_env_fn", None)
+    values = [private(one, "_mp_values", ()) for one in makers] if isinstance(makers, list) else []
+    return {id(one): one for each in values for _, one in each if isinstance(one, (Lock, RLock))}
 
 
 def below_transforms(env):

@@ -40,6 +40,7 @@ PRIVATE = {
     "_wrapped_policy_maybe_compiled": (COLLECTOR, "the compiled policy, which is not copied"),
     "_running_free": ("torchrl.collectors.MultiCollector", "whether workers go on collecting"),
     "_envs": ("torchrl.envs.SerialEnv", "its environments, once it has started"),
+    "_mp_values": ("torchrl.envs.EnvCreator", "its locks, which a copy of an environment keeps"),
     "_count": ("torchrl.envs.VecNormV2", "how many steps its statistics have seen"),
     "_loc": ("torchrl.envs.VecNormV2", "the mean, to see whether it changes"),
     "_var": ("torchrl.envs.VecNormV2", "the variance, to see whether it changes"),

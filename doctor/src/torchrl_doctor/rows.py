@@ -765,6 +765,14 @@ ROWS = {
         "MultiProcessWeightSyncScheme()}` beside `policy_factory`. Call "
         "`collector.update_policy_weights_()` after the optimizer steps.",
     ),
+    "workers_normalize_differently": Row(
+        "silent",
+        "Each worker makes a `VecNormV2` of its own, which sees the observations of this worker "
+        'alone. An `EnvCreator` shares them in one process and under "spawn", but not under '
+        '"fork".',
+        "Give all workers one `EnvCreator`, and call `share_memory_()` on the tensors of its "
+        "`state_dict()` before they start.",
+    ),
     "workers_run_the_script_again": Row(
         "loud",
         "TorchRL starts its workers with `spawn`. Each of them imports your script, and without a "

@@ -76,6 +76,17 @@ def return_is_not_the_score(pipeline):
         yield {"env": env}
 
 
+def workers_normalize_differently(pipeline):
+    if isinstance(_base(pipeline["env"]), SerialEnv):
+
+        def normalized():
+            return TransformedEnv(cartpole(), VecNormV2(in_keys=["observation"]))
+
+        env = SerialEnv(2, normalized)
+        env.rollout(20, break_when_any_done=False)
+        yield {"env": env}
+
+
 def good_in_training_poor_in_evaluation(pipeline):
     base = _base(pipeline["env"])
     if isinstance(base, SerialEnv) or "recurrent_state_h" in pipeline["batch"]:

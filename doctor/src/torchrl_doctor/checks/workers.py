@@ -10,6 +10,7 @@ import traceback
 
 import torch
 
+from torchrl_doctor.clock import uninterrupted
 from torchrl_doctor.copies import below_transforms, copied
 from torchrl_doctor.followers import weights_of_workers
 from torchrl_doctor.objects import (
@@ -53,6 +54,36 @@ def seeds_of_workers(collector):
     except AttributeError:
         return None
     return seeds if all(isinstance(seed, int) for seed in seeds) else None
+
+
+@check("workers_normalize_differently", "Workers normalize one observation differently")
+def workers_normalize_differently(env=None, collector=None):
+    leaf, states = below_transforms(env), None
+    if hasattr(leaf, "num_workers") and not leaf.is_closed:
+        with uninterrupted():
+            states = leaf.state_dict()
+    elif is_multi_process(collector):
+        told, _ = told_by_workers(collector, lambda one: one.state_dict())
+        states = {name: state for name, state in (told or {}).items() if "worker" in name}
+    means = [means_of(state) for state in (states or {}).values()]
+    if len(means) < 2 or not all(means):
+        return None
+    for key, mean in means[0].items():
+        others = [other[key] for other in means[1:] if key in other]
+        if any(other.shape != mean.shape or not torch.equal(other, mean) for other in others):
+            return applies(f"{len(means)} workers have several means of {key!r}")
+    return clear(f"{len(means)} workers have one mean")
+
+
+def means_of(state):
+    """The running means that `VecNormV2` has in the ``state_dict`` of one worker, by key."""
+    found = {}
+    for name, value in state.items():
+        if isinstance(value, dict):
+            found |= means_of(value)
+        elif name.startswith("loc.-|-.") and isinstance(value, torch.Tensor):
+            found[name.removeprefix("loc.-|-.")] = value
+    return found
 
 
 def starts_of(rows):

@@ -1,0 +1,88 @@
+"""
+Workers normalize one observation differently
+=============================================
+
+Each environment of a batch normalizes observations with ``VecNormV2``, and one raw observation
+becomes other numbers in each. The policy learns more slowly with more workers.
+
+:Subsystem: multi-process and weight sync
+:Effect: silent
+:Cause: Each worker makes a ``VecNormV2`` of its own, which sees the observations of this worker
+   alone. An ``EnvCreator`` shares them in one process and under "spawn", but not under "fork".
+:Fix: Give all workers one ``EnvCreator``, and call ``share_memory_()`` on the tensors of its
+   ``state_dict()`` before they start.
+:Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
+   :source:`torchrl.envs.EnvCreator.share_memory`
+:Behind it: :doc:`/how-to/normalize_across_workers`
+:Threads: none found
+:Also called: VecNorm statistics not shared, each worker has its own statistics, ParallelEnv,
+   EnvCreator, running mean of each environment, normalization across workers
+"""
+
+# %%
+# Break it
+# --------
+#
+# A ``SerialEnv`` shows it in one process. The workers of a ``ParallelEnv`` or of a collector do the
+# same.
+
+import torch
+from torchrl.envs import EnvCreator, GymEnv, SerialEnv, TransformedEnv, VecNormV2
+
+
+def make_env():
+    norm = VecNormV2(in_keys=["observation"], decay=1.0)
+    return TransformedEnv(GymEnv("CartPole-v1"), norm)
+
+
+def collect(make):
+    torch.manual_seed(0)
+    env = SerialEnv(2, make)
+    env.set_seed(0)
+    env.rollout(50, break_when_any_done=False)
+    return {"env": env}
+
+
+broken = collect(make_env)
+
+# %%
+# Check it
+# --------
+#
+# Normalize one observation with the statistics of each worker. They are in the ``state_dict``.
+
+raw = torch.tensor([0.1, 0.5, 0.05, -0.5])
+
+
+def check(states, raw, key="observation"):
+    mean, square = (
+        torch.stack([state["_extra_state"][f"{name}.-|-.{key}"] for state in states])
+        for name in ("loc", "var")
+    )
+    apart = ((raw - mean) / (square - mean**2).sqrt()).diff(dim=0).abs().max()
+    return {"largest difference": round(apart.item(), 2)}
+
+
+unhealthy = check(broken["env"].state_dict().values(), raw)
+print(unhealthy)
+assert unhealthy["largest difference"] > 0.1, (
+    "no longer reproduces: two workers now agree on one observation"
+)
+
+# %%
+# Fix it
+# ------
+#
+# The creator passes its statistics on to each environment that it makes. In shared memory they stay
+# one set, whichever way the workers start.
+
+creator = EnvCreator(make_env)
+for tensor in creator.state_dict()["_extra_state"].values():
+    tensor.share_memory_()
+
+fixed = collect(creator)
+healthy = check(fixed["env"].state_dict().values(), raw)
+print(healthy)
+assert healthy["largest difference"] == 0, (
+    "the fix does not work: each worker still has statistics of its own"
+)
