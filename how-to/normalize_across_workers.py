@@ -310,8 +310,7 @@ print("stored rows are not what the policy would see now")
 # lock.
 #
 # The older ``VecNorm`` is deprecated. Its ``frozen_copy()`` follows training, unlike that of
-# ``VecNormV2``, :claim:`vecnorm-frozen-copy-follows` and its function for shared statistics does
-# nothing:
+# ``VecNormV2``. :claim:`vecnorm-frozen-copy-follows` Its function for shared statistics raises:
 
 assert creator().transform[-1].lock is norm.lock
 try:
@@ -335,8 +334,8 @@ multiprocessing.set_start_method(start_method, force=True)
 
 # %%
 # If an observation hardly varies and is far from zero, rounding in float32 can make its variance
-# negative and the normalized observation NaN. Subtract a constant first.
-# :claim:`vecnorm-v2-nan-far-from-zero`
+# negative and the normalized observation NaN. :claim:`vecnorm-v2-nan-far-from-zero` Subtract a
+# constant first.
 #
 # If statistics may stay fixed, compute them once with ``init_stats`` of ``ObservationNorm``, and
 # give ``loc`` and ``scale`` to every environment. Nothing is shared, and old rows stay right.

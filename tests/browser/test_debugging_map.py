@@ -29,7 +29,7 @@ WORDS = {
     "RAM keeps growing while collecting": "one_kept_step_keeps_the_batch",
     "ParallelEnv all envs same observations": "every_environment_starts_alike",
     "MultiSyncDataCollector weights not updated in workers": "workers_never_learn",
-    "VecNorm stats differ per worker": "good_in_training_poor_in_evaluation",
+    "VecNorm stats differ per worker": "workers_normalize_differently",
     "observation next is nan": "most_next_observations_nan",
     "ratio not equal to 1 in first epoch of PPO": "ppo_clips_before_the_first_update",
     "slice sampler truncated key all false": "set_truncated_marks_nothing",

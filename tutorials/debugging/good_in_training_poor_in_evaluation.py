@@ -14,8 +14,7 @@ observations, the same policy acts as if it had learned nothing.
    :source:`torchrl.envs.transforms.VecNormV2.frozen_copy`
 :Behind it: this page
 :Threads: :thread:`715`
-:Also called: statistics differ per worker,
-   VecNorm statistics, normalization differs between train and test,
+:Also called: VecNorm statistics, normalization differs between train and test,
    evaluation reward stays low, observation normalization, running mean
 """
 

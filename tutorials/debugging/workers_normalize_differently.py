@@ -15,8 +15,8 @@ becomes other numbers in each. The policy learns more slowly with more workers.
    :source:`torchrl.envs.EnvCreator.share_memory`
 :Behind it: :doc:`/how-to/normalize_across_workers`
 :Threads: none found
-:Also called: VecNorm statistics not shared, each worker has its own statistics, ParallelEnv,
-   EnvCreator, running mean of each environment, normalization across workers
+:Also called: VecNorm statistics not shared, statistics differ per worker, each worker has its own
+   statistics, ParallelEnv, EnvCreator, running mean of each environment
 """
 
 # %%
