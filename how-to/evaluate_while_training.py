@@ -1,0 +1,370 @@
+"""
+Evaluate while training
+=======================
+
+Give the evaluation its own environment, its own policy and the statistics of training, frozen, and
+call ``Evaluator.evaluate`` between two batches. A process evaluates while training goes on, if you
+change two defaults.
+"""
+
+# %%
+# .. fold:: Imports, and a run to evaluate: DQN on CartPole with VecNormV2
+
+import contextlib
+import itertools
+import multiprocessing
+import threading
+import warnings
+from multiprocessing import resource_sharer
+
+import torch
+import torchrl
+from tensordict.nn import TensorDictSequential
+from torchrl.collectors import Collector, Evaluator
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import (
+    Compose,
+    ExplorationType,
+    GymEnv,
+    ObservationNorm,
+    StepCounter,
+    Transform,
+    TransformedEnv,
+    VecNormV2,
+)
+from torchrl.modules import MLP, EGreedyModule, QValueActor
+from torchrl.objectives import DQNLoss, SoftUpdate
+
+torch.set_num_threads(1)
+torchrl.logger.setLevel("ERROR")  # it announces each storage
+torch.manual_seed(0)
+
+
+def make_actor():
+    net = MLP(in_features=4, out_features=2, num_cells=[64])
+    spec = GymEnv("CartPole-v1").action_spec
+    return QValueActor(net, in_keys=["observation"], spec=spec)
+
+
+vecnorm = VecNormV2(in_keys=["observation"])
+env = TransformedEnv(GymEnv("CartPole-v1"), vecnorm)
+env.set_seed(0)
+actor = make_actor()
+explore = EGreedyModule(env.action_spec, eps_init=0.5, eps_end=0.5)
+loss = DQNLoss(actor, action_space=env.action_spec, delay_value=True)
+loss.make_value_estimator(gamma=0.99)
+target = SoftUpdate(loss, eps=0.9)
+optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
+buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(2_000), batch_size=64)
+NO_PRIMERS = {"auto_register_policy_transforms": False}
+
+
+def make_collector(env):
+    return Collector(
+        env,
+        TensorDictSequential(actor, explore),
+        frames_per_batch=100,
+        total_frames=-1,
+        **NO_PRIMERS,
+    )
+
+
+def learn(batch):
+    buffer.extend(batch)
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss(buffer.sample())["loss"].backward()
+        optimizer.step()
+        target.step()
+
+
+# %%
+# Copy this version. The evaluation policy is the normalization and the actor, without exploration.
+# ``as_it_is_now`` has the same structure, with the weights and statistics of training.
+
+EVAL_SEED, MAX_STEPS = 1_000, 50
+OPTIONS = {
+    "num_trajectories": 5,
+    "collector_kwargs": NO_PRIMERS | {"traj_format": "cat"},
+}
+
+
+def make_eval_env():
+    env = TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps=MAX_STEPS))
+    env.set_seed(EVAL_SEED)
+    return env
+
+
+def make_eval_policy(env=None):
+    norm = ObservationNorm(
+        loc=torch.zeros(4),
+        scale=torch.ones(4),
+        in_keys=["observation"],
+        standard_normal=True,  # as in VecNormV2
+    )
+    return TensorDictSequential(norm, make_actor())
+
+
+def as_it_is_now():
+    return TensorDictSequential(vecnorm.to_observation_norm(), actor)
+
+
+def show(result):
+    error = result["eval/reward_std"] / result["eval/num_episodes"] ** 0.5
+    print(f"frame {result['eval/step']}: {result['eval/reward']:.1f} ± {error:.1f}")
+
+
+evaluator = Evaluator(
+    make_eval_env(), make_eval_policy(), frames_per_batch=MAX_STEPS, **OPTIONS
+)
+collector = make_collector(env)
+for frames in range(100, 601, 100):
+    learn(collector.next())
+    if frames % 300 == 0:
+        show(evaluator.evaluate(as_it_is_now(), step=frames))
+evaluator.shutdown()
+collector.shutdown()
+
+# %%
+# The number is the mean return of five episodes, with its standard error. Look for a difference
+# larger than that before you call one policy better.
+#
+# Why it is right
+# ---------------
+#
+# * **Weights.** ``evaluate`` copies the weights that you pass before it uses them.
+#   :claim:`evaluator-copies-weights`
+# * **Exploration.** While ``evaluate`` runs, the exploration type is ``DETERMINISTIC``. Afterwards
+#   it is what it was. :claim:`evaluate-restores-exploration-type`
+# * **Statistics.** ``to_observation_norm()`` is the normalization of that moment. It learns nothing
+#   from the evaluation. It travels with the weights because its numbers are buffers of a module;
+#   those of ``VecNormV2`` are not. :claim:`vecnorm-statistics-are-no-buffers`
+# * **Seed.** The environment is seeded once, so each evaluation sees other episodes, and training
+#   draws the same numbers as without an evaluation. :claim:`evaluate-leaves-training-alone`
+# * **Reward.** The environment has no transform of rewards, so the return is the score:
+#   :ref:`symptom-return-is-not-the-score`.
+# * **Time limit.** ``StepCounter`` sets it. If there is one, the evaluator ignores its own
+#   ``max_steps``. :claim:`evaluator-max-steps-ignored`
+#
+# Use one environment. In a batched one, short episodes end first and count too often, so the mean
+# is that of too many of them. :claim:`evaluator-favors-short-episodes`
+#
+# In the background
+# -----------------
+#
+# A process evaluates while this one trains. Change two defaults, ``exploration_type`` and
+# ``frames_per_batch``.
+#
+# .. fold:: Start processes by fork, which is quick, and clean up
+
+
+@contextlib.contextmanager
+def evaluating(**options):
+    """An evaluator in a process; yours needs no more than the call."""
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("fork", force=True)
+    background = Evaluator(
+        make_eval_env,
+        policy_factory=make_eval_policy,
+        backend="process",
+        **OPTIONS | options,
+    )
+    try:
+        with warnings.catch_warnings():  # Python 3.12 and later warn of "fork"
+            warnings.filterwarnings("ignore", ".*fork", category=DeprecationWarning)
+            yield background
+    finally:
+        background.shutdown()
+        resource_sharer.stop()
+        multiprocessing.set_start_method(before, force=True)
+
+
+# %%
+
+IN_BACKGROUND = {
+    "frames_per_batch": 1,
+    "exploration_type": ExplorationType.RANDOM,  # the policy has nothing that draws
+}
+
+
+def finished(background):
+    result = background.wait(timeout=60)
+    if result is None:
+        raise RuntimeError("the evaluation is too slow, or has raised")
+    return result
+
+
+collector = make_collector(env)
+with evaluating(**IN_BACKGROUND) as background:
+    background.evaluate(as_it_is_now())  # starts the process
+    running = False
+    for frames in range(700, 1_201, 100):
+        learn(collector.next())
+        if frames % 300 == 0:
+            if running:
+                show(finished(background))
+            running = background.trigger_eval(as_it_is_now(), step=frames)
+    show(finished(background))
+collector.shutdown()
+
+# %%
+# The weights are those of the call, however long the evaluation takes, and a result has the step
+# that you passed. Training waits only if the last evaluation is still running. If it must never
+# wait, call ``poll()`` instead: ``trigger_eval`` then returns ``False`` when it evaluates nothing.
+# Fetch each result before you trigger again, for a result may be lost when the next evaluation is
+# quick. :claim:`evaluator-loses-results`
+#
+# Keep the time limit. If an evaluation raises, the traceback goes to stderr, and that is all:
+# ``trigger_eval`` returns ``False`` from then on, and ``wait()`` never returns.
+# :claim:`evaluator-dies-silently`
+#
+# With the start method ``spawn``, a script needs ``if __name__ == "__main__":``:
+# :ref:`symptom-workers-run-the-script-again`.
+#
+# Where it goes wrong without an error
+# ------------------------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    The default ``exploration_type``. It is a setting of the process, not of the thread. An
+#    evaluation that begins while a batch is collected switches the exploration of training off. A
+#    thread in this process waits for the evaluation, with ``backend="process"`` too.
+
+
+class Call(Transform):
+    """Call *function* at each step."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def _step(self, tensordict, next_tensordict):
+        self.function()
+        return next_tensordict
+
+
+def explored_steps(**options):
+    """In the first and second half of a batch; an evaluation begins between them."""
+    started, release, steps = threading.Event(), threading.Event(), itertools.count(1)
+
+    def begin():
+        if next(steps) == 50:
+            evaluator.trigger_eval()
+            assert started.wait(60)
+
+    def hold():
+        started.set()
+        assert release.wait(60)
+
+    waiting = Compose(Call(hold), StepCounter(max_steps=10))
+    eval_env = TransformedEnv(GymEnv("CartPole-v1"), waiting)
+    evaluator = Evaluator(
+        eval_env, make_eval_policy(), frames_per_batch=10, **OPTIONS | options
+    )
+    train_env = TransformedEnv(GymEnv("CartPole-v1"), Call(begin))
+    train_env.set_seed(0)
+    collector = make_collector(train_env)
+    batch = collector.next()
+    release.set()
+    assert evaluator.wait(timeout=60) is not None
+    evaluator.shutdown()
+    collector.shutdown()
+    greedy = actor(batch.select("observation"))["action"]
+    explored = (greedy != batch["action"]).any(-1)
+    return int(explored[:50].sum()), int(explored[50:].sum())
+
+
+for name in ("DETERMINISTIC", "RANDOM"):
+    first, second = explored_steps(exploration_type=ExplorationType[name])
+    print(f"{name}: {first} of 50 steps explored before, {second} of 50 during")
+    assert (second == 0) == (name == "DETERMINISTIC")
+
+# %%
+# Pass ``RANDOM``, the type of your collector, and a policy that draws nothing. For a
+# ``ProbabilisticActor`` with ``TanhNormal``, let the factory use ``TanhDelta`` with
+# ``in_keys={"param": "loc"}``. :claim:`delta-head-takes-the-weights` A collector overrides the type
+# around it too: :ref:`symptom-evaluation-collector-explores`.
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    More than one frame per batch, as by default, in a process. It collects that many steps, and
+#    keeps the episodes that one evaluation does not need for the next. They have the old weights.
+
+
+def make_weights(direction):
+    """Push right where *direction* times the observation is positive."""
+    policy = make_eval_policy()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.zero_()
+        first, _, last = policy[1].module[0].module
+        first.weight[0] = torch.tensor(direction)
+        last.weight[1, 0] = 1.0
+        last.bias[0] = 1e-6
+    return policy
+
+
+to_the_left = make_weights([0.0] * 4)
+balancing = make_weights([0.0, 1.0, 10.0, 10.0])
+for per_batch in (100, 1):
+    with evaluating(**IN_BACKGROUND | {"frames_per_batch": per_batch}) as background:
+        first, second = (
+            background.evaluate(weights)["eval/reward"]
+            for weights in (to_the_left, balancing)
+        )
+    print(f"{per_batch} per batch: {first:.0f} to the left, {second:.0f} balancing")
+    assert first < 12
+    assert (second == MAX_STEPS) == (per_batch == 1)
+
+# %%
+# With one frame in one environment the evaluation ends with its last episode, and nothing is left.
+# ``evaluate`` without a process throws the rest away. :claim:`evaluate-throws-the-rest-away`
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    A ``VecNormV2`` in the evaluation environment. The evaluator freezes it. A new one has no
+#    statistics, and the policy sees NaN. If you pass the environment of training, its statistics
+#    stop as well.
+
+
+def normalizing_env():
+    norm = VecNormV2(in_keys=["observation"])
+    env = TransformedEnv(GymEnv("CartPole-v1"), Compose(norm, StepCounter(MAX_STEPS)))
+    env.set_seed(EVAL_SEED)
+    return env
+
+
+def count_nan(trajectories):
+    return {"nan": int(trajectories["observation"].isnan().any(-1).sum())}
+
+
+new_env, train_env = normalizing_env(), normalizing_env()
+train_env.rollout(MAX_STEPS)
+for name, wrong_env in {"new": new_env, "of training": train_env}.items():
+    wrong = Evaluator(
+        wrong_env,
+        make_actor(),
+        frames_per_batch=MAX_STEPS,
+        metrics_fn=count_nan,
+        **OPTIONS,
+    )
+    print(f"{name}: {wrong.evaluate()['eval/nan']} observations are NaN", end=", ")
+    wrong.shutdown()
+    print(f"frozen: {wrong_env.transform[0].frozen}")
+    assert wrong_env.transform[0].frozen
+
+# %%
+# Sending it does not help: ``weights_dict={"env.transform[0]": vecnorm}``, as in the docstring,
+# sends no statistics. :claim:`evaluator-sends-no-statistics` Put the normalization into the policy,
+# as above. See :ref:`symptom-good-in-training-poor-in-evaluation`.
+#
+# What it costs
+# -------------
+#
+# Training stops for ``evaluate``. The evaluator steps in portions of ``frames_per_batch``, 1,000 by
+# default, however short the episodes are. :claim:`evaluator-steps-in-portions` In the background,
+# each portion is a message between processes. The process also takes a core; see
+# :doc:`/performance/collectors`. How much slower training gets is not measured.
