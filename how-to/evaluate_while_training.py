@@ -228,8 +228,9 @@ collector.shutdown()
 #    :class: wrong-on-purpose
 #
 #    The default ``exploration_type``. It is a setting of the process, not of the thread. An
-#    evaluation that begins while a batch is collected switches the exploration of training off. A
-#    thread in this process waits for the evaluation, with ``backend="process"`` too.
+#    evaluation that begins while a batch is collected switches the exploration of training off.
+#    With ``backend="process"``, a thread of this process sets it too.
+#    :claim:`evaluator-process-sets-the-type-here`
 
 
 class Call(Transform):

@@ -117,6 +117,30 @@ def test_evaluate_sets_the_type_and_restores_it(evaluator_of):
     assert seen == {ExplorationType.DETERMINISTIC}
 
 
+class WithoutProcess:
+    """In place of the collector with a process: what is set here while a batch is awaited."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __iter__(self):
+        self.seen.append(exploration_type())
+        yield make_env().rollout(2)
+
+    def shutdown(self):
+        pass
+
+
+@guards("evaluator-process-sets-the-type-here")
+def test_an_evaluator_with_a_process_sets_the_type_in_this_one(evaluator_of):
+    own = {"policy_factory": lambda env: make_actor(), "backend": "process", "dump_video": False}
+    evaluator = evaluator_of(make_env, None, **own)
+    evaluator._backend._collector = collector = WithoutProcess()
+    evaluator.trigger_eval()
+    assert evaluator.wait(timeout=60)["eval/episode_length"] == 2
+    assert collector.seen == [ExplorationType.DETERMINISTIC]
+
+
 @guards("evaluate-leaves-training-alone")
 def test_training_computes_the_same_with_evaluations(evaluator_of):
     found, starts = {}, []
