@@ -12,7 +12,6 @@ each update.
 
 import contextlib
 import multiprocessing
-import os
 import tempfile
 import time
 import warnings
@@ -183,13 +182,9 @@ def make_failing_env():
 
 @contextlib.contextmanager
 def terminal():
-    kept = os.dup(2)
     with tempfile.TemporaryFile("w+") as file:
-        os.dup2(file.fileno(), 2)
-        try:
+        with contextlib.redirect_stderr(file):
             yield
-        finally:
-            os.dup2(kept, 2), os.close(kept)
         file.seek(0)
         print("on the terminal:", file.read().splitlines()[-1])
 
