@@ -275,9 +275,9 @@ print(f"statistics of {len(workers)} workers, {len(saved)} saved")
 assert (len(workers), len(saved)) == (2, 0)
 
 # %%
-# Put ``VecNormV2`` outside, or register the batched environment itself. Name the adapter then:
-# without it ``Checkpoint`` asks a ``ParallelEnv`` for ``dump``, which ends its workers.
-# :claim:`checkpoint-kills-parallel-env`
+# Register the batched environment itself, or keep one set of statistics for all workers:
+# :doc:`normalize_across_workers`. Name the adapter: without it ``Checkpoint`` asks a
+# ``ParallelEnv`` for ``dump``, which ends its workers. :claim:`checkpoint-kills-parallel-env`
 
 adapter = StateDictCheckpointAdapter()
 checkpoint = Checkpoint().register("workers", env.base_env, adapter=adapter)

@@ -43,11 +43,13 @@ from torchrl.data.tensor_specs import Composite
 from torchrl.envs import (
     CatFrames,
     EnvBase,
+    EnvCreator,
     ParallelEnv,
     RewardScaling,
     SerialEnv,
     StepCounter,
     TransformedEnv,
+    VecNormV2,
 )
 from torchrl.envs.transforms import NextStateReconstructor
 from torchrl.modules import set_recurrent_mode
@@ -311,6 +313,20 @@ def test_environments_in_other_processes_are_stepped_in_this_one(given_to_checks
         diagnose(env=env, policy=policy, seconds=SECONDS)
     assert given_to_checks["batch"].shape == (2, 128)
     assert "step_count" in given_to_checks["batch"]
+
+
+def test_statistics_that_workers_share_stay_as_they_are(given_to_checks):
+    def normalized():
+        return TransformedEnv(cartpole(), VecNormV2(["observation"]))
+
+    def count():
+        return creator.state_dict()["_extra_state"]["count.-|-.observation"].clone()
+
+    creator = EnvCreator(normalized)
+    env, before = ParallelEnv(2, creator), count()
+    diagnose(env=env, policy=q_policy(cartpole()), seconds=SECONDS)
+    assert "batch" in given_to_checks
+    assert torch.equal(count(), before)
 
 
 def test_the_copies_of_several_environments_start_anew_as_these_would(given_to_checks):

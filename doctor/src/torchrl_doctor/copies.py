@@ -241,17 +241,23 @@ def _refuse_a_crowd(env, policy):
 
 
 def _without_processes(env, memo):
-    """Let a copy of *env* step in this process the environments that *env* has in others."""
-    from torchrl.envs import ParallelEnv, SerialEnv
+    """Let a copy of *env* step in this process the environments that *env* has in others.
+
+    An `EnvCreator` is copied: its environments would update statistics that workers read.
+    """
+    from torchrl.envs import EnvCreator, ParallelEnv, SerialEnv
 
     env = below_transforms(env)
     if not isinstance(env, ParallelEnv):
         return False
     if env.num_workers > MOST_WORKERS:
         raise CannotCopyError(f"its {env.num_workers} environments are in other processes")
-    memo[id(env)] = SerialEnv(
-        env.num_workers, env.create_env_fn, create_env_kwargs=env.create_env_kwargs
-    )
+    locks = locks_of(env)
+    makers = [
+        copy.deepcopy(maker, locks) if isinstance(maker, EnvCreator) else maker
+        for maker in env.create_env_fn
+    ]
+    memo[id(env)] = SerialEnv(env.num_workers, makers, create_env_kwargs=env.create_env_kwargs)
     return True
 
 
