@@ -88,14 +88,20 @@ assert targets(**broken) == [103, 103, 103, 102, 1], "no longer reproduces"
 
 
 def check(replay_buffer):
-    rows = replay_buffer[:]["next"]
-    reached, ended = rows["observation"], rows["terminated"].flatten()
-    return int(((reached[:, None] == reached[ended]).all(-1).any(-1) & ~ended).sum())
+    reached, ended = (
+        replay_buffer[:]["next", key] for key in ("observation", "terminated")
+    )
+    leads_there = (reached[:, None] == reached[ended.flatten()]).all(-1).any(-1)
+    return {
+        "rows that go on after the end": int((leads_there & ~ended.flatten()).sum())
+    }
 
 
 unhealthy = check(**broken)
-print(unhealthy, "rows go on after the end")
-assert unhealthy > 0, "no longer reproduces: every last observation is terminated"
+print(unhealthy)
+assert unhealthy["rows that go on after the end"] > 0, (
+    "no longer reproduces: every last observation is terminated"
+)
 
 # %%
 # Fix it
@@ -104,9 +110,11 @@ assert unhealthy > 0, "no longer reproduces: every last observation is terminate
 fixed = buffer_of_three_steps(done_keys=["done", "truncated"])
 healthy = check(**fixed)
 print("targets:", targets(**fixed))
-print(healthy, "rows go on after the end")
+print(healthy)
 assert targets(**fixed) == [103, 103, 3, 2, 1], "the fix does not work"
-assert healthy == 0, "the fix does not work: rows go on after the end"
+assert healthy["rows that go on after the end"] == 0, (
+    "the fix does not work: rows go on after the end"
+)
 
 # %%
 # Keep ``"done"`` among them, as a ``SliceSampler`` cuts episodes there. ``MultiStep``, which a
