@@ -218,7 +218,7 @@ collector.shutdown()
 # ``trigger_eval`` returns ``False`` from then on, and ``wait()`` never returns.
 # :claim:`evaluator-dies-silently`
 #
-# With the start method ``spawn``, a script needs ``if __name__ == "__main__":``:
+# With the start method ``spawn``, a script needs ``if __name__ == "__main__":``. See
 # :ref:`symptom-workers-run-the-script-again`.
 #
 # Where it goes wrong without an error

@@ -81,8 +81,8 @@ assert unhealthy["is at"] == unhealthy["started at"], (
 # Fix it
 # ------
 #
-# One call takes one frame off the annealing, or as many as you pass. The modules that add noise
-# have the same method.
+# One call takes one frame off the annealing, or as many as you pass. ``AdditiveGaussianModule`` and
+# ``OrnsteinUhlenbeckProcessModule`` have the same method.
 
 fixed = train(steps_epsilon=True)
 healthy = check(fixed["policy"][-1])

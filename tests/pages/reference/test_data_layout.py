@@ -80,7 +80,7 @@ def test_next_batch_goes_on():
 
 
 @guards("truncation-by-batch")
-@guards("flag-price")
+@guards("flag-price", "set-truncated-writes-done")
 def test_a_marked_trajectory_goes_on():
     first, second = batches(2, set_truncated=True)
     assert first["next", "truncated"][-1]
