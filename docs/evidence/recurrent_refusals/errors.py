@@ -756,7 +756,7 @@ def silent():
     rows.append(
         [
             "any ``recurrent_backend`` in sequential mode, one step at a time",
-            "It is not read: the module runs its layer, PyTorch's by default. Same result, bitwise.",
+            "Not read: the module runs its layer, PyTorch's by default. Same result, bitwise.",
         ]
     )
 
