@@ -66,10 +66,11 @@ def buffer_of_three_steps(memory):
     torch.manual_seed(0)
     options = {"frames_per_batch": 60, "compact_obs": memory == "compact_obs"}
     collector = Collector(env, None, total_frames=-1, **options)
+    n_step = MultiStepTransform(n_steps=3, gamma=1.0, done_keys=["done", "truncated"])
     replay_buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(60),
         sampler=SliceSampler(slice_len=4, traj_key=("collector", "traj_ids")),
-        transform=Compose(MultiStepTransform(n_steps=3, gamma=1.0), *rebuild),
+        transform=Compose(n_step, *rebuild),
         batch_size=64,
     )
     replay_buffer.extend(next(iter(collector)).clone())

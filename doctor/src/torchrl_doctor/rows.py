@@ -768,8 +768,8 @@ ROWS = {
     "workers_normalize_differently": Row(
         "silent",
         "Each worker makes a `VecNormV2` of its own, which sees the observations of this worker "
-        'alone. An `EnvCreator` shares them in one process and under "spawn", but not under '
-        '"fork".',
+        'alone. An `EnvCreator` shares the statistics in one process and under "spawn", but not '
+        'under "fork".',
         "Give all workers one `EnvCreator`, and call `share_memory_()` on the tensors of its "
         "`state_dict()` before they start.",
     ),
