@@ -1,0 +1,250 @@
+"""
+Log a run and watch it
+======================
+
+Log the return of the episodes that have ended and the figures of each update, all by the number of
+frames. A few of them show early that a run goes wrong.
+"""
+
+# %%
+# .. fold:: Imports, and a run to log: PPO on CartPole
+
+import tempfile
+from collections import deque
+from pathlib import Path
+
+import torch
+import torchrl
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torchrl import timeit
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv, RewardSum, SerialEnv, StepCounter, TransformedEnv
+from torchrl.modules import MLP, OneHotCategorical, ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+from torchrl.record import CSVLogger, LoggerMonitor
+from torchrl.record.loggers import generate_exp_name
+
+torch.set_num_threads(1)
+torchrl.logger.setLevel("ERROR")
+torch.manual_seed(0)
+GAMMA, MINIBATCH, EPOCHS, CLIP_NORM = 0.99, 100, 3, 0.5
+NO_PRIMERS = {"auto_register_policy_transforms": False}
+
+
+def make_env(n_envs):
+    env = SerialEnv(n_envs, lambda: GymEnv("CartPole-v1"))
+    env = TransformedEnv(env, RewardSum())  # writes "episode_reward"
+    env.append_transform(StepCounter())  # writes "step_count"
+    env.set_seed(0)
+    return env
+
+
+def make_critic():
+    net = MLP(in_features=4, out_features=1, num_cells=[64])
+    return ValueOperator(net, in_keys=["observation"])
+
+
+net = MLP(in_features=4, out_features=2, num_cells=[64])
+net = TensorDictModule(net, in_keys=["observation"], out_keys=["logits"])
+options = {"distribution_class": OneHotCategorical, "return_log_prob": True}
+actor, critic = ProbabilisticActor(net, ["logits"], **options), make_critic()
+gae = GAE(gamma=GAMMA, lmbda=0.95, value_network=critic)
+loss = ClipPPOLoss(actor, critic, normalize_advantage=True)
+optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
+
+
+# %%
+# Copy this version. ``learn`` detaches its figures and leaves them on their device; ``log_metrics``
+# makes numbers of the means. ``.item()`` at each update costs more: :doc:`/performance/checklist`.
+
+
+def learn(batch):
+    figures = []
+    for _ in range(EPOCHS):
+        gae(batch)
+        rows = batch.reshape(-1)
+        for sample in rows[torch.randperm(len(rows))].split(MINIBATCH):
+            out = loss(sample)
+            optimizer.zero_grad()
+            sum(out[f"loss_{x}"] for x in ("objective", "critic", "entropy")).backward()
+            norm = torch.nn.utils.clip_grad_norm_(loss.parameters(), CLIP_NORM)
+            optimizer.step()
+            figures.append(out.detach().set("grad_norm", norm))  # before clipping
+    return torch.stack(figures).mean(dim=0)
+
+
+def ended(batch):
+    """Return and length of each episode that ended in the batch."""
+    rows = batch["next"][batch["next", "done"].squeeze(-1)]
+    return torch.cat((rows["episode_reward"], rows["step_count"]), dim=-1)
+
+
+def train(collector, logger):
+    monitor = LoggerMonitor(logger, background=False, on_error="raise")
+    monitor.watch(collector, name="collector", step="frames")
+    recent = deque(maxlen=100)  # episodes
+    for batch in collector:
+        timeit.erase()  # else a mean since the start
+        with timeit("learn"):
+            figures = learn(batch)
+        episodes = ended(batch)
+        recent.extend(episodes)
+        figures["episodes"] = len(episodes)
+        if recent:  # else the mean is NaN
+            mean = torch.stack(list(recent)).mean(dim=0)
+            figures["episode_reward"], figures["episode_length"] = mean
+        age = collector.policy_version - batch["next", "policy_version"]
+        figures["weights_age"] = age.float().mean()
+        frames = collector.stats()["frames"]
+        logger.log_metrics(TensorDict(train=figures), step=frames)
+        logger.log_metrics(timeit.todict(prefix="time"), step=frames)
+        monitor.step()  # logs collector.stats(), and frames per second
+        collector.update_policy_weights_()
+
+
+scratch = tempfile.TemporaryDirectory(prefix="log_and_watch_")
+logger = CSVLogger(generate_exp_name("ppo", "cartpole"), log_dir=scratch.name)
+logger.log_hparams({"gamma": GAMMA, "epochs": EPOCHS})
+sizes = {"frames_per_batch": 400, "total_frames": 2_000, "track_policy_version": True}
+collector = Collector(make_env(2), actor, **sizes, **NO_PRIMERS)
+train(collector, logger)
+collector.shutdown()
+
+# %%
+# ``CSVLogger`` writes a file for each figure, and a line with frames and value for each batch:
+
+scalars = Path(logger.log_dir, logger.exp_name, "scalars")
+for file in sorted(scalars.glob("train/*.csv")):
+    first, *_, last = (float(line.split(",")[1]) for line in file.read_text().split())
+    print(f"{file.stem:<19}{first:>6.2f} at first, {last:>6.2f} at last")
+
+# %%
+# What a bad value looks like
+# ---------------------------
+#
+# * ``episode_reward``, ``episode_length``: flat, or falling after a peak. See
+#   :ref:`symptom-only-the-first-episode-is-long` and :ref:`symptom-return-is-not-the-score`.
+# * ``episodes``: zero in many batches. Then the two above are old.
+# * ``loss_objective``, ``loss_critic``: NaN, or always the same number. A loss of the actor that
+#   falls is no sign of learning.
+# * ``entropy``: near zero before the return rises, or no fall at all.
+# * ``clip_fraction``, ``kl_approx``: :ref:`high from the start
+#   <symptom-ppo-clips-before-the-first-update>`, or zero for the whole run.
+# * ``explained_variance``: zero or less for long. A constant would predict as well as the critic.
+# * ``grad_norm``: zero, NaN, or ever larger.
+# * ``weights_age``, in calls of ``update_policy_weights_``: growing, with a collector in the
+#   background. A version does not show all stale weights: :doc:`/performance/weight_sync`.
+# * ``frames_per_second``: falling. ``time/learn`` says whether learning takes longer.
+#
+# Off-policy, log the mean of ``"chosen_action_value"`` in place of the figures of PPO. No value may
+# exceed the largest discounted return that the task allows: :ref:`symptom-q-values-explode`.
+#
+# With what
+# ---------
+#
+# ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the methods of
+# ``CSVLogger``, which alone needs no other package, and refuses histograms.
+# :claim:`loggers-share-an-interface`
+#
+# ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
+# rates between two calls of ``step``, so frames per second count the time in which you learn.
+# :claim:`monitor-rates-count-all-time` By default, an error in it is one warning of
+# ``torchrl.logger`` and a gap in the log: hence ``on_error="raise"``. :claim:`monitor-warns-once`
+#
+# Not run here, as the doctor is no package but :doc:`a file of this site </reference/doctor>`:
+# :ref:`watch <doctor-watch>` records a loop by itself, and ``log=`` reads what you have logged.
+#
+# .. code-block:: python
+#
+#    import torchrl_doctor
+#
+#    with torchrl_doctor.watch(collector=collector, loss_module=loss) as watching:
+#        train(collector, logger)
+#    print(watching.report)
+#    print(torchrl_doctor.diagnose(log=scalars))
+#
+# Where it goes wrong without an error
+# ------------------------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    The mean over all rows, most of them within an episode
+#    (:ref:`symptom-episode-return-looks-too-low`). And, at the start of a run with many
+#    environments, the mean of the episodes that ended: only short ones can have ended.
+
+sizes = {"frames_per_batch": 200, "total_frames": 2_400}
+random_policy = Collector(make_env(20), None, **sizes, **NO_PRIMERS)
+batches = [batch.clone() for batch in random_policy]
+random_policy.shutdown()
+means = [ended(batch)[:, 0].mean().item() for batch in batches]
+frames = torch.cat(batches, dim=1)
+running, done = frames["next", "episode_reward"], frames["next", "done"]
+print("ended in each batch:", *(f"{mean:.0f}" for mean in means), end="; ")
+print(f"all rows: {running.mean():.0f}")
+
+# %%
+# The return seems to rise, and nothing learns. Count as many episodes of each environment:
+
+first = done & (done.cumsum(dim=1) == 1)
+assert first.any(dim=1).all()  # wait for this
+print(f"first episode of each environment: {running[first].mean():.0f}")
+assert max(means[0], running.mean()) < 0.8 * running[first].mean()
+
+# %%
+# Later, ``recent`` will do. It shows the policy that explores: :doc:`evaluate_while_training`.
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    A second run with the name of the first. ``CSVLogger`` appends to the figures and replaces the
+#    settings.
+
+for gamma in (0.9, 0.99):
+    again = CSVLogger("ppo", log_dir=scratch.name)
+    again.log_hparams({"gamma": gamma})
+    again.log_metrics({"return": 100 * gamma}, step=400)
+figures, settings = sorted(Path(again.log_dir, "ppo").glob("*/*.*"))
+print(figures.read_text(), settings.read_text(), sep="\n")
+assert figures.read_text().count("400,") == 2
+del again, logger  # closes the files
+scratch.cleanup()
+
+# %%
+# ``generate_exp_name`` gives each run its own name, as above. If you resume a run, appending is
+# right: of two lines with the same step, take the later.
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    The explained variance against targets that contain the critic's own values. With a small
+#    ``lmbda`` a critic that has learned nothing looks good.
+
+
+def explained(target, value):
+    return (1 - (target - value).var() / target.var()).item()
+
+
+GAE(gamma=GAMMA, lmbda=0.0, value_network=make_critic())(frames)  # untrained
+value, reward = frames["state_value"], frames["next", "reward"]
+returns = torch.full_like(reward, torch.nan)  # stays NaN where no end is in the data
+later = returns[:, 0]
+for t in reversed(range(reward.shape[1])):
+    later = returns[:, t] = reward[:, t] + GAMMA * later.masked_fill(done[:, t], 0.0)
+wrong = explained(frames["value_target"], value)
+right = explained(returns[returns.isfinite()], value[returns.isfinite()])
+print(f"of its targets: {wrong:.2f}, of the returns: {right:.2f}")
+assert wrong > right + 0.3
+
+# %%
+# Leave out episodes that a time limit cut: their return lacks what would have followed.
+#
+# What it costs
+# -------------
+#
+# Not measured. Memory grows if you add up losses that carry a graph: the sum keeps the graphs of
+# all updates. :claim:`sum-of-losses-keeps-graphs`
+#
+# Related: :doc:`/reference/doctor_in_a_loop` for the causes of each bad value.

@@ -1,0 +1,126 @@
+"""What the guide to logging says and does not run is so."""
+
+import textwrap
+from types import ModuleType
+from unittest import mock
+
+import pytest
+import torch
+from torchrl.record import (
+    CSVLogger,
+    LoggerMonitor,
+    MLFlowLogger,
+    TensorboardLogger,
+    WandbLogger,
+)
+from torchrl.record.loggers import Logger, monitoring, utils
+from torchrl.record.loggers.trackio import TrackioLogger
+from torchrl_doctor.logs import series_in
+
+from tests.support import ROOT
+from tests.support.claims import guards
+
+GUIDE = ROOT / "how-to" / "log_and_watch.py"
+KNOWN = {"episode_reward", "entropy", "clip_fraction", "kl_approx", "grad_norm", "loss_critic"}
+
+
+class Counts:
+    """What a monitor watches: *frames*, or an error."""
+
+    def __init__(self):
+        self.frames = 0
+
+    def stats(self):
+        if self.frames is None:
+            raise RuntimeError("gone")
+        return {"frames": self.frames}
+
+
+@pytest.fixture
+def logger(tmp_path):
+    return CSVLogger("run", log_dir=str(tmp_path))
+
+
+@guards("loggers-share-an-interface")
+def test_loggers_have_the_methods_of_csv_logger(logger):
+    for kind in (CSVLogger, TensorboardLogger, WandbLogger, MLFlowLogger, TrackioLogger):
+        assert issubclass(kind, Logger)
+        for method in ("log_scalar", "log_hparams", "log_video"):
+            assert getattr(kind, method) is not getattr(Logger, method)
+    packages = {"tensorboard": "_has_tb", "wandb": "_has_wandb", "mlflow": "_has_mlflow"}
+    for name, flag in (packages | {"trackio": "_has_trackio"}).items():
+        with (
+            mock.patch(f"torchrl.record.loggers.{name}.{flag}", False),
+            pytest.raises(ImportError),
+        ):
+            utils.get_logger(name, "log", "run")
+    with pytest.raises(NotImplementedError):
+        logger.log_histogram("weights", [1.0])
+
+
+@guards("monitor-rates-count-all-time")
+def test_a_rate_counts_the_time_between_two_steps(logger):
+    watched = Counts()
+    monitor = LoggerMonitor(logger, background=False, on_error="raise")
+    monitor.watch(watched, name="watched", step="frames")
+    with mock.patch.object(monitoring.time, "monotonic", side_effect=[10.0, 14.0]):
+        assert "watched/frames_per_second" not in monitor.step()["watched"]
+        watched.frames = 100
+        assert monitor.step()["watched"]["watched/frames_per_second"] == 25
+
+
+@guards("monitor-warns-once")
+def test_an_error_in_a_monitor_is_a_warning_or_raises(logger):
+    watched = Counts()
+    monitor = LoggerMonitor(logger, background=False)
+    monitor.watch(watched, name="watched")
+    watched.frames = None
+    with mock.patch.object(monitoring.torchrl_logger, "warning") as warned:
+        assert [monitor.step(), monitor.step()] == [{}, {}]
+    assert warned.call_count == 1
+    strict = LoggerMonitor(logger, background=False, on_error="raise")
+    strict.watch(watched)
+    with pytest.raises(RuntimeError, match="gone"):
+        strict.step()
+
+
+@guards("sum-of-losses-keeps-graphs")
+def test_a_sum_of_losses_keeps_every_graph():
+    def nodes(root):
+        found, todo = set(), [root]
+        while todo:
+            node = todo.pop()
+            if node is not None and node not in found:
+                found.add(node)
+                todo += [following for following, _ in node.next_functions]
+        return len(found)
+
+    parameter = torch.nn.Parameter(torch.ones(2))
+    total, detached, sizes = 0.0, 0.0, []
+    for _ in range(3):
+        loss = (parameter**2).sum()
+        loss.backward()
+        total, detached = total + loss, detached + loss.detach()
+        sizes.append(nodes(total.grad_fn))
+    assert sizes[0] < sizes[1] < sizes[2]
+    assert detached.grad_fn is None
+
+
+def test_the_doctor_watches_the_loop_and_reads_its_log():
+    text = GUIDE.read_text(encoding="utf-8")
+    guide = ModuleType("guide")
+    setup, rest = text.split("scratch = tempfile", 1)
+    exec(setup, vars(guide))
+    block = rest.split(".. code-block:: python\n#\n", 1)[1].split("\n#\n# Where", 1)[0]
+    block = textwrap.dedent("\n".join(line[1:] for line in block.splitlines()))
+    sizes = {"frames_per_batch": 100, "total_frames": 200}
+    options = guide.NO_PRIMERS | {"track_policy_version": True}
+    guide.collector = guide.Collector(guide.make_env(2), guide.actor, **sizes, **options)
+    with guide.tempfile.TemporaryDirectory() as folder:
+        guide.logger = CSVLogger("run", log_dir=folder)
+        guide.scalars = guide.Path(folder, "run", "scalars")
+        exec(block.replace("loss_module=loss", "loss_module=loss, share=1"), vars(guide))
+        names = {series.name for series in series_in(guide.scalars)}
+    guide.collector.shutdown()
+    assert set(guide.watching.series) > {"episode_reward", "grad_norm"}
+    assert names > KNOWN
