@@ -153,8 +153,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 # :claim:`monitor-rates-count-all-time` By default, an error in it is one warning of
 # ``torchrl.logger`` and a gap in the log: hence ``on_error="raise"``. :claim:`monitor-warns-once`
 #
-# Not run here, as the doctor is no package but :doc:`a file of this site </reference/doctor>`:
-# :ref:`watch <doctor-watch>` records a loop by itself, and ``log=`` reads what you have logged.
+# :ref:`watch <doctor-watch>` records a loop by itself, and ``log=`` reads what you have logged. Not
+# run here: the doctor comes from :doc:`this site </reference/doctor>`, not from a package index.
 #
 # .. code-block:: python
 #
@@ -186,7 +186,7 @@ print("ended in each batch:", *(f"{mean:.0f}" for mean in means), end="; ")
 print(f"all rows: {running.mean():.0f}")
 
 # %%
-# The return seems to rise, and nothing learns. Count as many episodes of each environment:
+# The return seems to rise, and nothing learns. Count equally many episodes of each environment:
 
 first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()  # wait for this
