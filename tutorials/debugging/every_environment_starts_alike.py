@@ -13,7 +13,7 @@ observations, one after the other, so the batch holds copies.
 :Decided in: :source:`torchrl.envs.SerialEnv.set_seed`, :source:`torchrl._utils.seed_generator`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: none found
-:Also called: all envs return the same observations, ParallelEnv,
+:Also called: all envs return the same observations, ParallelEnv, same observations in all envs,
    identical workers, duplicate trajectories, same seed, more workers do not help
 """
 
