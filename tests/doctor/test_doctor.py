@@ -315,6 +315,11 @@ def test_environments_in_other_processes_are_stepped_in_this_one(given_to_checks
     assert "step_count" in given_to_checks["batch"]
 
 
+def test_environments_that_were_never_started_are_copied():
+    env = SerialEnv(2, cartpole)
+    assert list(diagnose(env=env, seconds=SECONDS, only=["actions_have_no_effect"])) == []
+
+
 def test_statistics_that_workers_share_stay_as_they_are(given_to_checks):
     def normalized():
         return TransformedEnv(cartpole(), VecNormV2(["observation"]))

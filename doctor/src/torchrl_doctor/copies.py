@@ -71,6 +71,8 @@ def lending(storage):
 
 def copied(thing, memo=None):
     """A deep copy; torch has none of a buffer without a shape, such as that of `CatFrames`."""
+    from torchrl.envs import EnvBase
+
     memo = {} if memo is None else memo
     roots = thing if isinstance(thing, tuple) else (thing, *vars(thing).values())
     for root in roots:
@@ -84,8 +86,10 @@ def copied(thing, memo=None):
         twin = copy.deepcopy(thing, memo)
     except Exception as error:
         raise CannotCopyError(f"copying it raises {in_words(error)}") from error
-    for one in twin if isinstance(thing, tuple) else (twin, getattr(twin, "env", None)):
+    for one in twin if isinstance(thing, tuple) else (twin,):
         _rejoin(one)
+    if not isinstance(thing, (tuple, EnvBase)):  # a `SerialEnv` that never started does not answer
+        _rejoin(getattr(twin, "env", None))
     return twin
 
 

@@ -466,7 +466,7 @@ def actions_have_no_effect(env):
             step = step_mdp(step)
     steps = min(len(one) for one in seen)
     one, other = (torch.stack(data[:steps], -1) for data in seen)
-    if steps < 2 or all(torch.equal(one[key], other[key]) for key in env.action_keys):
+    if steps < 2 or all(torch.equal(one[key], other[key]) for key in twin.action_keys):
         return None
     for before, after in zip(sorted_next(one), sorted_next(other), strict=True):
         if not torch.equal(before, after):
