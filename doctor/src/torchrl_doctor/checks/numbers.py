@@ -447,7 +447,9 @@ def data_set_is_shifted(replay_buffer, collector=None):
 
 @check("actions_have_no_effect", "The action has no effect", f"{PAGE}#actions-without-effect")
 def actions_have_no_effect(env):
-    if type(below_transforms(env)).__name__ == "ParallelEnv":
+    inner = below_transforms(env)
+    not_started = hasattr(inner, "create_env_fn") and inner.is_closed  # a copy would start it
+    if type(inner).__name__ == "ParallelEnv" or not_started:
         return None
     from torchrl.envs.utils import step_mdp
 
