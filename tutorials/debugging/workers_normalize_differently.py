@@ -17,7 +17,7 @@ becomes other numbers in each. The policy learns more slowly with more workers.
 :Behind it: :doc:`/how-to/normalize_across_workers`
 :Threads: none found
 :Also called: VecNorm statistics not shared, statistics differ per worker, each worker has its own
-   statistics, ParallelEnv, EnvCreator, running mean of each environment
+   statistics, EnvCreator, running mean of each worker
 """
 
 # %%
