@@ -191,7 +191,7 @@ def watch(sphinx, shown, args):
     """Show progress until Sphinx ends; return the reason if it has to be stopped instead."""
     started = time.time()
     while sphinx.poll() is None:
-        with suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):  # it goes on: look again
             sphinx.wait(POLL_S)
         _show(shown)
         if time.time() - started > args.limit:

@@ -344,7 +344,9 @@ def test_gpus_are_named_without_starting_cuda(tmp_path, monkeypatch):
     assert found["GPU 0"] == "NVIDIA H100, 81559 MiB, 570.1"
     assert found["GPU 1"] == "NVIDIA H100, 1 MiB, 2"
     tool.write_text("#!/bin/sh\nexit 9\n")
-    assert "GPU 0" not in torchrl_doctor.environment()["GPUs"]
+    found = torchrl_doctor.environment()["GPUs"]
+    assert "GPU 0" not in found
+    assert found["nvidia-smi"].endswith("exit status 9.")
 
 
 def test_the_environment_names_no_folder_of_the_user(monkeypatch, tmp_path):

@@ -286,3 +286,22 @@ def test_a_change_that_leaves_the_sum_of_the_bits_is_seen():
     bits = module.bias.detach().view(torch.int32).sum()
     assert bits == torch.tensor([0.75, 0.5625]).view(torch.int32).sum()
     assert earlier.traces["policy"]["bias"][:2] != look(policy=module).traces["policy"]["bias"][:2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float8_e5m2, torch.complex64, torch.bool])
+def test_a_change_is_seen_in_any_dtype(dtype):
+    module = torch.nn.Module()
+    module.register_buffer("values", torch.zeros(2, dtype=dtype))
+    earlier = look(policy=module)
+    module.values = torch.tensor([1, 0]).to(dtype)
+    now = look(policy=module)
+    assert earlier.traces["policy"]["values"][:2] != now.traces["policy"]["values"][:2]
+
+
+def test_tensors_without_plain_bits_are_left_out():
+    module = torch.nn.Module()
+    module.register_buffer("sparse", torch.eye(2).to_sparse())
+    module.register_buffer(
+        "quantized", torch.quantize_per_tensor(torch.eye(2), 1.0, 0, torch.qint8)
+    )
+    assert look(policy=module).traces["policy"] == {}

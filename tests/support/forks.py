@@ -32,7 +32,7 @@ def in_a_fork(function, *arguments, limit_s=600):
                 os._exit(0)
         os.waitpid(pid, 0)
         # A pipe would stay open as long as a worker that outlives the child.
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):  # none is left
             os.killpg(pid, signal.SIGKILL)
         text = answer.read()
     return json.loads(text) if text else None

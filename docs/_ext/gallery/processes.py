@@ -151,12 +151,12 @@ def _take(script, status, answer):
 
 def _kill(process):
     """End a process with everything it started."""
-    with contextlib.suppress(psutil.NoSuchProcess):
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
         for child in psutil.Process(process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
     process.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold it back
         process.wait(KILL_S)
 
 

@@ -109,7 +109,7 @@ def series_of(name, values):
     values = values.tolist() if hasattr(values, "tolist") else values
     try:
         return Series(name, values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # not numbers
         return None
 
 

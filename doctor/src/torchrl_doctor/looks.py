@@ -48,7 +48,7 @@ class Look:
         self.optimized = None  # what a `Watching` has seen of optimizers
         self.watched = {}  # and of what the loop does besides
         for name, value in given.items():
-            with contextlib.suppress(TypeError):
+            with contextlib.suppress(TypeError):  # a list or a dictionary cannot be referred to
                 self.roots[name] = weakref.ref(value)
         with torch.no_grad():
             for owner, tensors in tensors_of(given):
@@ -84,7 +84,7 @@ def parts_of_collector(collector, given):
     parts = {}
     for name in ("env", "policy"):
         if name not in given:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # a property may ask workers that are gone
                 parts[name] = getattr(collector, name)
     return {name: value for name, value in parts.items() if value is not None}
 
@@ -172,6 +172,7 @@ def steps_seen(norm):
 
 
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+FLOATS = torch.float32, torch.float64  # a norm in fewer bits may overflow
 
 
 def traced(tensors):
@@ -180,19 +181,20 @@ def traced(tensors):
     for name, tensor in list(tensors.items())[:MOST_TENSORS]:
         if not isinstance(tensor, torch.Tensor) or is_lazy(tensor) or tensor.is_meta:
             continue
-        with contextlib.suppress(RuntimeError, TypeError, NotImplementedError):  # sparse, quantized
-            data = tensor.detach()
-            data = torch.view_as_real(data) if data.is_complex() else data
-            bits, values = data, data
-            if data.is_floating_point():
-                bits = data.view(INTEGERS[data.element_size()])
-            else:
-                values = data.float()
-            # In opposite steps of two entries the sum of the bits may stay what it was.
-            norm = torch.linalg.vector_norm(values, dtype=torch.float32)
-            versions[name] = 0 if tensor.is_inference() else tensor._version
-            sums = (name, bits.sum(dtype=torch.int64), norm)
-            of_device.setdefault(data.device, []).append(sums)
+        if tensor.layout is not torch.strided or tensor.is_quantized:  # no sum of their bits
+            continue
+        data = tensor.detach()
+        data = torch.view_as_real(data) if data.is_complex() else data
+        bits, values = data, data
+        if data.is_floating_point():
+            bits = data.view(INTEGERS[data.element_size()])
+        if data.dtype not in FLOATS:
+            values = data.float()
+        # In opposite steps of two entries the sum of the bits may stay what it was.
+        norm = torch.linalg.vector_norm(values).float()
+        versions[name] = 0 if tensor.is_inference() else tensor._version
+        sums = (name, bits.sum(dtype=torch.int64), norm)
+        of_device.setdefault(data.device, []).append(sums)
     traces = {}
     for several in of_device.values():  # one transfer for each device
         names, bits, norms = zip(*several, strict=True)

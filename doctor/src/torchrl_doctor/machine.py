@@ -169,7 +169,7 @@ def shared_memory():
 
 def first_words(path, start):
     """What follows *start* in the first line of a file that begins with it; None without one."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # not Linux, or no limit
         for line in Path(path).read_text(errors="replace").splitlines():
             if line.startswith(start):
                 return line[len(start) :].strip(" \t:")
@@ -183,7 +183,7 @@ def processor():
 
 def cores():
     number = os.cpu_count()
-    with contextlib.suppress(AttributeError, OSError):
+    with contextlib.suppress(AttributeError, OSError):  # only Linux says it
         return f"{number}, {len(os.sched_getaffinity(0))} of them for this process"
     return str(number or UNKNOWN)
 
@@ -209,9 +209,11 @@ def gpus(torch):
             section["MPS"] = "available"
     if tool := shutil.which("nvidia-smi"):
         query = [tool, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
+        try:
             done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
             section |= {f"GPU {n}": line for n, line in enumerate(done.stdout.splitlines())}
+        except (OSError, subprocess.SubprocessError) as error:
+            section["nvidia-smi"] = without_home(str(error))
     return section or {"found": "none"}
 
 

@@ -335,10 +335,9 @@ class Script:
                 self.logs.setdefault(name, []).append(float(value.detach()))
 
     def log_returns(self, batch):
-        with contextlib.suppress(KeyError):
-            ended = batch["next", "episode_reward"][batch["next", "done"]]
-            if ended.numel():
-                self.log(episode_reward=ended.mean())
+        returns = batch.get(("next", "episode_reward"), None)
+        if returns is not None and (ended := returns[batch["next", "done"]]).numel():
+            self.log(episode_reward=ended.mean())
 
 
 class Joined(nn.Module):

@@ -2,7 +2,6 @@
 
 import binascii
 import collections
-import contextlib
 import inspect
 import re
 import time
@@ -83,7 +82,8 @@ def looked_at(script):
         built = time.perf_counter()
         reports = [diagnose(**accepted(diagnose, given), seconds=60)]
         if hasattr(torchrl_doctor, "watch") and script.goes_on and "error" not in given:
-            reports.append(watched(script))
+            report, given["error"] = watched(script)
+            reports.append(report)
         looked = time.perf_counter()
         script.shutdown()
     findings = [
@@ -109,17 +109,18 @@ def accepted(function, given):
 
 
 def watched(script):
-    """The report about some more rounds of training; None where the loop cannot be watched."""
+    """The report about some more rounds of training, and what they raised."""
     script.rounds = max(script.rounds, MORE_ROUNDS)
     watch = torchrl_doctor.watch
     # How much is recorded must not depend on how fast the machine is.
-    with (
-        contextlib.suppress(Exception),
-        watch(**accepted(watch, script.given()), share=1.0, seconds=60) as watching,
-    ):
-        script.train()
-        script.finish("train")
-    return watching.report
+    error = None
+    try:
+        with watch(**accepted(watch, script.given()), share=1.0, seconds=60) as watching:
+            script.train()
+            script.finish("train")
+    except Exception as raised:
+        error = raised
+    return watching.report, error
 
 
 def healthy(name):

@@ -373,5 +373,5 @@ def memory_of_machine():
     """The bytes that there are, or None where the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
+    except (AttributeError, ValueError, OSError):  # Windows and macOS lack one of the names
         return None

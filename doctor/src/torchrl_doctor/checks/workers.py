@@ -51,7 +51,7 @@ def seeds_of_workers(collector):
     """The seed of each worker's environment; None where they are not one of gymnasium each."""
     try:
         seeds = collector.get_distant_attr("env.np_random_seed")
-    except AttributeError:
+    except AttributeError:  # not environments of gymnasium
         return None
     return seeds if all(isinstance(seed, int) for seed in seeds) else None
 
