@@ -9,7 +9,7 @@ import torchrl.collectors
 from tensordict import TensorDict
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
-from torchrl_doctor import APPLIES, CHECKS, CLEAR, FAILED, diagnose
+from torchrl_doctor import APPLIES, CHECKS, CLEAR, FAILED, diagnose, releases
 from torchrl_doctor.releases import KNOWN_RELEASES
 
 from tests.support.claims import guards
@@ -25,10 +25,7 @@ SECONDS = 60  # so that a busy machine changes no verdict
     [("0.14.1", True), ("0.11.0", True), ("0.15.0", False), ("0.10.1", False), ("1.0", False)],
 )
 def test_on_another_release_the_report_says_so_and_goes_on(monkeypatch, version, is_known):
-    read = importlib.metadata.version
-    monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: version if name == "torchrl" else read(name)
-    )
+    monkeypatch.setattr(releases, "installed_version", lambda name: version)
     report = diagnose(batch=TensorDict(batch_size=[2]), only="lstm_forgets_every_step")
     said = [note for note in report.notes if "This doctor was run on TorchRL" in note]
     assert said == (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.metadata
 import importlib.util
 import io
 import json
@@ -20,6 +19,7 @@ import warnings
 from pathlib import Path
 
 from torchrl_doctor.about import __version__
+from torchrl_doctor.releases import installed_version
 
 PACKAGES = ("torch", "torchrl", "tensordict", "gymnasium", "triton", "numpy")
 
@@ -75,7 +75,7 @@ def environment():
     return Machine(
         {
             "Versions": {"torchrl-doctor": __version__, "python": platform.python_version()}
-            | {name: version_of(name) for name in PACKAGES}
+            | {name: installed_version(name) or "not installed" for name in PACKAGES}
             | ({"torch": torch.__version__} if torch else {}),
             "Imports": {"torch": why_not or "loads", "extension of torchrl": loads},
             "Processes": {
@@ -111,14 +111,6 @@ def imported(name):
 
 def without_home(text):
     return text.replace(str(Path.home()), "~")
-
-
-def version_of(name):
-    """The version of an installed package, by its metadata."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def extension_state(why_no_torch):

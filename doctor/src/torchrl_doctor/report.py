@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
 import sys
 from typing import NamedTuple
 
 from torchrl_doctor.about import SITE, __version__
+from torchrl_doctor.releases import installed_version
 from torchrl_doctor.renderings import (
     as_document,
     as_html,
@@ -40,14 +39,7 @@ class Finding(NamedTuple):
 
 def versions():
     """Of what the findings were made with, by name; None where there is none."""
-    return {name: metadata_version(name) for name in ("torchrl", "tensordict", "torch")}
-
-
-def metadata_version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return {name: installed_version(name) for name in ("torchrl", "tensordict", "torch")}
 
 
 def in_words_of(names):
