@@ -262,6 +262,7 @@ def test_rounds_are_paired():
 
 
 @guards("scan-retraces-backward", "no-grad-no-retrace", "gru-own-backward", "recompute-lstm-faster")
+@guards("eager-lstm-scan-traced-each-call")
 def test_each_eager_lstm_scan_traces_its_backward_pass():
     from torch._higher_order_ops import partitioner
 

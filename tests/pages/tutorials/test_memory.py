@@ -149,37 +149,6 @@ def test_the_sampler_marks_ends_after_the_transform():
     }
 
 
-# Scan without recomputation is traced, which takes longer than all else in the lesson.
-PLAIN_SCAN = """
-import contextlib, io, json, runpy, sys
-import torch
-from torch._higher_order_ops.partitioner import HopGraphMinCutPartitioner as partitioner
-with contextlib.redirect_stdout(io.StringIO()):
-    page = runpy.run_path(sys.argv[1])
-train_pass, recurrent, inputs = page["train_pass"], page["recurrent"], page["inputs"]
-create, traces, counts = partitioner.create_partitioned_graph, [], {}
-partitioner.create_partitioned_graph = staticmethod(
-    lambda *args, **kwargs: traces.append(1) or create(*args, **kwargs)
-)
-for kind in ("GRU", "LSTM"):
-    wanted = train_pass(recurrent(kind, "pad"), inputs)
-    for _ in range(2):
-        del traces[:]
-        found = train_pass(recurrent(kind, "scan"), inputs)
-        torch.testing.assert_close(found[0], wanted[0], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(found[1], wanted[1], rtol=1e-4, atol=1e-3)
-    counts[kind] = len(traces)  # of the second call
-print(json.dumps(counts))
-"""
-
-
-@pytest.mark.slow
-@guards("eager-lstm-scan-traced-each-call")
-def test_plain_scan_is_as_described():
-    traced = run_driver(PLAIN_SCAN, LESSONS / "activation_memory.py")
-    assert traced == {"GRU": 0, "LSTM": 1}
-
-
 @guards("plain-scan-peaks-above-pad")
 def test_peak_of_plain_scan():
     gru, lstm = (
