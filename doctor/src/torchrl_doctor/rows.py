@@ -366,6 +366,13 @@ ROWS = {
         "half complete when the new weights arrive.",
         "Use `MultiSyncCollector`, or a loss that allows for older data.",
     ),
+    "next_batch_does_not_fit_the_buffer": Row(
+        "loud",
+        "A storage allocates its memory for the shape of the first batch. `split_trajs=True` pads "
+        "trajectories to the longest of their batch, and that length changes from batch to batch.",
+        'Store steps and not padded trajectories: `batch[batch["collector", "mask"]]`, or collect '
+        "without `split_trajs`.",
+    ),
     "next_hidden_state_is_zero": Row(
         "silent",
         "`compact_obs=True` leaves the next state out of the batch. The collector has reserved "

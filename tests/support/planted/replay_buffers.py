@@ -86,6 +86,13 @@ def stacked_frames_of_different_episodes(pipeline):
         yield in_buffer(pipeline, stored(rows, batch_size=16, transform=stack))
 
 
+def next_batch_does_not_fit_the_buffer(pipeline):
+    rows = pipeline["batch"].reshape(-1)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(10), batch_size=2)
+    buffer.extend(rows[:8].reshape(2, 4).clone())  # as padded trajectories
+    yield in_buffer(pipeline, buffer) | {"batch": rows[:6].reshape(2, 3)}
+
+
 def reading_changes_the_buffer(pipeline):
     buffer = pipeline.get("replay_buffer")
     if buffer is None or isinstance(buffer.storage, LazyMemmapStorage):

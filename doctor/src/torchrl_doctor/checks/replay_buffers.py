@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import torch
+from tensordict import is_tensor_collection
 
 from torchrl_doctor.objects import (
     FEW_THOUSAND,
@@ -12,6 +13,7 @@ from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
     called_on_entries,
+    functions_of,
     observed_keys,
     says,
     storage_of,
@@ -341,6 +343,32 @@ def filling_a_buffer_raises_about_dimensions(env=None, replay_buffer=None, error
     if counts > has and not len(replay_buffer):
         return undecided(f"{found}; something has to add the others before it is stored")
     return clear(found)
+
+
+@check(
+    "next_batch_does_not_fit_the_buffer", "The buffer takes the first batch and refuses the next"
+)
+def next_batch_does_not_fit_the_buffer(error=None, replay_buffer=None, batch=None):
+    refused = ("differs from the source batch size", "cannot be broadcast to indexing result")
+    if any(says(error, RuntimeError, one) for one in refused) and (
+        {"extend", "add"} & set(functions_of(error))
+    ):
+        return applies(str(error))
+    if not (stored_leaves(replay_buffer) and batches_of(batch)) or transforms_of(replay_buffer):
+        return None  # what a transform changes is not what is stored
+    stored = replay_buffer.storage.get(slice(None))
+    ndim = replay_buffer.storage.ndim
+    if not is_tensor_collection(stored) or any(
+        one.ndim != stored.ndim for one in batches_of(batch)
+    ):
+        return None  # it is reshaped on its way to the buffer
+    for one in batches_of(batch):
+        for key, leaf in stored.items(True, True):
+            own, other = leaf.shape[ndim:], one.get(key, leaf).shape[ndim:]
+            if own != other:
+                said = f"{key!r} has the shape {tuple(own)} in the buffer, {tuple(other)} in the"
+                return undecided(f"{said} batch; extending it with the batch as it is would raise")
+    return clear("the entries of the batch have the shapes of those in the buffer")
 
 
 @check("sampling_raises_at_the_start", "Sampling from the buffer raises at the start")

@@ -1,0 +1,113 @@
+"""
+The buffer takes the first batch and refuses the next
+=====================================================
+
+The first ``extend`` works. The second one raises an error with two shapes, about a batch size that
+differs or a value that cannot be broadcast.
+
+:Subsystem: replay buffers
+:Effect: loud
+:Cause: A storage allocates its memory for the shape of the first batch. ``split_trajs=True`` pads
+   trajectories to the longest of their batch, and that length changes from batch to batch.
+:Fix: Store steps and not padded trajectories: ``batch[batch["collector", "mask"]]``, or collect
+   without ``split_trajs``.
+:Decided in: :source:`torchrl.data.TensorStorage`
+:Behind it: :ref:`replay-slices`
+:Threads: :thread:`1671`
+:Also called: indexed destination TensorDict batch size differs from the source batch size, shape
+   mismatch: value tensor of shape cannot be broadcast to indexing result of shape, second extend
+   fails, observations of another size
+"""
+
+# %%
+# Break it
+# --------
+#
+# Padded trajectories of CartPole, which last a different number of steps in each batch.
+
+import warnings
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv
+
+warnings.filterwarnings("ignore", message="split_trajs=True produces")
+
+
+def collect(n_batches):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    options = {"frames_per_batch": 100, "total_frames": 100 * n_batches}
+    collector = Collector(env, None, split_trajs=True, **options)
+    batches = list(collector)
+    collector.shutdown()
+    return batches
+
+
+def fill(batches):
+    storage = LazyTensorStorage(1000)
+    replay_buffer = TensorDictReplayBuffer(storage=storage, batch_size=32)
+    parts = {"replay_buffer": replay_buffer}
+    for batch in batches:
+        parts["batch"] = batch
+        try:
+            replay_buffer.extend(batch.clone())
+        except RuntimeError as error:
+            print(f"{type(error).__name__}: {error}")
+            parts["error"] = error
+            break
+    return parts
+
+
+broken = fill(collect(3))
+assert "differs from the source batch size" in str(broken.get("error")), (
+    "no longer reproduces: the buffer takes rows of another shape"
+)
+
+# %%
+# Check it
+# --------
+#
+# The first dimension counts the rows. The dimensions after it have to be the same in the buffer and
+# in the batch.
+
+
+def check(replay_buffer, batch):
+    stored = replay_buffer.storage[:]
+    return {
+        "row of the buffer": [*stored.shape[1:]],
+        "of the batch": [*batch.shape[1:]],
+    }
+
+
+unhealthy = check(broken["replay_buffer"], broken["batch"])
+print(unhealthy)
+assert unhealthy["row of the buffer"] != unhealthy["of the batch"]
+
+# %%
+# An entry with more or longer dimensions fails as well, with another message. Here the
+# observations come from an environment with five numbers in place of four.
+
+other = fill(batch[batch["collector", "mask"]] for batch in collect(1))
+rows = other["batch"].clone()
+rows["observation"] = torch.zeros(len(rows), 5)
+try:
+    other["replay_buffer"].extend(rows)
+except RuntimeError as error:
+    message = str(error)
+    print(message)
+assert "cannot be broadcast to indexing result of shape" in message
+
+# %%
+# Fix it
+# ------
+#
+# The mask is true for the steps that were collected, and false for the padding.
+
+fixed = fill(batch[batch["collector", "mask"]] for batch in collect(3))
+healthy = check(fixed["replay_buffer"], fixed["batch"])
+print(healthy)
+assert healthy["row of the buffer"] == healthy["of the batch"], "the fix does not work"
+assert len(fixed["replay_buffer"]) == 300, "the fix does not work"
