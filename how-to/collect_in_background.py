@@ -2,9 +2,9 @@
 Collect in the background
 =========================
 
-Call ``collector.start()``, and workers write into your replay buffer while you train. Let them wait
-for a permit before each batch, or the speed of your machine decides how many frames you collect for
-each update.
+Call ``collector.start()``, and workers write into your replay buffer while you train. Make each
+worker wait for a permit before each batch. Without permits, the speed of your machine decides how
+many frames you collect for each update.
 """
 
 # %%
@@ -56,8 +56,9 @@ def update(sample):
 
 
 # %%
-# Copy this version. With TorchRL's own start method, "spawn", put whatever starts a collector below
-# ``if __name__ == "__main__":`` (:ref:`symptom-workers-run-the-script-again`).
+# Copy this together with the setup folded above, which starts workers by "fork". With TorchRL's
+# own start method, "spawn", put whatever starts a collector below ``if __name__ == "__main__":``
+# (:ref:`symptom-workers-run-the-script-again`).
 
 N_WORKERS, BATCH_FRAMES, WARMUP_FRAMES = 2, 20, 200
 N_UPDATES, FRAMES_PER_UPDATE, CAPACITY = 100, 2, 10_000
@@ -65,7 +66,7 @@ UPDATES_PER_BATCH = BATCH_FRAMES // FRAMES_PER_UPDATE
 
 
 class Permits:
-    """One for each batch; a worker waits until there is one."""
+    """A worker takes one before each batch, and waits until there is one."""
 
     def __init__(self, number):
         self.semaphore = multiprocessing.Semaphore(number)
@@ -88,7 +89,7 @@ def collecting(env_makers, buffer, permits):
         total_frames=-1,
         replay_buffer=buffer,
         pre_collect_hook=permits,
-        auto_register_policy_transforms=False,
+        auto_register_policy_transforms=False,  # the policy has no memory
     )
     collector.set_seed(0)
     try:
@@ -123,7 +124,7 @@ with collecting([make_env] * N_WORKERS, buffer, permits) as collector:
         update(buffer.sample())
         if (n_updates + 1) % UPDATES_PER_BATCH == 0:
             permits.add(1)
-            collector.update_policy_weights_()
+            collector.update_policy_weights_()  # for a policy on another device
 
 # %%
 # Both sides keep the ratio, and nothing is left running:
@@ -131,7 +132,7 @@ with collecting([make_env] * N_WORKERS, buffer, permits) as collector:
 most = N_WORKERS * BATCH_FRAMES
 assert 0 <= min(ahead) <= max(ahead) <= most
 print(f"{N_UPDATES} updates, one for every {FRAMES_PER_UPDATE} frames")
-print(f"the workers were never behind, and at most {most} frames ahead")
+print(f"the buffer was never more than {most} frames ahead of them")
 print("exit codes:", [worker.exitcode for worker in collector.procs])
 
 # %%
@@ -147,12 +148,13 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 #   :ref:`symptom-sampling-raises-at-the-start`.
 # * **No sample has half a batch.** ``buffer.sample()`` takes the lock under which workers write.
 #   :claim:`background-sample-takes-lock` Reading ``buffer[:]`` does not, so wait until the end.
-# * **Weights arrive.** On the CPU the workers act with your tensors: each step of the optimizer
-#   arrives at once, also within a batch, and so does epsilon. :claim:`background-weights-arrive` A
-#   policy on another device needs the call: :doc:`/performance/weight_sync`.
+# * **Weights stay current.** On the CPU the workers act with your tensors: each step of the
+#   optimizer arrives at once, also within a batch, and so does epsilon.
+#   :claim:`background-weights-arrive` A policy on another device needs the call:
+#   :doc:`/performance/weight_sync`.
 # * **You decide when it ends.** After ``start()`` the workers ignore ``total_frames``.
-#   :claim:`background-total-frames-ignored` Give permits back before ``shutdown()``. A worker that
-#   waits for one does not hear it, and is terminated after seconds.
+#   :claim:`background-total-frames-ignored` Add permits before ``shutdown()``. A worker that is
+#   blocked on one misses the request to stop, and is terminated some seconds later.
 #   :claim:`background-waiting-worker-terminated`
 #
 # The storage has to be one that processes share. ``LazyMemmapStorage`` is, with every start method;
@@ -165,7 +167,7 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Training without a look at the workers. If one of them raises, its error is printed on the
+#    Training without checking the workers. If one of them raises, its error is printed on the
 #    terminal, and your loop goes on with the rows that are there.
 #
 # .. fold:: An environment that fails, and what workers print
@@ -236,8 +238,9 @@ print("with permits, rows are missing:", gaps(buffer[:]) > 0)
 assert gaps(paused[:]) > 0 == gaps(buffer[:])
 
 # %%
-# Single transitions stay true. Slices do not: the rows on both sides of a gap have one trajectory
-# id, so a ``SliceSampler`` takes them for neighbors. :claim:`background-gap-in-slice` Use permits.
+# Single transitions remain valid. Slices do not: the rows on both sides of a gap have one
+# trajectory id, so a ``SliceSampler`` takes them for neighbors. :claim:`background-gap-in-slice`
+# Use permits.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -265,7 +268,7 @@ with collecting([make_env], prioritized, Permits(5)) as collector:
     assert drawn(prioritized) == len(some_rows)
 
 # %%
-# Under "spawn" the collector raises instead, and without a warm-up ``sample()`` does.
+# Under "spawn" the collector raises. If there was no warm-up, ``sample()`` does.
 # :claim:`background-priorities-elsewhere` Use a ``Collector``: its ``start()`` collects in a thread
 # of your process.
 

@@ -3,8 +3,8 @@ Evaluate while training
 =======================
 
 Give the evaluation its own environment, its own policy and the statistics of training, frozen, and
-call ``Evaluator.evaluate`` between two batches. A process evaluates while training goes on, if you
-change two defaults.
+call ``Evaluator.evaluate`` between two batches. To evaluate in a process of its own while training
+goes on, change two defaults.
 """
 
 # %%
@@ -79,7 +79,9 @@ def learn(batch):
 
 
 # %%
-# Copy this version. The evaluation policy is the normalization and the actor, without exploration.
+# Copy this together with your own run in place of the one folded above, whose ``VecNormV2`` has its
+# defaults (:doc:`normalize_across_workers` has better ones). The evaluation policy is the
+# normalization and the actor, without exploration.
 # ``as_it_is_now`` has the same structure, with the weights and statistics of training.
 
 EVAL_SEED, MAX_STEPS = 1_000, 50
@@ -126,16 +128,17 @@ evaluator.shutdown()
 collector.shutdown()
 
 # %%
-# The number is the mean return of five episodes, with its standard error. Look for a difference
-# larger than that before you call one policy better.
+# The number is the mean return of five episodes, with its standard error. Before you call one
+# policy better, ask for a difference of more than two standard errors. A return of 50 is the time
+# limit here.
 #
 # Why it is right
 # ---------------
 #
 # * **Weights.** ``evaluate`` copies the weights that you pass before it uses them.
 #   :claim:`evaluator-copies-weights`
-# * **Exploration.** While ``evaluate`` runs, the exploration type is ``DETERMINISTIC``. Afterwards
-#   it is what it was. :claim:`evaluate-restores-exploration-type`
+# * **Exploration.** While ``evaluate`` runs, the exploration type is ``DETERMINISTIC``. It is
+#   restored afterwards. :claim:`evaluate-restores-exploration-type`
 # * **Statistics.** ``to_observation_norm()`` is the normalization of that moment. It learns nothing
 #   from the evaluation. It travels with the weights because its numbers are buffers of a module;
 #   those of ``VecNormV2`` are not. :claim:`vecnorm-statistics-are-no-buffers`
@@ -146,8 +149,8 @@ collector.shutdown()
 # * **Time limit.** ``StepCounter`` sets it. If there is one, the evaluator ignores its own
 #   ``max_steps``. :claim:`evaluator-max-steps-ignored`
 #
-# Use one environment. In a batched one, short episodes end first and count too often, so the mean
-# is that of too many of them. :claim:`evaluator-favors-short-episodes`
+# Use one environment. In a batched one, short episodes finish first, so the mean has too many of
+# them. :claim:`evaluator-favors-short-episodes`
 #
 # In the background
 # -----------------
@@ -209,13 +212,13 @@ collector.shutdown()
 
 # %%
 # The weights are those of the call, however long the evaluation takes, and a result has the step
-# that you passed. Training waits only if the last evaluation is still running. If it must never
-# wait, call ``poll()`` instead: ``trigger_eval`` then returns ``False`` when it evaluates nothing.
+# that you passed. Training waits only if the last evaluation is still running. To avoid waiting,
+# call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts nothing.
 # Fetch each result before you trigger again, for a result may be lost when the next evaluation is
 # quick. :claim:`evaluator-loses-results`
 #
 # Keep the time limit. If an evaluation raises, the traceback goes to stderr, and that is all:
-# ``trigger_eval`` returns ``False`` from then on, and ``wait()`` never returns.
+# ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a timeout never returns.
 # :claim:`evaluator-dies-silently`
 #
 # With the start method ``spawn``, a script needs ``if __name__ == "__main__":``. See
@@ -290,8 +293,9 @@ for name in ("DETERMINISTIC", "RANDOM"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    More than one frame per batch, as by default, in a process. It collects that many steps, and
-#    keeps the episodes that one evaluation does not need for the next. They have the old weights.
+#    More than one frame per batch, as by default, in a process. It collects that many steps. The
+#    episodes that one evaluation does not need count in the next one, although the old weights
+#    played them.
 
 
 def make_weights(direction):
@@ -326,9 +330,9 @@ for per_batch in (100, 1):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A ``VecNormV2`` in the evaluation environment. The evaluator freezes it. A new one has no
-#    statistics, and the policy sees NaN. If you pass the environment of training, its statistics
-#    stop as well.
+#    A ``VecNormV2`` in the evaluation environment. The evaluator freezes it. A new one is frozen
+#    before it has any statistics, and the policy sees NaN. If you pass the environment of training,
+#    its statistics stop as well.
 
 
 def normalizing_env():

@@ -3,7 +3,7 @@ Log a run and watch it
 ======================
 
 Log the return of the episodes that have ended and the figures of each update, all by the number of
-frames. A few of them show early that a run goes wrong.
+frames. A few of these figures show early that a run goes wrong.
 """
 
 # %%
@@ -56,8 +56,9 @@ optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
 
 
 # %%
-# Copy this version. ``learn`` detaches its figures and leaves them on their device; ``log_metrics``
-# makes numbers of the means. ``.item()`` at each update costs more: :doc:`/performance/checklist`.
+# Copy this together with your own run in place of the one folded above. ``learn`` detaches its
+# figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers.
+# ``.item()`` at each update costs more: :doc:`/performance/checklist`.
 
 
 def learn(batch):
@@ -118,7 +119,7 @@ collector.shutdown()
 scalars = Path(logger.log_dir, logger.exp_name, "scalars")
 for file in sorted(scalars.glob("train/*.csv")):
     first, *_, last = (float(line.split(",")[1]) for line in file.read_text().split())
-    print(f"{file.stem:<19}{first:>6.2f} at first, {last:>6.2f} at last")
+    print(f"{file.stem:<19}{first:>8.2g} at first, {last:>8.2g} at last")
 
 # %%
 # What a bad value looks like
@@ -126,16 +127,17 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 # * ``episode_reward``, ``episode_length``: flat, or falling after a peak. See
 #   :ref:`symptom-only-the-first-episode-is-long` and :ref:`symptom-return-is-not-the-score`.
-# * ``episodes``: zero in many batches. Then the two above are old.
+# * ``episodes``: zero in many batches. The two values above are then stale.
 # * ``loss_objective``, ``loss_critic``: NaN, or always the same number. A loss of the actor that
 #   falls is no sign of learning.
 # * ``entropy``: near zero before the return rises, or no fall at all.
 # * ``clip_fraction``, ``kl_approx``: :ref:`high from the start
 #   <symptom-ppo-clips-before-the-first-update>`, or zero for the whole run.
 # * ``explained_variance``: zero or less for long. A constant would predict as well as the critic.
+#   A high value proves less than it seems, see below.
 # * ``grad_norm``: zero, NaN, or ever larger.
 # * ``weights_age``, in calls of ``update_policy_weights_``: growing, with a collector in the
-#   background. A version does not show all stale weights: :doc:`/performance/weight_sync`.
+#   background. It does not show all stale weights: :doc:`/performance/weight_sync`.
 # * ``frames_per_second``: falling. ``time/learn`` says whether learning takes longer.
 #
 # Off-policy, log the mean of ``"chosen_action_value"`` in place of the figures of PPO. No value may
@@ -150,7 +152,7 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
 # rates between two calls of ``step``, so frames per second count the time in which you learn.
-# :claim:`monitor-rates-count-all-time` By default, an error in it is one warning of
+# :claim:`monitor-rates-count-all-time` By default, an error in it leaves one warning of
 # ``torchrl.logger`` and a gap in the log: hence ``on_error="raise"``. :claim:`monitor-warns-once`
 #
 # :ref:`watch <doctor-watch>` records a loop by itself, and ``log=`` reads what you have logged. Not
@@ -160,6 +162,7 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 #    import torchrl_doctor
 #
+#    collector = Collector(make_env(2), actor, **sizes, **NO_PRIMERS)
 #    with torchrl_doctor.watch(collector=collector, loss_module=loss) as watching:
 #        train(collector, logger)
 #    print(watching.report)
@@ -194,7 +197,8 @@ print(f"first episode of each environment: {running[first].mean():.0f}")
 assert max(means[0], running.mean()) < 0.8 * running[first].mean()
 
 # %%
-# Later, ``recent`` will do. It shows the policy that explores: :doc:`evaluate_while_training`.
+# Later, use ``recent``. It measures the policy that explores; for the other one, see
+# :doc:`evaluate_while_training`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -244,7 +248,7 @@ assert wrong > right + 0.3
 # What it costs
 # -------------
 #
-# Not measured. Memory grows if you add up losses that carry a graph: the sum keeps the graphs of
-# all updates. :claim:`sum-of-losses-keeps-graphs`
+# The cost of logging is not measured. Memory grows if you add up losses that carry a graph: the sum
+# keeps the graphs of all updates. :claim:`sum-of-losses-keeps-graphs`
 #
 # Related: :doc:`/reference/doctor_in_a_loop` for the causes of each bad value.

@@ -45,7 +45,8 @@ start_method = multiprocessing.get_start_method()
 multiprocessing.set_start_method("fork", force=True)
 
 # %%
-# Copy this version. MountainCar shows a position near -0.5 and a velocity near zero.
+# Copy this together with the setup folded above. MountainCar's observation is a position near -0.5
+# and a velocity near zero.
 
 N_WORKERS, BATCH_FRAMES, MAX_STEPS = 2, 200, 20
 
@@ -66,7 +67,7 @@ def statistics_of(creator):
 
 creator = EnvCreator(make_env)
 for tensor in statistics_of(creator).values():  # before the workers start
-    tensor.share_memory_().zero_()  # the creator has tried out a reset and a step
+    tensor.share_memory_().zero_()  # EnvCreator has made a reset and a step, which count
 
 net = MLP(in_features=2, out_features=3, num_cells=[32])
 actor = QValueActor(net, in_keys=["normed"], spec=make_env().action_spec)
@@ -75,7 +76,7 @@ collector = MultiSyncCollector(
     actor,
     frames_per_batch=BATCH_FRAMES,
     total_frames=2 * BATCH_FRAMES,
-    auto_register_policy_transforms=False,
+    auto_register_policy_transforms=False,  # the policy has no memory
 )
 collector.set_seed(0)
 batches = [batch.clone() for batch in collector]
@@ -93,10 +94,10 @@ print(f"{len(frames)} steps, {int(first.sum())} resets in the batches")
 apart = (norm.loc["observation"] - mean).abs() / deviation
 assert (apart < 0.05).all()
 assert torch.allclose(norm.scale["observation"], deviation, rtol=0.05)
-print("mean and deviation agree with the raw observations of the batches")
+print("mean and deviation are within 5 % of those of the raw observations")
 
 # %%
-# They agree but are not equal, because a few resets are in no row of the batches. The order of the
+# They are not equal, because a few resets are in no row of the batches. The order of the
 # workers also changes what an observation is normalized to, so two runs with one seed differ.
 #
 # Evaluate
@@ -142,7 +143,7 @@ print("the new creator has the saved statistics")
 # ------
 #
 # A row keeps the normalization of the moment in which it was collected. Store raw observations, and
-# normalize each sample with the statistics of now, in both places:
+# normalize each sample with the current statistics, both at the root and under ``next``:
 
 buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000), batch_size=64)
 buffer.extend(frames.exclude("normed", ("next", "normed")))
@@ -164,9 +165,10 @@ assert {"normed", "observation"} <= set(sample_normed()["next"].keys())
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An ``EnvCreator`` alone, in workers that fork. Each has statistics of its own:
+#    An ``EnvCreator`` alone, in workers that fork. Each worker keeps statistics of its own:
 #    :ref:`symptom-workers-normalize-differently`. With a plain function this is so under any start
-#    method.
+#    method. Below, each worker counts 30 steps and its resets; ``EnvCreator`` adds the two rows of
+#    its trial.
 
 COUNT = "count.-|-.observation"  # how a VecNormV2 names its counter in a state_dict
 
@@ -176,9 +178,7 @@ def steps_by_worker(make):
     env.rollout(30, break_when_any_done=False)
     states = [dict(state) for state in env.state_dict().values()]
     env.close()
-    return [
-        int(s["transforms.1._extra_state"]["count.-|-.observation"]) for s in states
-    ]
+    return [int(state["transforms.1._extra_state"][COUNT]) for state in states]
 
 
 alone, together = EnvCreator(make_env), EnvCreator(make_env)
@@ -212,7 +212,7 @@ right = first_frames(1.0)[1]
 print(f"deviation of the position: {too_small:.2f}, with decay=1.0 {right:.2f}")
 far = (position.mean() / position.std()).item() ** 2
 n_frames = math.log((1.1**2 - 1) / far) / math.log(default)
-print(f"{n_frames:,.0f} frames until the scale is right to a tenth")
+print(f"by its formula, within 10 % after {round(n_frames, -3):,.0f} frames")
 assert too_small < 0.3 < 0.9 < right
 
 # %%
@@ -236,7 +236,7 @@ def outside(**options):
     return norm, rows.numel() + int((rows["step_count"] == 0).sum())
 
 
-# All that TorchRL says to it:
+# TorchRL's only warning about it:
 experimental = "Support of VecNormV2 for containers with non-empty batch-size"
 warnings.filterwarnings("ignore", message=experimental)
 means = outside()[0].loc["observation"]
@@ -266,7 +266,7 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
     assert moved
 
 # %%
-# Call ``freeze()`` on the transform, and either one follows training and leaves it alone.
+# Call ``freeze()`` on either transform. It then follows training without changing it.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose

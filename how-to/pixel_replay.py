@@ -2,8 +2,8 @@
 Store pixels at one frame per step
 ==================================
 
-An agent that sees stacks of four frames gets most of each stack a second time with the next one.
-Store each frame once, as bytes, and build the stacks when you sample.
+An agent that sees stacks of four frames sees three of them again in the next stack. Store each
+frame once, as bytes, and build the stacks when you sample.
 """
 
 # %%
@@ -45,7 +45,7 @@ class Blocks(gym.Env):
 
 
 # %%
-# Copy this version, and put your environment in place of ``Blocks()``. Its frames are ``uint8``, of
+# Copy this, and put your environment in place of ``Blocks()``. Its frames are ``uint8``, of
 # shape ``(1, 84, 84)``.
 
 from torchrl.collectors import Collector
@@ -107,15 +107,16 @@ collector.shutdown()
 # sample, the transform reads the frames before each row and the frame after it.
 #
 # * **At the start of an episode** it repeats the first frame, as ``CatFrames`` does by default.
-# * **At seams** it compares the trajectory id and the step count of each frame with those of the
-#   row. If a frame belongs to another episode, or has been overwritten, the row is incomplete.
+# * **Where episodes meet** it compares the trajectory id and the step count of each frame with those
+#   of the row. If a frame is of another episode, or has been overwritten, the row is incomplete.
 # * **Drop incomplete rows**: those that the time limit cut off, the newest row, and the oldest rows
 #   of a full buffer. Terminated rows stay, because no loss bootstraps from their next stack. The
 #   last frame in that stack is a frame of another episode.
 #
 # Scale the pixels inside the network. Rows are drawn one by one, so priorities work, too
 # (``TensorDictPrioritizedReplayBuffer``). :claim:`stacked-rows-take-priorities` With several
-# environments, extend with ``batch.reshape(-1)``; rows at both ends of a batch are then incomplete.
+# environments, extend with ``batch.reshape(-1)``; the first and last rows of each environment in a
+# batch are then incomplete.
 # :claim:`stacked-rows-of-batched-environments`
 #
 # Every stack is right
@@ -218,7 +219,8 @@ assert right_stacks(sample, ("next", "stack"), later=1).all()
 #
 #    Training on these samples alone. The first rows of an episode are never drawn, nor are
 #    :doc:`short episodes </tutorials/debugging/short_episodes_are_never_replayed>`. The sampler
-#    draws an episode and then a slice of it, so rows of the other short ones come too often.
+#    draws an episode and then a slice of it, so the rows of the remaining short episodes come too
+#    often.
 
 assert sample["step_count"].min() == 3
 for name, rows in {"stored": full, "sampled": sample}.items():
@@ -279,13 +281,13 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 #    :caption: A compressed frame of random play, by game and rows of the buffer
 #
 # Do not take ``CompressedListStorage`` for single frames: its Python objects need more memory than
-# a frame. :claim:`compressed-list-larger-than-frames` This is the memory by which a process grew:
+# a frame. :claim:`compressed-list-larger-than-frames` The memory by which a process grew:
 #
 # .. record-table:: pixel_replay@cpu
 #    :rows: memory-100k-* memory-5k-frame-list memory-5k-frames memory-5k-sb3* memory-5k-stacks
 #    :metrics: anonymous_per_row
 #    :caption: A transition of Pong, by the way of storing it and the rows of the buffer
 #
-# The time of a sample is not measured yet. To sample any pixels faster, see
+# The time of a sample is not measured yet. To speed up the sampling of pixels, see
 # :ref:`performance-replay_buffers-pixels`. If your stacks mix episodes, see
 # :ref:`symptom-stacked-frames-of-different-episodes`.

@@ -3,8 +3,8 @@ Save a run and resume it
 ========================
 
 Register everything that changes during training with one ``Checkpoint``. If the process is killed,
-start the same script again: it continues from its last save, and computes the same numbers as a run
-that was never interrupted.
+start the same script again: it continues from its last save. With one process and one environment
+it computes the same numbers as if nobody had killed it.
 """
 
 # %%
@@ -69,7 +69,7 @@ def make_run():
         TensorDictSequential(actor, explore),
         frames_per_batch=BATCH_FRAMES,
         total_frames=-1,
-        auto_register_policy_transforms=False,
+        auto_register_policy_transforms=False,  # the policy has no memory
     )
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(CAPACITY),
@@ -105,8 +105,8 @@ def collect_and_learn(run):
 
 
 # %%
-# Copy this version. Add what else your run has with a ``state_dict``, such as a scheduler of the
-# learning rate.
+# Copy this, with the parts of your own run in place of those folded above. Add anything else that
+# has a ``state_dict``, such as a learning-rate scheduler.
 
 
 def make_checkpoint(run):
@@ -149,7 +149,7 @@ def main(folder, n_frames):
 #
 # A child process trains, and dies by SIGKILL between two saves.
 #
-# .. fold:: The child, and a folder that goes at the end
+# .. fold:: The child process and a temporary folder
 
 scratch = tempfile.TemporaryDirectory(prefix="save_and_resume_")
 folder = Path(scratch.name)
@@ -171,7 +171,7 @@ assert child.exitcode == -signal.SIGKILL
 child.close()
 
 # %%
-# The run that resumes and the run that nobody interrupted end with the same bits:
+# The resumed run and the run that nobody killed end bit-identical:
 
 
 def state(run):
@@ -210,13 +210,13 @@ for name in expected:
 #
 # Neither the position in an episode nor the generator of an environment is saved. That is why the
 # loop begins a new episode, with a seed that depends on the number of frames, after each save: a
-# resumed run then begins the same episode. Without ``start_episode`` a resumed run still trains
-# well, but its numbers differ. :claim:`resume-without-start-episode-differs`
+# resumed run then begins the same episode. Both runs pay for that: each save cuts an episode off.
+# Without ``start_episode`` you lose no episode, and a resumed run has other numbers.
+# :claim:`resume-without-start-episode-differs`
 #
-# Two things are not equal. The episode that was under way ends with the save. And loading draws a
-# new :ref:`trajectory number <collector-ids>`, so these numbers are shifted.
-# :claim:`loading-draws-a-trajectory-number` With several workers, a prefetching buffer or
-# nondeterministic CUDA kernels, two runs differ even if none was interrupted.
+# The trajectory ids alone are not equal. Loading draws a new :ref:`id <collector-ids>`, so those of
+# the resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With several workers, a
+# prefetching buffer or nondeterministic CUDA kernels, two runs differ even if none was interrupted.
 
 ids = ("collector", "traj_ids")
 assert not torch.equal(resumed.buffer[:][ids], whole.buffer[:][ids])
@@ -228,8 +228,8 @@ assert not torch.equal(resumed.buffer[:][ids], whole.buffer[:][ids])
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The buffer is restored and the collector is not. It numbers its trajectories from zero again,
-#    and a slice may join two episodes: :ref:`symptom-sequences-mix-two-runs`.
+#    Restoring the buffer without the collector. It numbers its trajectories from zero again, and a
+#    slice may join two episodes: :ref:`symptom-sequences-mix-two-runs`.
 
 latest = CheckpointRotation(folder / "killed", keep_last=2).latest()
 fresh = make_run()
@@ -304,15 +304,15 @@ rows = whole.buffer[:].exclude("index")
 buffer = mapped_buffer()
 buffer.extend(rows)
 buffer.dumps(folder / "buffer")
-buffer.extend(rows[:100])  # after the save, before the kill
+buffer.extend(rows[:100])  # after the save
 again = mapped_buffer()
 again.loads(folder / "buffer")
-print(f"{len(buffer):,} rows at the kill, {len(again):,} after loading")
+print(f"{len(buffer):,} rows before, {len(again):,} after loading")
 assert len(again) == len(rows)
 
 # %%
 # The files change after ``dumps``. Once the buffer is full, a resumed run finds rows
-# newer than its networks. Off-policy training bears that, but the numbers are no longer equal.
+# newer than its networks. Off-policy training tolerates that, but the numbers are no longer equal.
 #
 # What it costs
 # -------------

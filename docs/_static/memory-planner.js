@@ -13,7 +13,7 @@
   const LESSONS = {
     compact: "../tutorials/memory/missing_next_observations.html",
     delta: "../tutorials/memory/saving_by_observation_size.html#memory-delta-limits",
-    at_sampling: "../performance/replay_buffers.html#performance-replay-buffers-frames",
+    at_sampling: "../how-to/pixel_replay.html",
     traj_ids: "../tutorials/memory/saving_by_observation_size.html#what-else-is-in-a-frame",
   };
   let dropped = new Set();
@@ -137,7 +137,8 @@
     for (const name of SAVING) {
       const other = planned(specs, policy, dropped, { ...inputs, [name]: 1 - inputs[name] });
       const difference = now.totals.stored - other.totals.stored;
-      if (!difference) continue;
+      const needed = name === "traj_ids" && (inputs.compact || inputs.at_sampling);
+      if (!difference || needed) continue;
       const label = form.elements[name].parentNode.textContent.trim();
       const text = `${inputs[name] ? "Without" : "With"} ${label} the buffer would be ${inBytes(Math.abs(difference))} `;
       const item = element("li", `${text}${difference > 0 ? "smaller" : "larger"}. `);
@@ -153,7 +154,7 @@
     if (several) options.push('cat_results="stack"');
     if (inputs.compact) options.push("compact_obs=True");
     if (!inputs.traj_ids) options.push("track_traj_ids=False");
-    const made = several ? `MultiSyncCollector([make_env] * ${inputs.workers}` : "Collector(env";
+    const call = several ? `MultiSyncCollector([make_env] * ${inputs.workers}` : "Collector(env";
     const transforms = [inputs.step_count && "StepCounter()", inputs.is_init && "InitTracker()"];
     const images = entriesOf(specs).filter(({ key, shape }) => !(key in data.ROLES) && shape.length > 2);
     if (inputs.at_sampling && inputs.frames > 1)
@@ -164,25 +165,34 @@
     const restored = [];
     const given = [];
     const before = [];
+    const kind = { tensor: "LazyTensorStorage", memmap: "LazyMemmapStorage", scratch: "LazyMemmapStorage", list: "ListStorage", compressed: "CompressedListStorage" }[storage];
+    let made = `${kind}(${inputs.rows}${storage === "scratch" ? ', scratch_dir="replay"' : ""})`;
+    const stacks = inputs.at_sampling && images.length;
+    const oneFrame = stacks && (inputs.compact || images.some(({ key }) => dropped.has(`next.${key}`)));
+    const twoFrames = stacks && !oneFrame; // the library's sampler needs the next frame in the row
     if (inputs.delta) restored.push(`NextObservationDelta(in_keys=[${names(seen.filter(({ dtype }) => dtype.includes("float")))}])`);
-    if (inputs.compact) {
+    if (inputs.compact && !oneFrame) {
       restored.push(`NextStateReconstructor([${names(seen)}], step_count_key="step_count")`);
       given.push('sampler=SliceSampler(slice_len=8, traj_key=("collector", "traj_ids"))');
     }
-    if (inputs.at_sampling && images.length) {
+    if (oneFrame) {
+      before.push(`storage = ${made}`);
+      made = "storage";
+      restored.push("StackFrames(storage)");
+    }
+    if (twoFrames) {
       const { key } = images[0];
       before.push(`stack = CatFrames(N=${inputs.frames}, dim=-3, in_keys=["${key}"], out_keys=["${key}_stack"], reset_key="_reset")`);
       before.push("transform, sampler = stack.make_rb_transform_and_sampler(batch_size=256)");
-      given.splice(0, 1, "sampler=sampler");
+      given.push("sampler=sampler");
       restored.push("transform");
     }
     if (restored.length) given.push(`transform=${restored.length > 1 ? `Compose(${restored.join(", ")})` : restored[0]}`);
     const warnings = [];
-    if (inputs.compact && !(inputs.step_count && inputs.traj_ids))
+    if ((inputs.compact || oneFrame) && !(inputs.step_count && inputs.traj_ids))
       warnings.push("# Switch on StepCounter and trajectory ids: the next observations are rebuilt by them.");
+    if (oneFrame) warnings.push('# StackFrames is in the guide "Store pixels at one frame per step"; give it your keys.');
     if (restored.length > 1) warnings.push("# Compare a rebuilt sample with a full one before you train: these transforms depend on each other.");
-    const kind = { tensor: "LazyTensorStorage", memmap: "LazyMemmapStorage", scratch: "LazyMemmapStorage", list: "ListStorage", compressed: "CompressedListStorage" }[storage];
-    const folder = storage === "scratch" ? ', scratch_dir="replay"' : "";
     const left = parts.filter((part) => !part.inBuffer).map(({ key }) => {
       const keys = key.split(".").map((one) => `"${one}"`).join(", ");
       return key.includes(".") ? `(${keys})` : keys;
@@ -191,10 +201,10 @@
     return [
       ...warnings,
       ...transforms.filter(Boolean).map((one) => `env.append_transform(${one})`),
-      `collector = ${made}, policy, total_frames=-1, ${options.join(", ")})`,
+      `collector = ${call}, policy, total_frames=-1, ${options.join(", ")})`,
       ...before,
-      `buffer = ${inputs.index ? "TensorDictReplayBuffer" : "ReplayBuffer"}(`,
-      ...[`storage=${kind}(${inputs.rows}${folder})`, ...given, "batch_size=256"].map((one) => `    ${one},`),
+      `buffer = ${inputs.index && !twoFrames ? "TensorDictReplayBuffer" : "ReplayBuffer"}(`,
+      ...[`storage=${made}`, ...given, "batch_size=256"].map((one) => `    ${one},`),
       ")",
       "for batch in collector:",
       `    buffer.extend(${rows}${storage === "compressed" ? '.flatten_keys(".")' : ""})`,

@@ -56,6 +56,8 @@ def test_plan_is_in_the_address(planner, open_page):
     code = other.inner_text(".planner-results pre")
     assert 'CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["pixels_stack"])' in code
     assert '("next", "pixels")' in code
+    assert "transform=StackFrames(storage)" in code
+    assert "StepCounter" in code
     kept = planned(
         PRESETS["atari"]["specs"], drop=["next.pixels"], frames=4, at_sampling=1, rows=10**6
     )
