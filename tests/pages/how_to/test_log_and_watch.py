@@ -113,9 +113,7 @@ def test_the_doctor_watches_the_loop_and_reads_its_log():
     exec(setup, vars(guide))
     block = rest.split(".. code-block:: python\n#\n", 1)[1].split("\n#\n# Where", 1)[0]
     block = textwrap.dedent("\n".join(line[1:] for line in block.splitlines()))
-    sizes = {"frames_per_batch": 100, "total_frames": 200}
-    options = guide.NO_PRIMERS | {"track_policy_version": True}
-    guide.collector = guide.Collector(guide.make_env(2), guide.actor, **sizes, **options)
+    guide.sizes = {"frames_per_batch": 100, "total_frames": 200, "track_policy_version": True}
     with guide.tempfile.TemporaryDirectory() as folder:
         guide.logger = CSVLogger("run", log_dir=folder)
         guide.scalars = guide.Path(folder, "run", "scalars")
