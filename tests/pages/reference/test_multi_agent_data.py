@@ -1,0 +1,168 @@
+"""What docs/reference/multi_agent_data.rst says without showing it."""
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
+from torchrl.collectors.utils import split_trajectories
+from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase, SerialEnv
+from torchrl.modules import MultiAgentMLP, NormalParamExtractor, ProbabilisticActor, TanhNormal
+from torchrl.objectives.multiagent import MAPPOLoss
+from torchrl.objectives.value import GAE, MultiAgentGAE
+
+from tests.support.claims import guards
+
+VALUE, REWARD = ("agents", "state_value"), ("agents", "reward")
+SEEN, ACTION = [("agents", "observation")], ("agents", "action")
+
+
+class Team(EnvBase):
+    """The first of three agents leaves after two steps, the last after four."""
+
+    def __init__(self, root=True):
+        super().__init__()
+        self.root = root
+        self.observation_spec = self.group(observation=Unbounded((3, 2)))
+        self.action_spec = self.group(action=Unbounded((3, 1)))
+        self.reward_spec = self.group(reward=Unbounded((3, 1)))
+        self.done_spec = self.group(**self.flags(3, 1))
+        if root:
+            self.done_spec = self.done_spec.update(self.flags(1))
+
+    def group(self, **specs):
+        return Composite(agents=Composite(specs, shape=(3,)))
+
+    def flags(self, *shape):
+        return {name: Categorical(2, shape, dtype=torch.bool) for name in ("done", "terminated")}
+
+    def _reset(self, tensordict=None):
+        self.time = 0
+        return self.now()
+
+    def _step(self, tensordict):
+        self.time += 1
+        return self.now().update({"agents": {"reward": torch.ones(3, 1)}})
+
+    def now(self):
+        gone = self.time >= torch.tensor([[2], [3], [4]])
+        seen = torch.full((3, 2), float(self.time))
+        agents = TensorDict({"observation": seen, "done": gone, "terminated": gone}, [3])
+        whole = {"done": gone.all(0), "terminated": gone.all(0)} if self.root else {}
+        return TensorDict({"agents": agents, **whole})
+
+    def _set_seed(self, seed):
+        pass
+
+
+def collected(env, frames=8):
+    collector = Collector(env, None, frames_per_batch=frames, total_frames=frames)
+    (batch,) = list(collector)
+    collector.shutdown()
+    return batch
+
+
+def signals(*batch):
+    """Values, rewards and ends of three agents, one per agent."""
+    torch.manual_seed(0)
+    draw = [torch.randn(*batch, 3, 1) for _ in range(3)]
+    ends = torch.rand(*batch, 1, 1).expand(*batch, 3, 1) < 0.3
+    after = {"state_value": draw[1], "reward": draw[2], "done": ends, "terminated": ends}
+    now = TensorDict({"state_value": draw[0]}, [*batch, 3])
+    return TensorDict({"agents": now, "next": {"agents": TensorDict(after, [*batch, 3])}}, [*batch])
+
+
+def estimated(kind, data, **keys):
+    estimator = kind(gamma=0.9, lmbda=0.8, value_network=None)
+    estimator.set_keys(**keys)
+    return estimator(data.clone())["advantage"]
+
+
+def per_agent(data):
+    keys = {name: ("agents", name) for name in ("reward", "done", "terminated")}
+    return estimated(GAE, data, value=VALUE, **keys)
+
+
+def actor():
+    sizes = {"n_agent_inputs": 2, "n_agent_outputs": 2, "n_agents": 3, "num_cells": 4}
+    net = MultiAgentMLP(**sizes, depth=1, centralized=False, share_params=True)
+    keys = [("agents", "loc"), ("agents", "scale")]
+    return ProbabilisticActor(
+        TensorDictModule(torch.nn.Sequential(net, NormalParamExtractor()), SEEN, keys),
+        in_keys=keys,
+        out_keys=[ACTION],
+        distribution_class=TanhNormal,
+        return_log_prob=True,
+    )
+
+
+def acted(policy, size, **advantage):
+    torch.manual_seed(0)
+    seen = TensorDict({"observation": torch.randn(*size, 3, 2)}, [*size, 3])
+    with torch.no_grad():
+        data = policy(TensorDict({"agents": seen}, size))
+    return data.update(advantage)
+
+
+@guards("team-signals-reach-agents")
+def test_signals_of_the_team_count_for_each_agent():
+    each = signals(6)
+    each["next", "agents", "reward"] = each["next", "agents", "reward"][:, :1].expand(6, 3, 1)
+    team = each.clone()
+    for name in ("reward", "done", "terminated"):
+        team["next", name] = team["next", "agents", name][:, 0]
+    torch.testing.assert_close(estimated(MultiAgentGAE, team, value=VALUE), per_agent(each))
+
+
+@guards("group-flags-reset-agents")
+def test_flags_in_the_group_alone_reset_single_agents():
+    seen = collected(Team(root=False))["agents", "observation"][..., 0].tolist()
+    assert seen[2] == [0.0, 2.0, 2.0]
+    assert collected(Team())["agents", "observation"][2, :, 0].tolist() == [2.0, 2.0, 2.0]
+
+
+@guards("flat-batch-keeps-agents")
+def test_a_flat_batch_keeps_its_agents():
+    batch = collected(SerialEnv(2, Team))
+    assert batch.shape == (2, 4)
+    assert batch.reshape(-1)["agents"].shape == (8, 3)
+
+
+@guards("split-cuts-where-one-leaves")
+def test_split_trajectories_cuts_where_one_leaves():
+    batch = collected(Team(), 4)
+    assert batch["next", "done"].flatten().tolist() == [False, False, False, True]
+    assert split_trajectories(batch)["collector", "mask"].sum(-1).tolist() == [2, 1, 1]
+
+
+@guards("gae-on-the-group-mixes-agents")
+def test_gae_on_the_group_mixes_agents():
+    data = signals(6)
+    group = data["agents"].clone()
+    group["next"] = data["next", "agents"].clone()
+    right = per_agent(data)
+    assert not torch.allclose(estimated(GAE, group), right)
+    turned = group.transpose(0, 1)  # now time is the last dimension
+    torch.testing.assert_close(estimated(GAE, turned), right.transpose(0, 1))
+
+
+@guards("loss-has-shape-of-agents")
+def test_the_loss_without_reduction_has_the_shape_of_the_agents():
+    policy, size = actor(), (5, 3, 1)
+    data = acted(policy, (5,), advantage=torch.randn(size), value_target=torch.zeros(size))
+    critic = TensorDictModule(torch.nn.Linear(2, 1), SEEN, [VALUE])
+    loss = MAPPOLoss(policy, critic, reduction="none")
+    loss.set_keys(action=ACTION, value=VALUE)
+    assert loss(data)["loss_objective"].shape == (5, 3)
+
+
+@guards("team-value-gives-nan")
+def test_one_value_for_the_team_gives_nan_in_minibatches():
+    policy = actor()
+    data = acted(policy, (5,), advantage=torch.randn(5, 1), value_target=torch.zeros(5, 1))
+    one = torch.nn.Sequential(torch.nn.Flatten(-2), torch.nn.Linear(6, 1))
+    loss = MAPPOLoss(policy, TensorDictModule(one, SEEN, ["state_value"]))
+    loss.set_keys(action=ACTION)
+    with pytest.warns(UserWarning, match="degrees of freedom"):
+        assert loss(data)["loss_objective"].isnan()
