@@ -1041,12 +1041,6 @@ def test_an_argument_that_is_not_what_it_should_be_ends_with_2(pipeline, clean_i
     assert out.startswith("- collector is of type str, not a collector; it is left out.\n")
 
 
-def test_no_argument_ends_with_2(capsys):
-    code, _, err = command(capsys)
-    assert code == 2
-    assert "pipeline.py:make" in err
-
-
 def test_where_nothing_applies_the_command_ends_with_0(pipeline, clean_imports, capsys):
     code, out, _ = command(capsys, "pipeline.py:remembers", "--all")
     assert code == 0

@@ -2,7 +2,6 @@
 
 import builtins
 import importlib.util
-import re
 import subprocess
 import sys
 from collections import namedtuple
@@ -144,10 +143,3 @@ def test_makefile_says_which_python_is_missing(tmp_path):
     )
     assert made.returncode != 0
     assert "No python-that-is-not-there on the PATH" in made.stdout
-
-
-def test_every_documented_target_exists():
-    makefile = (ROOT / "Makefile").read_text()
-    documented = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
-    wanted = {"html", "test", "bench", "serve", "linkcheck", "notebook-test", "clean", "help"}
-    assert wanted <= documented

@@ -63,11 +63,6 @@ OF_RECURRENT = {
     "length": "Steps in a slice",
 }
 RECURRENT = {"": "none", "gru": "GRU", "lstm": "LSTM"}
-WHERE = {
-    "buffer_process": "process memory",
-    "buffer_shared": "shared memory",
-    "buffer_disk": "disk",
-}
 TITLES = {
     "batch": "Batch",
     "collector_process": "Main process, while collecting",

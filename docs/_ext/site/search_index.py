@@ -43,6 +43,7 @@ from sphinx.search.en import ENGLISH_STOPWORDS
 from sphinx.util import docname_join
 from sphinx.util.docutils import SphinxDirective
 
+from docs._ext.site.page_meta import shortened
 from docs._ext.support.files import write_if_changed
 from docs._ext.support.page_state import page_state
 from docs._ext.symptoms.store import MESSAGE
@@ -311,13 +312,6 @@ def resolved(env, text):
     return re.sub(r"\0([^\0]*)\0", title, text)
 
 
-def shortened(text):
-    """The beginning of a text, up to SNIPPET characters."""
-    if len(text) <= SNIPPET:
-        return text
-    return text[:SNIPPET].rsplit(" ", 1)[0].rstrip(",;:.") + " …"
-
-
 def base36(number):
     digits = ""
     while number or not digits:
@@ -382,7 +376,7 @@ def index_of(env):
             address = f"{page}.html#{one.anchor}".removesuffix("#")
             also = " ".join(filter(None, (one.also, words["also_called"].get(address))))
             said = "\n".join([*filter(None, [one.messages]), *messages.get(address, [])])
-            snippet = shortened(resolved(env, one.snippet))
+            snippet = shortened(resolved(env, one.snippet), SNIPPET)
             found.append(one._replace(snippet=snippet, also=also, messages=said))
     texts = [(f"{one.title} {one.snippet}", resolved(env, one.text)) for one in found]
     terms, steps = bodies(texts, synonyms)

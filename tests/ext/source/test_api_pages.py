@@ -3,7 +3,6 @@
 import ast
 import re
 import textwrap
-from types import SimpleNamespace
 
 import pytest
 from sphinx.errors import ExtensionError
@@ -74,16 +73,6 @@ def test_a_note_is_part_of_its_page():
     assert notes
     for note in notes:
         assert f".. include:: notes/{note.name}" in page_text(CATALOG, note.stem, used=[])
-
-
-def test_multi_process_collectors_warn_about_total_frames():
-    """The note on their pages says so; running one would cost seconds for one sentence."""
-    from torchrl.collectors import MultiCollector
-
-    collector = SimpleNamespace()
-    with pytest.warns(UserWarning, match="not exactly divisible"):
-        MultiCollector._setup_multi_total_frames(collector, 10, 4, 4)
-    assert collector.total_frames == 10  # collected until this is reached
 
 
 # -- A site made for the test ------------------------------------------------

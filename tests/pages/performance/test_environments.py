@@ -253,14 +253,6 @@ def test_hopper_starts_below_its_threshold():
     assert HopperEnv._is_healthy(healthy, at)
 
 
-@guards("default-start-method")
-def test_start_method():
-    with mock.patch("torchrl._utils.mp.get_start_method", return_value=None):
-        assert torchrl._utils._get_default_mp_start_method() == "spawn"
-    with mock.patch("torchrl._utils.mp.get_start_method", return_value="fork"):
-        assert torchrl._utils._get_default_mp_start_method() == "fork"
-
-
 @guards("env-script-verdicts")
 @pytest.mark.parametrize(("bare", "dominates"), [(0.4, "TorchRL"), (0.6, "the environment")])
 def test_verdicts(bare, dominates):

@@ -178,11 +178,6 @@ def test_where_the_precision_comes_from(monkeypatch):
 # -- Networks and losses -----------------------------------------------------------
 
 
-@guards("knob-validate-args-default")
-def test_the_import_switches_validation_off():
-    assert torch.distributions.Distribution._validate_args is False
-
-
 @guards("knob-soft-update-default")
 def test_a_soft_update_needs_its_share():
     with pytest.raises(RuntimeError, match="Neither eps nor tau"):

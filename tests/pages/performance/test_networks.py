@@ -124,7 +124,7 @@ def test_precision():
 # -- What the page says -------------------------------------------------------------
 
 
-@guards("import-disables-validation")
+@guards("import-disables-validation", "knob-validate-args-default")
 def test_validation_is_off_after_the_import():
     program = (
         "import torch, tensordict.nn\n"

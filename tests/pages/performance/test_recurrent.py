@@ -248,7 +248,7 @@ def test_scan_does_not_care_about_resets():
         assert max(times) < 1.1 * min(times), cell
 
 
-@guards("recompute-saves-lstm-time")
+@guards("recompute-saves-lstm-time", "recompute-lstm-faster")
 def test_recompute_saves_an_lstm_time():
     keys = [*({"resets": n} for n in (0, 1, 4, 16)), {"batch": 4}, {"batch": 64}]
     for size in [*keys, {"steps": 32}, {"steps": 512}]:

@@ -397,7 +397,7 @@ def test_the_interruptor_is_a_byte_that_the_main_process_writes():
 
 
 @pytest.mark.parametrize("threshold", [None, 0.5, 1.0])
-@guards("preemption-makes-interruptor")
+@guards("preemption-makes-interruptor", "sync-uses-interruptor")
 def test_when_the_multi_process_collector_makes_an_interruptor(threshold):
     with mock.patch.object(MultiSyncCollector, "_run_processes"):
         collector = MultiSyncCollector(

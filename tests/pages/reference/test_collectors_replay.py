@@ -139,7 +139,7 @@ def test_single_steps_are_written():
     assert writes == {True: (1, 0), False: (0, 6)}
 
 
-@guards("import-sets-spawn")
+@guards("import-sets-spawn", "default-start-method")
 @pytest.mark.parametrize(("chosen", "method"), [(None, "spawn"), ("fork", "fork")])
 def test_the_start_method(chosen, method):
     with mock.patch.object(torchrl._utils.mp, "get_start_method", return_value=chosen):

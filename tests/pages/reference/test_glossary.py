@@ -5,10 +5,8 @@ import pickle
 import re
 import sys
 import tempfile
-import threading
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import torch
@@ -175,19 +173,6 @@ def test_the_weight_updaters_are_still_there(old):
 # -- Collecting --------------------------------------------------------------
 
 
-def test_the_carrier_has_no_device_when_the_environment_has_none():
-    collector = Collector(make_env(), policy=None, frames_per_batch=4, total_frames=4)
-    assert collector._carrier_has_no_device
-    assert collector._carrier.device is None
-    collector.shutdown()
-
-
-def test_a_trajectory_keeps_its_number_in_the_next_batch():
-    first, second = collect(4, batches=2)
-    assert first["collector", "traj_ids"].tolist() == [0, 0, 0, 1]
-    assert second["collector", "traj_ids"].tolist() == [1, 1, 2, 2]
-
-
 def test_two_collectors_use_the_same_numbers():
     assert [collect(4)[0]["collector", "traj_ids"][0].item() for _ in range(2)] == [0, 0]
 
@@ -352,16 +337,6 @@ def test_who_sees_the_batch_of_a_replay_buffer(extend):
         **({"postproc": lambda batch: seen.append("postproc") or batch} if extend else {}),
     )
     assert seen == (["postproc", LazyStackedTensorDict] if extend else [])
-
-
-@guards("sync-uses-interruptor")
-def test_a_preemptive_threshold_makes_an_interruptor():
-    for given, made in ((None, False), (0.5, True), (1.0, False)):
-        with mock.patch.object(MultiSyncCollector, "_run_processes"):
-            collector = MultiSyncCollector(
-                [lambda: make_env(5)], frames_per_batch=4, preemptive_threshold=given
-            )
-        assert (collector.interruptor is not None) == made
 
 
 @guards("running-trajectory-waits")
@@ -793,11 +768,6 @@ def test_a_collector_adds_what_a_recurrent_policy_needs():
     assert batch["recurrent_state_h"][1].any()
 
 
-def test_the_module_needs_is_init():
-    with pytest.raises(KeyError, match="is_init"):
-        lstm()(GymEnv("CartPole-v1").reset())
-
-
 def test_an_is_init_that_is_always_false_raises_nothing():
     module = lstm()
     is_init = torch.tensor([True, False, False, True, False, False]).view(1, 6, 1)
@@ -806,33 +776,6 @@ def test_an_is_init_that_is_always_false_raises_nothing():
         right = module(data.clone())["embed"]
         wrong = module(data.set("is_init", torch.zeros_like(is_init)))["embed"]
     assert not torch.allclose(right[:, 3:], wrong[:, 3:])
-
-
-def test_the_recurrent_mode_belongs_to_its_thread():
-    seen = []
-    with set_recurrent_mode(True):
-        thread = threading.Thread(target=lambda: seen.append(recurrent_mode()))
-        thread.start()
-        thread.join()
-    assert seen == [None]
-
-
-def test_without_a_primer_the_hidden_state_is_zero_at_every_step():
-    module = lstm()
-    plain = TransformedEnv(GymEnv("CartPole-v1"), InitTracker())
-    primed = TransformedEnv(
-        GymEnv("CartPole-v1"), Compose(InitTracker(), module.make_tensordict_primer())
-    )
-    forgetful, remembering = [], []
-    for env, steps in ((plain, forgetful), (primed, remembering)):
-        data = env.reset()
-        for _ in range(3):
-            out = module(data)
-            fresh = module(data.select("observation", "is_init"))
-            steps.append(torch.equal(out["embed"], fresh["embed"]))
-            _, data = env.step_and_maybe_reset(env.rand_action(out))
-    assert forgetful == [True, True, True]
-    assert remembering == [True, False, False]
 
 
 def recurrent_rows(steps=6):
@@ -908,16 +851,6 @@ def test_who_sets_the_recurrent_mode():
             assert Loss()(None) is True
             estimator(rollout(terminated=rollout()["next", "done"]))
     assert set(seen) == {None, False}
-
-
-@guards("recurrent-mode-default")
-def test_the_default_of_a_module():
-    options = {"input_size": 4, "hidden_size": 2, "in_key": "observation", "out_key": "embed"}
-    assert LSTMModule(**options).recurrent_mode is False
-    module = LSTMModule(**options, default_recurrent_mode=True)
-    assert module.recurrent_mode is True
-    with set_recurrent_mode(False):
-        assert module.recurrent_mode is False
 
 
 @guards("backends-defined", "backend-refused-early")

@@ -184,7 +184,7 @@ def test_names_decide():
 
 
 @pytest.mark.parametrize("kind", [LSTMModule, GRUModule])
-@guards("mode-none-default")
+@guards("mode-none-default", "recurrent-mode-default")
 def test_none_leaves_it_to_the_module(kind):
     keys = {"in_key": "observation", "out_key": "features"}
     plain, sequences = kind(4, 8, **keys), kind(4, 8, **keys, default_recurrent_mode=True)

@@ -901,7 +901,6 @@ def running_norm():
 forked = functools.partial(ParallelEnv, mp_start_method="fork")
 RECURRENT = {"init": InitTracker, "steps": StepCounter, "return": RewardSum}
 WHOLE = {"sampler": SamplerWithoutReplacement, "batch_size": 2}
-DISCRETE_OFFLINE = {"offline": True, "task": "cartpole"}
 
 
 def multi_sync(script):
