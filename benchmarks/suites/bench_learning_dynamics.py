@@ -20,7 +20,7 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SamplerWithoutReplacement, TensorDictReplayBuffer
-from torchrl.envs import GymWrapper, RewardScaling, RewardSum, TransformedEnv
+from torchrl.envs import Compose, GymWrapper, RewardScaling, RewardSum, TransformedEnv
 from torchrl.modules import (
     MLP,
     ActorValueOperator,
@@ -54,8 +54,8 @@ train_time [s] Time to train: Wall time of the whole training with one seed.
 def make_env(seed, reward):
     envs = [functools.partial(gymnasium.make, "CartPole-v1")] * COUNT
     env = GymWrapper(SyncVectorEnv(envs, autoreset_mode=AutoresetMode.SAME_STEP))
-    env = TransformedEnv(env, RewardSum())
-    env.append_transform(RewardScaling(loc=0, scale=reward))
+    transforms = Compose(RewardSum(), RewardScaling(loc=0, scale=reward))
+    env = TransformedEnv(env, transforms, auto_unwrap=True)
     env.set_seed(seed)
     return env
 
