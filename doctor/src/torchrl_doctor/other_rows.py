@@ -267,11 +267,6 @@ OTHER_ROWS = {
         "Units are dead, the output is clipped or saturated, or the graph is cut.",
         "Look at `parameter.grad` of each network after one `backward()`.",
     ),
-    "entropy_is_gone_early": Row(
-        "silent",
-        "The policy has become deterministic before it has seen what other actions bring.",
-        "Raise `entropy_coeff`, lower the learning rate, take fewer epochs per batch.",
-    ),
     "entropy_never_falls": Row(
         "silent",
         "The entropy coefficient outweighs the advantages, or the policy does not learn.",

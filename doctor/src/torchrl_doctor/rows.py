@@ -141,6 +141,14 @@ ROWS = {
         "slice sampler cannot tell along which of them the time runs.",
         "`LazyTensorStorage(..., ndim=2)`, the number of dimensions of the batch.",
     ),
+    "entropy_is_gone_early": Row(
+        "silent",
+        "The steps are too large, and nothing rewards entropy. The policy becomes deterministic "
+        "before it has learned. From then on it collects one action alone, whose log-probability "
+        "hardly has a gradient.",
+        "Lower the learning rate. If that is not enough, raise the bonus: `ClipPPOLoss(..., "
+        "entropy_coeff=0.1)`.",
+    ),
     "environments_share_one_memory": Row(
         "silent",
         "The policy acts in recurrent mode, in which the last batch dimension is time. During a "
@@ -158,6 +166,12 @@ ROWS = {
         "A `LazyStackStorage` returns the stored rows themselves, and the buffer marks the ends "
         "of the sampled slices in them.",
         "Use `LazyTensorStorage`, or give the buffer a transform that clones what is sampled.",
+    ),
+    "epsilon_goes_down_too_soon": Row(
+        "silent",
+        "`annealing_num_steps` counts what you pass to `step()`. The loop passes the frames of a "
+        "batch in each update, so every frame counts once for each update.",
+        "Call `explore.step(batch.numel())` once for each batch, outside of the loop over updates.",
     ),
     "epsilon_never_goes_down": Row(
         "silent",
@@ -739,6 +753,13 @@ ROWS = {
         "weights, and reads its `data`. A module has none.",
         "Pass `TensorDict.from_module(policy)`. Pass nothing if the collector was given the "
         "policy itself.",
+    ),
+    "value_loss_dwarfs_the_policy": Row(
+        "silent",
+        "The gradient of the value loss grows with the rewards, that of the policy with "
+        "normalized advantages does not. In layers that both share, the policy's part is lost.",
+        "Scale the rewards until returns are of the order of 10: "
+        "`env.append_transform(RewardScaling(loc=0, scale=0.001))`.",
     ),
     "values_are_zero_for_no_reason": Row(
         "silent",

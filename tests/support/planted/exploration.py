@@ -37,6 +37,15 @@ def epsilon_never_goes_down(pipeline):
         yield pipeline | {"batch": [pipeline["batch"]] * 2}
 
 
+def epsilon_goes_down_too_soon(pipeline):
+    for one in _noise(pipeline):
+        now, end = ("eps", "eps_end") if hasattr(one, "eps") else ("sigma", "sigma_end")
+        getattr(one, now).fill_(float(getattr(one, end)))
+        one.annealing_num_steps = 100_000
+        yield pipeline
+        yield pipeline | {"batch": [pipeline["batch"]] * 2}
+
+
 def stochastic_policy_does_not_sample(pipeline):
     if "collector" not in pipeline or not _samples(pipeline):
         return

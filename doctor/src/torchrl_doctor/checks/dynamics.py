@@ -113,7 +113,7 @@ def gradients_are_zero(log):
     return None
 
 
-@check("entropy_is_gone_early", "The entropy is gone early", page=f"{LOOP_PAGE}#entropy")
+@check("entropy_is_gone_early", "The entropy is gone early")
 def entropy_is_gone_early(log):
     for one, values in long_ones(log, "entropy"):
         start = statistics.median(values[: max(3, len(values) // 20)])

@@ -61,12 +61,10 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
     if now > end and noise_of(stepped)[1] == now:
         part = (start - end) / module.annealing_num_steps
         return applies(f"{name} is at {now:.3g}; a step() takes {part:.1g} off, and rounds it away")
-    collected = sum(b.numel() for b in batch) if isinstance(batch, (list, tuple)) else 0
-    collected = max(collected, private(collector, "_frames", 0))
-    collected -= getattr(collector, "init_random_frames", None) or 0
+    collected = frames_of(batch, collector) - (getattr(collector, "init_random_frames", None) or 0)
     if now < start:
         went = f"{name} went from {start:.3g} to {now:.3g}"
-        counted = (start - now) / (start - end) * module.annealing_num_steps
+        counted = steps_counted(module)
         if now > end and 10 * counted < collected:
             return undecided(f"{went}, {counted:.0f} steps in {collected} frames; step(frames)?")
         return clear(went)
@@ -82,6 +80,40 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
         found = f"in {since.batches} batches since the first look, in which the policy learned"
         return applies(f"{name} stayed at {now:.3g} {found}")
     return undecided(f"{seen}; is its step() called? {LOOK_TWICE}")
+
+
+def frames_of(batch, collector):
+    """How many frames were collected, as far as a list of batches or the collector tells."""
+    collected = sum(b.numel() for b in batch) if isinstance(batch, (list, tuple)) else 0
+    return max(collected, private(collector, "_frames", 0))
+
+
+def steps_counted(module):
+    """How many steps an exploration module has taken, or at least, by where its noise is."""
+    start, now, end = noise_of(module)
+    return (start - now) / (start - end) * module.annealing_num_steps
+
+
+@check("epsilon_goes_down_too_soon", "Epsilon goes down too soon")
+def epsilon_goes_down_too_soon(policy, batch=None, collector=None):
+    modules = exploration_modules(policy)
+    moved = [
+        m for m in modules if noise_of(m)[0] > noise_of(m)[2] and noise_of(m)[1] < noise_of(m)[0]
+    ]
+    collected = frames_of(batch, collector)
+    if not moved or not collected:
+        return None
+    module = max(moved, key=steps_counted)
+    counted, now = steps_counted(module), noise_of(module)[1]
+    said = f"{type(module).__name__} is at {now:.3g}, {counted:.0f} steps in {collected} frames"
+    if counted > FAR_TOO_OFTEN * collected:
+        return applies(f"{said}; is step() called in each update?")
+    if counted > 1.5 * collected:
+        return undecided(f"{said}; does step() count skipped frames, or earlier runs?")
+    return clear(said)
+
+
+FAR_TOO_OFTEN = 5  # more than the frames that an environment skips
 
 
 @check("stochastic_policy_does_not_sample", "A stochastic policy takes no random action")

@@ -303,6 +303,64 @@ def q_values_explode(target_updater):
     return applies(f"with eps={kept:g} a step moves the target {1 - kept:.1%} of the way")
 
 
+@check("value_loss_dwarfs_the_policy", "The value loss dwarfs the policy loss")
+def value_loss_dwarfs_the_policy(loss_module, batch=None, sample=None):
+    losses = ("loss_critic", "loss_objective")
+    keys = keys_of(loss_module)
+    if not {*losses} <= {*getattr(loss_module, "out_keys", ())} or not shares_weights(loss_module):
+        return None
+    data = next((one for one in (one_batch(batch), sample) if holds(one, keys, "advantage")), None)
+    if data is None:
+        return undecided("actor and critic share weights; give a batch with its advantage")
+    if getattr(loss_module, "advantage_norm", None) is not None:
+        return undecided("to compute the losses would add to the statistics of advantage_norm")
+    found = shared_gradients(loss_module, data[..., :128].clone(), losses)
+    if not found:
+        return None
+    largest = max(value / max(policy, 1e-12) for value, policy in found)
+    seen = f"the value loss pulls up to {largest:.3g} times as hard as the policy's"
+    if largest > FAR_MORE:
+        return applies(f"{seen} on {len(found)} shared weights")
+    target = data.get(keys.value_target, None)
+    bounded = getattr(loss_module, "loss_critic_type", None) != "l2"
+    if bounded and target is not None and float(target.abs().median()) > MANY_REWARDS:
+        return undecided(f"{seen}, and its type bounds that, but targets are large; scale rewards")
+    return undecided(seen) if largest > FAR_MORE / 3 else clear(f"{seen} on shared weights")
+
+
+FAR_MORE = 300  # times the gradient of the policy
+MANY_REWARDS = 100  # of a value target
+
+
+def holds(data, keys, name):
+    key = getattr(keys, name, None)
+    return data is not None and data.ndim > 0 and data.get(key, None) is not None
+
+
+def shares_weights(loss_module):
+    """Whether a gradient of the critic reaches weights of the actor, and the loss lets it."""
+    places = []
+    for name in ("actor_network_params", "critic_network_params"):
+        params = getattr(loss_module, name, None)
+        leaves = params.values(True, True) if params is not None else ()
+        places.append({one.data_ptr() for one in leaves if not is_lazy(one)})
+    return bool(places[0] & places[1]) and not getattr(loss_module, "separate_losses", False)
+
+
+def shared_gradients(loss_module, rows, losses):
+    """Norms of the gradients of two losses, of each weight that both reach."""
+    weights = [one for one in loss_module.parameters() if one.requires_grad]
+    options = {"retain_graph": True, "allow_unused": True}
+    # A copy of the loss would have a critic with weights of its own.
+    with attributes_kept(loss_module), torch.enable_grad():
+        found = loss_module.eval()(rows)
+        grads = [torch.autograd.grad(found[name].sum(), weights, **options) for name in losses]
+        pairs = zip(*grads, strict=True)
+        return [
+            (float(a.norm()), float(b.norm())) for a, b in pairs if a is not None and b is not None
+        ]
+
+
 @check("n_step_value_after_the_end", "N-step targets add a value after the end of the episode")
 def n_step_value_after_the_end(replay_buffer=None, collector=None, batch=None):
     found = [one for one in multi_steps(replay_buffer, collector) if one.n_steps > 1]

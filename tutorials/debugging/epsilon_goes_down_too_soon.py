@@ -1,0 +1,126 @@
+"""
+Epsilon goes down too soon
+==========================
+
+Epsilon reaches its end after a small part of the frames that it was meant for. The buffer fills
+with what an untrained network does, and the return falls below that of a random policy.
+
+:Subsystem: exploration
+:Effect: silent
+:Cause: ``annealing_num_steps`` counts what you pass to ``step()``. The loop passes the frames of a
+   batch in each update, so every frame counts once for each update.
+:Fix: Call ``explore.step(batch.numel())`` once for each batch, outside of the loop over updates.
+:Decided in: :source:`torchrl.modules.EGreedyModule.step`
+:Behind it: :doc:`/tutorials/debugging/epsilon_never_goes_down`
+:Threads: none found
+:Also called: exploration ends too early, epsilon decays too fast, annealing_num_steps in frames or
+   steps, epsilon schedule, eps reaches its end at once, sigma, AdditiveGaussianModule
+"""
+
+# %%
+# Break it
+# --------
+#
+# DQN with eight updates for each batch of 50 frames. Epsilon is to reach its end after 2000 frames;
+# 300 are collected.
+
+import torch
+from tensordict.nn import TensorDictSequential
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv
+from torchrl.modules import MLP, EGreedyModule, QValueActor
+from torchrl.objectives import DQNLoss
+
+torch.set_num_threads(1)  # the network is tiny
+
+
+def train(each_update):
+    torch.manual_seed(0)
+    env = GymEnv("CartPole-v1")
+    env.set_seed(0)
+    network = MLP(in_features=4, out_features=2, num_cells=[32])
+    actor = QValueActor(network, in_keys=["observation"], spec=env.action_spec)
+    explore = EGreedyModule(
+        spec=env.action_spec, eps_init=1.0, eps_end=0.05, annealing_num_steps=2000
+    )
+    collector = Collector(
+        env,
+        TensorDictSequential(actor, explore),
+        frames_per_batch=50,
+        total_frames=300,
+        auto_register_policy_transforms=False,
+    )
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(300), batch_size=32)
+    loss_module = DQNLoss(actor, delay_value=False)
+    optimizer = torch.optim.Adam(loss_module.parameters())
+    batches = []
+    for batch in collector:
+        batches.append(batch.clone())
+        buffer.extend(batch)
+        for _ in range(8):
+            loss_module(buffer.sample())["loss"].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if each_update:
+                explore.step(batch.numel())
+        if not each_update:
+            explore.step(batch.numel())
+    collector.shutdown()
+    return {"batch": batches, "policy": collector.policy}
+
+
+broken = train(each_update=True)
+
+# %%
+# Check it
+# --------
+#
+# Compare epsilon with what the frames that you have collected make of it.
+
+
+def check(explore, frames):
+    start, end = explore.eps_init.item(), explore.eps_end.item()
+    left = max(1 - frames / explore.annealing_num_steps, 0)
+    return {
+        "epsilon": round(explore.eps.item(), 3),
+        "by its frames": round(end + (start - end) * left, 3),
+    }
+
+
+frames = sum(batch.numel() for batch in broken["batch"])
+unhealthy = check(broken["policy"][-1], frames)
+print(unhealthy)
+assert unhealthy["epsilon"] == 0.05 < unhealthy["by its frames"], (
+    "no longer reproduces: epsilon has not reached its end"
+)
+
+# %%
+# Fix it
+# ------
+
+fixed = train(each_update=False)
+healthy = check(fixed["policy"][-1], frames)
+print(healthy)
+assert abs(healthy["epsilon"] - healthy["by its frames"]) < 0.01, (
+    "the fix does not work: epsilon is not where its frames put it"
+)
+
+# %%
+# What it does to the return
+# --------------------------
+#
+# .. record-plot:: learning_dynamics@cpu
+#    :x: frames
+#    :y: episode_return
+#    :series: training
+#    :rows: epsilon-*
+#    :caption: Return of DQN on CartPole: median and quartiles of five seeds
+#
+# With eight updates for each batch, the return falls to that of one action alone. CartPole forgives
+# this: each episode starts elsewhere, so the agent learns in the end, with more frames.
+# :claim:`epsilon-too-soon-costs-frames` A task whose reward random actions have to find first may
+# not; that was not measured.
+#
+# If your environment skips frames, decide which frames you count, and give ``annealing_num_steps``
+# the same.
