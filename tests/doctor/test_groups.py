@@ -1,11 +1,13 @@
 """Losses, buffers and policies by name: each group is looked at with its own, and said by name."""
 
 import pytest
+import torch
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.objectives import DQNLoss, SoftUpdate
-from torchrl_doctor import diagnose
+from torchrl_doctor import APPLIES, diagnose
 
 from tests.support.claims import guards
+from tests.support.defects.environments import Team
 from tests.support.healthy_pipelines import cartpole, q_policy
 
 SECONDS = 60
@@ -55,3 +57,15 @@ def test_a_group_without_a_loss_lacks_only_that(agents):
     assert len(said) == 1
     assert said[0].startswith("hunters: ")
     assert report.refused == []
+
+
+class Deaf(Team):
+    def _step(self, tensordict):
+        still = torch.zeros_like(tensordict["agents", "action"])
+        return super()._step(tensordict.clone().set(("agents", "action"), still))
+
+
+@pytest.mark.parametrize(("env", "states"), [(Team, []), (Deaf, [APPLIES])])
+def test_whether_the_actions_of_a_group_have_an_effect(env, states):
+    report = diagnose(env=env(continuous=True), seconds=SECONDS, only="actions_have_no_effect")
+    assert [one.state for one in report] == states

@@ -451,8 +451,6 @@ def actions_have_no_effect(env):
     not_started = hasattr(inner, "create_env_fn") and inner.is_closed  # a copy would start it
     if type(inner).__name__ == "ParallelEnv" or not_started:
         return None
-    from torchrl.envs.utils import step_mdp
-
     seen = []
     for actions in (1, 2):
         twin = copied(env)
@@ -465,7 +463,7 @@ def actions_have_no_effect(env):
             seen[-1].append(step)
             if done_of(step).any():
                 break
-            step = step_mdp(step)
+            step = twin.step_mdp(step)
     steps = min(len(one) for one in seen)
     one, other = (torch.stack(data[:steps], -1) for data in seen)
     if steps < 2 or all(torch.equal(one[key], other[key]) for key in twin.action_keys):
