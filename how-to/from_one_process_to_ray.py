@@ -1,0 +1,297 @@
+"""
+Move from one process to workers to Ray
+=======================================
+
+Change the constructor of the collector and keep the loop. Seed where the environment is made, and
+call ``update_policy_weights_()`` after each update. Then one process, one worker and one remote
+collector compute the same bits.
+
+.. code-block:: diff
+   :caption: From one process to workers
+
+        return Collector(
+   -        partial(make_env, 0),
+   +        [partial(make_env, seed) for seed in range(number)],
+            policy,
+   +        num_collectors=number,
+   +        sync=True,  # a batch waits for all workers
+            **FRAMES,
+            **QUIET,
+        )
+
+.. code-block:: diff
+   :caption: From workers to Ray
+
+            policy,
+   +        backend="ray",
+            num_collectors=number,
+            sync=True,  # a batch waits for all workers
+            **FRAMES,
+   -        **QUIET,
+   +        backend_options={"collector_kwargs": QUIET, "remote_configs": RESOURCES},
+        )
+"""
+
+# %%
+# .. fold:: Imports, and how the workers start
+
+import importlib.util
+import multiprocessing
+import time
+import warnings
+from functools import partial
+from unittest import mock
+
+import torch
+from tensordict.nn import TensorDictModule
+from torch.distributions import Categorical
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.envs import GymEnv
+from torchrl.modules import MLP, ProbabilisticActor, ValueOperator
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+
+torch.set_num_threads(1)
+# Workers start by "fork" here, because that is quick. From Python 3.12 on, it warns.
+multiprocessing.set_start_method("fork", force=True)
+warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
+
+# %%
+# The loop is the same for all: PPO on CartPole. With TorchRL's own start method, "spawn", call it
+# below ``if __name__ == "__main__":`` (:ref:`symptom-workers-run-the-script-again`).
+
+FRAMES = {"frames_per_batch": 200, "total_frames": 400}  # of all workers together
+QUIET = {"auto_register_policy_transforms": False}
+RESOURCES = {"num_cpus": 1, "memory": 500 * 1024**2}  # for each remote collector
+
+
+def make_env(seed):
+    torch.manual_seed(seed)  # the policy acts in this process
+    env = GymEnv("CartPole-v1", categorical_action_encoding=True)
+    env.set_seed(seed)  # before the collector resets it
+    return env
+
+
+def make_actor():
+    torch.manual_seed(0)
+    net = TensorDictModule(MLP(4, 2, num_cells=[64]), ["observation"], ["logits"])
+    options = {"distribution_class": Categorical, "return_log_prob": True}
+    return ProbabilisticActor(net, in_keys=["logits"], **options)
+
+
+def train(make_collector):
+    actor = make_actor()
+    critic = ValueOperator(MLP(4, 1, num_cells=[64]), in_keys=["observation"])
+    loss = ClipPPOLoss(actor, critic)
+    advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
+    n_frames = n_updates = 0
+    collector = make_collector(actor)
+    collector.update_policy_weights_()  # for Ray, before the first batch too
+    for batch in collector:
+        advantage(batch)
+        for _ in range(3):  # whole batches: nothing is drawn at random
+            values = loss(batch.reshape(-1)).items()
+            optimizer.zero_grad()
+            sum(value for key, value in values if key.startswith("loss_")).backward()
+            optimizer.step()
+            n_updates += 1
+        collector.update_policy_weights_()
+        n_frames += batch.numel()
+    collector.shutdown()
+    print(n_frames, "frames,", n_updates, "updates, batches", tuple(batch.shape))
+    return torch.cat([weight.flatten() for weight in loss.parameters()])
+
+
+def one_process(policy):
+    return Collector(
+        partial(make_env, 0),
+        policy,
+        **FRAMES,
+        **QUIET,
+    )
+
+
+def workers(policy, number=2):
+    return Collector(
+        [partial(make_env, seed) for seed in range(number)],
+        policy,
+        num_collectors=number,
+        sync=True,  # a batch waits for all workers
+        **FRAMES,
+        **QUIET,
+    )
+
+
+# %%
+# **The Ray version did not run when this page was built,** because this site is built without Ray.
+# It was run for a record, and this script runs it if you have Ray.
+
+
+def on_ray(policy, number=2):
+    return Collector(
+        [partial(make_env, seed) for seed in range(number)],
+        policy,
+        backend="ray",
+        num_collectors=number,
+        sync=True,  # a batch waits for all workers
+        **FRAMES,
+        backend_options={"collector_kwargs": QUIET, "remote_configs": RESOURCES},
+    )
+
+
+# %%
+# What is equal
+# -------------
+
+single = train(one_process)
+assert torch.equal(train(partial(workers, number=1)), single)
+print("one process and one worker: the same bits")
+double = train(workers)
+if importlib.util.find_spec("ray"):
+    assert torch.equal(train(on_ray), double)
+    print("two workers and two remote collectors: the same bits")
+
+# %%
+# Ray ran for a record: one remote collector against one process
+# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two against two workers
+# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`), where 1 means the same bits. The number of
+# frames and updates never changes. Other bits come with:
+#
+# * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
+#   more often. To keep the length, multiply ``frames_per_batch``; you get fewer updates.
+# * **Minibatches that you shuffle.** One process draws them from the generator that draws its
+#   actions. :claim:`scaling-shuffling-in-one-process`
+#
+# Where it goes wrong without an error
+# ------------------------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    ``collector.set_seed(0)`` for reproducible runs. It does something else in each version.
+
+
+def seeded_late(make_collector, policy):
+    collector = make_collector(policy)
+    collector.set_seed(0)
+    return collector
+
+
+versions = (one_process, partial(workers, number=1))
+assert not torch.equal(*[train(partial(seeded_late, make)) for make in versions])
+print("one process and one worker: other bits")
+
+# %%
+# Workers seed torch and reset their environment; a ``Collector`` does neither, and remote
+# collectors are such. :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork draw
+# the same actions: :ref:`symptom-workers-act-alike`.
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    No ``sync=True``. Workers and Ray are asynchronous by default: a batch is of one worker, and of
+#    old weights if the learner takes a while (:ref:`symptom-new-weights-arrive-late`).
+
+
+for options in ({"sync": True}, {}):
+    actor, envs = make_actor(), [partial(make_env, seed) for seed in range(2)]
+    collector = Collector(envs, actor, num_collectors=2, **options, **FRAMES, **QUIET)
+    collector.next()
+    time.sleep(0.5)
+    with torch.no_grad():
+        actor.module[0].module[-1].bias[0] += 0.5  # an update
+    collector.update_policy_weights_()
+    batch = collector.next()
+    collector.shutdown()
+    now = actor.get_dist(batch).log_prob(batch["action"])
+    ratio, shape = (now - batch["action_log_prob"]).exp().max(), tuple(batch.shape)
+    print(f"{options!s:<14} batches {shape!s:<8} largest ratio of PPO {ratio:.3f}")
+    assert (ratio < 1.0001) == bool(options)
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    No ``update_policy_weights_()``. Workers that share your weights hide it:
+
+with mock.patch.object(MultiSyncCollector, "update_policy_weights_"):
+    assert torch.equal(train(workers), double)
+print("two workers, with and without the call: the same bits")
+
+# %%
+# Remote collectors have copies: without a call they act with their first weights
+# (:ref:`performance-weight_sync-ray`). So do workers with a ``policy_factory``:
+# :ref:`symptom-workers-never-learn`. And ``total_frames=-1`` is endless but on Ray, where the loop
+# ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
+#
+# A worker that dies
+# ------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    An ``except`` that asks the same collector again. That looks like the end of the training:
+
+FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
+collector = workers(make_actor())
+collector.next()
+collector.procs[1].kill()
+collector.procs[1].join()
+try:
+    collector.next()
+except FAILURES as error:
+    print(f"{type(error).__name__}: {error}")
+print("next batch:", collector.next())
+
+# %%
+# The batch under way is lost, your networks are not. Go on with new workers, best on other seeds:
+
+
+def batches_of(make_collector, policy, n_frames):
+    while n_frames > 0:
+        collector = make_collector(policy)
+        collector.update_policy_weights_()
+        try:
+            for batch in collector:
+                n_frames -= batch.numel()
+                yield collector, batch
+                if n_frames <= 0:
+                    break
+        except FAILURES as error:
+            print("new workers after:", error)
+        finally:
+            collector.shutdown()
+
+
+for number, (collector, _) in enumerate(batches_of(workers, make_actor(), 400)):
+    if number == 0:
+        collector.procs[1].kill()
+print("batches:", number + 1)
+
+# %%
+# Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits for ever for
+# a dead worker. :claim:`scaling-update-waits-for-the-dead` The exception may also be ``ValueError:
+# Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` On Ray:
+#
+# .. record-table:: scaling_ray@cpu
+#    :rows: killed-worker killed-actor
+#    :metrics: raises batches_after
+#    :caption: What the loop sees after a death (1 is yes)
+#
+# The suite behind this table can also restart actors and remove a node of a cluster. That is not
+# measured yet.
+#
+# What it costs
+# -------------
+#
+# All have to import TorchRL. Two workers ("spawn") need
+# :measured:`collectors@cpu:start-spawn:start_time` to their first batch. On Ray:
+#
+# .. record-table:: weight_sync_ray@cpu
+#    :rows: start update-w2-20kb
+#    :metrics: start_time construction_time first_update_time first_batch_time update_time
+#    :caption: A local Ray with two remote collectors and a small policy
+#
+# A batch took :measured:`weight_sync_ray@cpu:update-w2-20kb:time_vs_multisync` times as long as of
+# two workers. When workers pay: :doc:`/performance/collectors`. A network was not measured.

@@ -1,0 +1,228 @@
+"""What the guide from one process to Ray says and does not run is so; of Ray by the record."""
+
+import inspect
+import multiprocessing
+import signal
+import threading
+import types
+import warnings
+from functools import partial
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from torchrl._utils import _check_for_faulty_process
+from torchrl.collectors import Collector
+from torchrl.collectors.distributed import RayCollector
+from torchrl.collectors.distributed import ray as ray_module
+
+from benchmarks.suites import bench_scaling_ray as suite
+from tests.support import ROOT
+from tests.support.claims import guards
+from tests.support.suites import noted, recorded
+
+GUIDE = ROOT / "how-to" / "from_one_process_to_ray.py"
+SOURCE = GUIDE.read_text("utf-8")
+
+
+@pytest.fixture
+def guide():
+    """What the guide defines; workers start by "fork" as there."""
+    threads, method = torch.get_num_threads(), multiprocessing.get_start_method()
+    page = types.ModuleType("page")
+    with warnings.catch_warnings():
+        exec(SOURCE[: SOURCE.index("# What is equal")], vars(page))
+        yield page
+    multiprocessing.set_start_method(method, force=True)
+    torch.set_num_threads(threads)
+
+
+def body_of(name):
+    """The call of ``Collector`` in the function *name* of the guide."""
+    start = SOURCE.index("    return Collector(", SOURCE.index(f"def {name}("))
+    return SOURCE[start : SOURCE.index("\n    )\n", start) + len("\n    )\n")]
+
+
+def test_the_diffs_lead_from_one_version_to_the_next():
+    blocks = SOURCE.partition('"""\n\n')[0].split(".. code-block:: diff")[1:]
+    steps = [("one_process", "workers"), ("workers", "on_ray")]
+    for block, (before, after) in zip(blocks, steps, strict=True):
+        lines = [line[3:] for line in block.splitlines()[3:] if line.strip()]
+        for name, other in ((before, "+"), (after, "-")):
+            expected = "\n".join(line[1:] for line in lines if line[0] != other)
+            assert expected in body_of(name), f"{name} is not what the diff shows"
+        assert {line[0] for line in lines} == set(" +-")
+
+
+@pytest.fixture
+def on_ray():
+    """Builds collectors on Ray as far as their signatures go; what they were given."""
+    signature = inspect.signature(RayCollector.__init__)
+    given = []
+
+    def bind(self, *arguments, **options):
+        bound = signature.bind(self, *arguments, **options).arguments
+        known = inspect.signature(Collector.__init__).parameters
+        if unknown := bound["collector_kwargs"].keys() - known.keys():
+            raise TypeError(f"Collector has no argument {unknown}")
+        given.append(bound)
+
+    bind.__signature__ = signature
+    with (
+        mock.patch.object(RayCollector, "__init__", bind),
+        mock.patch.object(RayCollector, "__del__", return_value=None),
+    ):
+        yield given
+
+
+def test_the_version_for_ray_fits_the_installed_signatures(guide, on_ray):
+    assert isinstance(guide.on_ray("policy"), RayCollector)
+    assert isinstance(suite.make_collector("ray-2", "policy"), RayCollector)
+    for given in on_ray:
+        assert (given["num_collectors"], given["sync"]) == (2, True)
+        assert given["total_frames"] > 0
+    wrong = mock.patch.dict(guide.FRAMES, guide.QUIET)  # why the diff moves it
+    with wrong, pytest.raises(TypeError, match="unexpected keyword argument 'auto_register"):
+        guide.on_ray("policy")
+    wrong = mock.patch.dict(guide.QUIET, misspelled=1)
+    with wrong, pytest.raises(TypeError, match="Collector has no argument"):
+        guide.on_ray("policy")
+
+
+@guards("scaling-shuffling-in-one-process")
+def test_shuffling_changes_the_actions_of_one_process_alone(guide):
+    expected = guide.train(guide.one_process)
+    zero_grad = torch.optim.Adam.zero_grad
+
+    def shuffle(self):
+        torch.randperm(4)
+        zero_grad(self)
+
+    with mock.patch.object(torch.optim.Adam, "zero_grad", shuffle):
+        assert not torch.equal(guide.train(guide.one_process), expected)
+        assert torch.equal(guide.train(partial(guide.workers, number=1)), expected)
+
+
+def observed_first(collector):
+    batch = collector.next()
+    collector.shutdown()
+    return batch["observation"].reshape(-1, 4)[0], batch["action"].flatten()
+
+
+@guards("scaling-set-seed-differs")
+def test_what_set_seed_does_in_each_version(guide):
+    actor = guide.make_actor()
+    env = guide.make_env(7)
+    fresh, own = env.reset()["observation"], guide.make_env(0).reset()["observation"]
+    assert not torch.equal(fresh, own)
+
+    workers = [guide.workers(actor, number=1) for _ in range(2)]
+    for collector in workers:
+        collector.set_seed(7)
+    (first, actions), (_, again) = map(observed_first, workers)
+    assert torch.equal(first, fresh)
+    torch.manual_seed(7)
+    assert torch.equal(actions, again)
+
+    collector = guide.one_process(actor)
+    before = torch.get_rng_state()
+    collector.set_seed(7)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(observed_first(collector)[0], own)
+
+    assert inspect.signature(RayCollector).parameters["collector_class"].default is Collector
+    calls = []
+    remote = partial(Collector.set_seed, SimpleNamespace(env=env))
+    handle = SimpleNamespace(
+        set_seed=SimpleNamespace(remote=lambda *a: calls.append(a) or remote(*a))
+    )
+    ray = SimpleNamespace(get=lambda object_refs: object_refs)
+    with mock.patch.object(ray_module, "ray", ray, create=True):
+        RayCollector.set_seed(SimpleNamespace(remote_collectors=[handle] * 2), 7)
+    assert len(calls) == 2
+
+
+@guards("scaling-ray-endless-is-empty")
+def test_endless_on_ray_has_no_batch():
+    assert inspect.signature(RayCollector).parameters["total_frames"].default == -1
+    endless = SimpleNamespace(
+        collected_frames=0,
+        total_frames=-1,
+        _stop_event=threading.Event(),
+        _collection_thread=None,
+        shutdown=mock.Mock(),
+    )
+    assert list(RayCollector._sync_iterator(endless)) == []
+    endless.shutdown.assert_called_once()
+
+
+class StillWaiting(BaseException):
+    """No ``Exception``: the call logs those and returns."""
+
+
+@guards("scaling-update-waits-for-the-dead")
+def test_an_update_of_the_weights_waits_for_a_dead_worker(guide):
+    collector = guide.workers(guide.make_actor())
+    try:
+        collector.next()
+        collector.update_policy_weights_()
+        collector.procs[1].kill()
+        collector.procs[1].join()
+        queue = collector._weight_sync_schemes["policy"]._ack_queues[1]
+        patched = mock.patch.object(queue, "get", side_effect=StillWaiting)
+        with patched as get, pytest.raises(StillWaiting):
+            collector.update_policy_weights_()
+        get.assert_called_once_with(timeout=None)
+    finally:
+        collector.shutdown()
+
+
+def ignore_the_end(ready):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ready.set()
+    signal.pause()
+
+
+@guards("scaling-death-is-hidden")
+def test_a_worker_that_takes_its_time_hides_the_death_of_another():
+    context = multiprocessing.get_context("fork")
+    ready = context.Event()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*fork.*may lead to deadlocks")
+        slow = context.Process(target=ignore_the_end, args=[ready])
+        dead = context.Process(target=int)
+        slow.start()
+        dead.start()
+    dead.join()
+    try:
+        assert ready.wait(60)
+        with pytest.raises(ValueError, match="Cannot close a process while it is still running"):
+            _check_for_faulty_process([slow, dead])
+    finally:
+        slow.kill()
+        slow.join()
+
+
+# -- The record ----------------------------------------------------------------------
+
+
+def seen(key, metric):
+    return recorded("scaling_ray", key, metric)
+
+
+def test_remote_collectors_give_the_same_frames():
+    for key in ("ray-1", "ray-2"):
+        assert seen(f"start-{key}", "same_frames") == 1
+
+
+def test_the_loop_raises_after_a_death():
+    for key in ("killed-worker", "killed-actor"):
+        assert (seen(key, "raises"), seen(key, "batches_after")) == (1, 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*may lead to deadlocks")
+def test_entry_of_a_killed_worker(guide):
+    found = noted(suite.bench_killed_worker, None)
+    assert found["key"] == "killed-worker"
+    assert found["exact"] == {"raises": 1, "batches_after": 0}
