@@ -6,8 +6,9 @@ Change the constructor of the collector and keep the loop. Seed where the enviro
 call ``update_policy_weights_()`` after each update. Then one process, one worker and one remote
 collector compute the same bits.
 
+From one process to workers:
+
 .. code-block:: diff
-   :caption: From one process to workers
 
         return Collector(
    -        partial(make_env, 0),
@@ -19,8 +20,9 @@ collector compute the same bits.
             **QUIET,
         )
 
+From workers to Ray:
+
 .. code-block:: diff
-   :caption: From workers to Ray
 
             policy,
    +        backend="ray",

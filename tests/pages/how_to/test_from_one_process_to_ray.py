@@ -48,7 +48,7 @@ def test_the_diffs_lead_from_one_version_to_the_next():
     blocks = SOURCE.partition('"""\n\n')[0].split(".. code-block:: diff")[1:]
     steps = [("one_process", "workers"), ("workers", "on_ray")]
     for block, (before, after) in zip(blocks, steps, strict=True):
-        lines = [line[3:] for line in block.splitlines()[3:] if line.strip()]
+        lines = [line[3:] for line in block.splitlines() if line.startswith("   ")]
         for name, other in ((before, "+"), (after, "-")):
             expected = "\n".join(line[1:] for line in lines if line[0] != other)
             assert expected in body_of(name), f"{name} is not what the diff shows"
