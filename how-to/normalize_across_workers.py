@@ -92,9 +92,10 @@ seen = torch.cat([frames["next", "observation"], frames["observation"][first]])
 mean, deviation = seen.mean(0), seen.std(0, correction=0)
 print(f"{len(frames)} steps, {int(first.sum())} resets in the batches")
 apart = (norm.loc["observation"] - mean).abs() / deviation
-assert (apart < 0.05).all()
-assert torch.allclose(norm.scale["observation"], deviation, rtol=0.05)
-print("mean and deviation are within 5 % of those of the raw observations")
+share = 0.05
+assert (apart < share).all()
+assert torch.allclose(norm.scale["observation"], deviation, rtol=share)
+print(f"mean and deviation are within {share:.0%} of those of the raw observations")
 
 # %%
 # They are not equal, because a few resets are in no row of the batches. The order of the
@@ -212,7 +213,7 @@ right = first_frames(1.0)[1]
 print(f"deviation of the position: {too_small:.2f}, with decay=1.0 {right:.2f}")
 far = (position.mean() / position.std()).item() ** 2
 n_frames = math.log((1.1**2 - 1) / far) / math.log(default)
-print(f"by its formula, within 10 % after {round(n_frames, -3):,.0f} frames")
+print(f"by its formula, right to a tenth after {round(n_frames, -3):,.0f} frames")
 assert too_small < 0.3 < 0.9 < right
 
 # %%

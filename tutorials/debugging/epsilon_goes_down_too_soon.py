@@ -3,7 +3,7 @@ Epsilon goes down too soon
 ==========================
 
 Epsilon reaches its end after a small part of the frames that it was meant for. The buffer fills
-with what an untrained network does, and the return falls below that of a random policy.
+with what an untrained network does, and the return falls at first.
 
 :Subsystem: exploration
 :Effect: silent
@@ -21,8 +21,7 @@ with what an untrained network does, and the return falls below that of a random
 # Break it
 # --------
 #
-# DQN with eight updates for each batch of 50 frames. Epsilon is to reach its end after 2000 frames;
-# 300 are collected.
+# DQN with eight updates for each batch. Epsilon is to reach its end long after the last batch.
 
 import torch
 from tensordict.nn import TensorDictSequential
@@ -76,7 +75,7 @@ broken = train(each_update=True)
 # Check it
 # --------
 #
-# Compare epsilon with what the frames that you have collected make of it.
+# Compare epsilon with its schedule at the frames that you have collected.
 
 
 def check(explore, frames):
@@ -84,14 +83,14 @@ def check(explore, frames):
     left = max(1 - frames / explore.annealing_num_steps, 0)
     return {
         "epsilon": round(explore.eps.item(), 3),
-        "by its frames": round(end + (start - end) * left, 3),
+        "scheduled": round(end + (start - end) * left, 3),
     }
 
 
 frames = sum(batch.numel() for batch in broken["batch"])
 unhealthy = check(broken["policy"][-1], frames)
 print(unhealthy)
-assert unhealthy["epsilon"] == 0.05 < unhealthy["by its frames"], (
+assert unhealthy["epsilon"] == 0.05 < unhealthy["scheduled"], (
     "no longer reproduces: epsilon has not reached its end"
 )
 
@@ -102,8 +101,8 @@ assert unhealthy["epsilon"] == 0.05 < unhealthy["by its frames"], (
 fixed = train(each_update=False)
 healthy = check(fixed["policy"][-1], frames)
 print(healthy)
-assert abs(healthy["epsilon"] - healthy["by its frames"]) < 0.01, (
-    "the fix does not work: epsilon is not where its frames put it"
+assert abs(healthy["epsilon"] - healthy["scheduled"]) < 0.01, (
+    "the fix does not work: epsilon is not on its schedule"
 )
 
 # %%
@@ -117,10 +116,9 @@ assert abs(healthy["epsilon"] - healthy["by its frames"]) < 0.01, (
 #    :rows: epsilon-*
 #    :caption: Return of DQN on CartPole: median and quartiles of five seeds
 #
-# With eight updates for each batch, the return falls to that of one action alone. CartPole forgives
-# this: each episode starts elsewhere, so the agent learns in the end, with more frames.
+# With eight updates for each batch, the return drops to that of a constant action, and rises later:
+# CartPole is small enough to be learned with little exploration.
 # :claim:`epsilon-too-soon-costs-frames` A task whose reward random actions have to find first may
-# not; that was not measured.
+# not be; that was not measured.
 #
-# If your environment skips frames, decide which frames you count, and give ``annealing_num_steps``
-# the same.
+# If your environment skips frames, set ``annealing_num_steps`` in the unit that you count.

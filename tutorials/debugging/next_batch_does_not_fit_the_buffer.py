@@ -7,10 +7,11 @@ differs or a value that cannot be broadcast.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: A storage allocates its memory for the shape of the first batch. ``split_trajs=True`` pads
-   trajectories to the longest of their batch, and that length changes from batch to batch.
-:Fix: Store steps and not padded trajectories: ``batch[batch["collector", "mask"]]``, or collect
-   without ``split_trajs``.
+:Cause: A tensor storage allocates its memory for the shapes of the first batch.
+   ``split_trajs=True`` pads trajectories to the longest of their batch, and that length changes
+   from batch to batch.
+:Fix: Store single steps, not padded trajectories: ``batch[batch["collector", "mask"]]``, whose mask
+   is true for real steps. Or collect without ``split_trajs``.
 :Decided in: :source:`torchrl.data.TensorStorage`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`1671`
@@ -87,8 +88,8 @@ print(unhealthy)
 assert unhealthy["row of the buffer"] != unhealthy["of the batch"]
 
 # %%
-# An entry with more or longer dimensions fails as well, with another message. Here the
-# observations come from an environment with five numbers in place of four.
+# An entry of another size fails as well, with another message. Here the observations come from an
+# environment with five numbers in place of four.
 
 other = fill(batch[batch["collector", "mask"]] for batch in collect(1))
 rows = other["batch"].clone()
@@ -101,10 +102,23 @@ except RuntimeError as error:
 assert "cannot be broadcast to indexing result of shape" in message
 
 # %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    A size of one raises nothing. The storage repeats the one number in all four places:
+
+rows["observation"] = torch.ones(len(rows), 1)
+other["replay_buffer"].extend(rows)
+stored = other["replay_buffer"].storage[:]["observation"][-1]
+print(stored)
+assert stored.tolist() == [1.0] * 4, "no longer reproduces: it raises"
+
+# %%
 # Fix it
 # ------
 #
-# The mask is true for the steps that were collected, and false for the padding.
+# The steps keep their trajectory ids, by which a :class:`~torchrl.data.SliceSampler` finds
+# sequences.
 
 fixed = fill(batch[batch["collector", "mask"]] for batch in collect(3))
 healthy = check(fixed["replay_buffer"], fixed["batch"])

@@ -2,13 +2,13 @@
 The value loss dwarfs the policy loss
 =====================================
 
-The return stays flat while the loss of the critic is thousands of times that of the policy. Rewards
-are large, and actor and critic share layers.
+The return stays flat while the loss of the critic is huge. Rewards are large, and actor and critic
+share layers.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The gradient of the value loss grows with the rewards, that of the policy with normalized
-   advantages does not. In layers that both share, the policy's part is lost.
+:Cause: The gradient of an ``"l2"`` value loss grows with the rewards, that of the policy with
+   normalized advantages does not. In layers that both share, the policy's part is lost.
 :Fix: Scale the rewards until returns are of the order of 10:
    ``env.append_transform(RewardScaling(loc=0, scale=0.001))``.
 :Decided in: :source:`torchrl.objectives.PPOLoss.loss_critic`,
@@ -23,7 +23,8 @@ are large, and actor and critic share layers.
 # Break it
 # --------
 #
-# CartPole with 100 in place of 1 for each step, and one hidden layer for actor and critic.
+# CartPole with 100 in place of 1 for each step, one hidden layer for actor and critic, and
+# ``loss_critic_type="l2"``.
 #
 # .. fold:: Imports, environment, networks and loss
 
@@ -88,7 +89,7 @@ print(f"policy: {losses['loss_objective']:.3f}, value: {losses['loss_critic']:,.
 # Check it
 # --------
 #
-# Losses of PPO say little: with normalized advantages, that of the policy begins at zero. Compare
+# PPO's losses say little: with normalized advantages, that of the policy starts at zero. Compare
 # the gradients, in the weights that both losses reach.
 
 
@@ -133,7 +134,7 @@ assert healthy["value over policy"] < 100, (
 )
 
 # %%
-# ``separate_losses=True`` is the other way. The critic then trains its own layers alone:
+# ``separate_losses=True`` is another way. The critic then trains only its own layers:
 
 alone = check(**make(make_env(), separate_losses=True))
 print(alone)
@@ -150,7 +151,7 @@ assert alone["value over policy"] == 0, "the value loss still reaches the shared
 #    :rows: rewards-*
 #    :caption: Return of PPO on CartPole: median and quartiles of five seeds
 #
-# Rewards of 100 do no harm to two networks of their own: Adam divides each gradient by its usual
-# size. :claim:`large-rewards-harm-shared-layers` The type ``"smooth_l1"`` bounds the gradient of
+# Rewards of 100 did no harm to two separate networks: Adam divides each gradient by its usual size.
+# :claim:`large-rewards-harm-shared-layers` The type ``"smooth_l1"`` bounds the gradient of
 # each row, so the ratio above stays small, but the shared layer learns as little.
-# :claim:`smooth-l1-does-not-save-shared-layers` Look at the size of the returns, too.
+# :claim:`smooth-l1-does-not-save-shared-layers`

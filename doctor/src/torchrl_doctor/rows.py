@@ -144,10 +144,9 @@ ROWS = {
     "entropy_is_gone_early": Row(
         "silent",
         "The steps are too large, and nothing rewards entropy. The policy becomes deterministic "
-        "before it has learned. From then on it collects one action alone, whose log-probability "
-        "hardly has a gradient.",
-        "Lower the learning rate. If that is not enough, raise the bonus: `ClipPPOLoss(..., "
-        "entropy_coeff=0.1)`.",
+        "before it has learned, and its log-probabilities have hardly any gradient.",
+        "Lower the learning rate. If that is not enough, raise the bonus for entropy: "
+        "`ClipPPOLoss(..., entropy_coeff=0.1)`.",
     ),
     "environments_share_one_memory": Row(
         "silent",
@@ -382,10 +381,11 @@ ROWS = {
     ),
     "next_batch_does_not_fit_the_buffer": Row(
         "loud",
-        "A storage allocates its memory for the shape of the first batch. `split_trajs=True` pads "
-        "trajectories to the longest of their batch, and that length changes from batch to batch.",
-        'Store steps and not padded trajectories: `batch[batch["collector", "mask"]]`, or collect '
-        "without `split_trajs`.",
+        "A tensor storage allocates its memory for the shapes of the first batch. "
+        "`split_trajs=True` pads trajectories to the longest of their batch, and that length "
+        "changes from batch to batch.",
+        'Store single steps, not padded trajectories: `batch[batch["collector", "mask"]]`, whose '
+        "mask is true for real steps. Or collect without `split_trajs`.",
     ),
     "next_hidden_state_is_zero": Row(
         "silent",
@@ -756,7 +756,7 @@ ROWS = {
     ),
     "value_loss_dwarfs_the_policy": Row(
         "silent",
-        "The gradient of the value loss grows with the rewards, that of the policy with "
+        'The gradient of an `"l2"` value loss grows with the rewards, that of the policy with '
         "normalized advantages does not. In layers that both share, the policy's part is lost.",
         "Scale the rewards until returns are of the order of 10: "
         "`env.append_transform(RewardScaling(loc=0, scale=0.001))`.",
