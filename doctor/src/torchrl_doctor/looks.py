@@ -122,12 +122,19 @@ def trained_weights(policy, acts, collector, loss_module):
     learns = policy if policy is not acts else private(collector, "_orig_policy", None)
     if isinstance(learns, torch.nn.Module) and learns is not acts:
         return learns.state_dict()
-    for name in ("actor_network_params", "value_network_params"):
+    for name in TRAINED:
         params = getattr(loss_module, name, None)
-        if params is not None:
-            flat = params.flatten_keys(".")
-            return {name: flat[name].detach() for name in acts.state_dict() if name in flat}
+        if params is None:
+            continue
+        flat = {key: one.detach() for key, one in params.flatten_keys(".").items()}
+        for part, module in acts.named_modules():  # exploration may stand around the network
+            names = dict(module.named_parameters())
+            if names and names.keys() <= flat.keys():
+                return {f"{part}.{key}".lstrip("."): flat[key] for key in names}
     return None
+
+
+TRAINED = ("actor_network_params", "value_network_params", "local_value_network_params")
 
 
 STATISTICS = ("_loc", "_var", "_count", "_td", "loc", "scale")  # of norms of observations
@@ -230,10 +237,10 @@ class Since:
         grown = [now[name].version - before[name].version for name in now if name in before]
         return max(grown, default=0) if self.same(owner) else 0
 
-    def had_begun(self, owner):
+    def had_begun(self, owner, updates=FEWEST_UPDATES):
         """Whether *owner* had been trained for a while at the earlier look."""
         then = self.before.traces.get(owner, {})
-        return max((one.version for one in then.values()), default=0) >= FEWEST_UPDATES
+        return max((one.version for one in then.values()), default=0) >= updates
 
     def number(self, name, owner):
         """A number of *owner* then and now; None where nothing tells."""

@@ -183,6 +183,11 @@ TRAJ_IDS = ("collector", "traj_ids")
 PADDING = ("collector", "mask")
 
 
+def learns_on_policy(loss_module):
+    names = {kind.__name__ for kind in type(loss_module).__mro__}
+    return bool(names & {"PPOLoss", "A2CLoss", "ReinforceLoss"})
+
+
 FEW_THOUSAND = 20_000  # rows that a check reads of a buffer
 
 

@@ -12,6 +12,13 @@ OTHER_ROWS = {
         "Mend it in the environment. Until then end the episode there; a NaN that becomes zero is "
         "an observation that never was.",
     ),
+    "numbers_are_far_from_one": Row(
+        "silent",
+        "Observations reach the network in units of their own, or rewards the loss. Gradients are "
+        "clipped, layers saturate, and values take very long to follow.",
+        "Append `VecNormV2` or `ObservationNorm` to the environment, and `RewardScaling` for the "
+        "reward.",
+    ),
     "observations_never_change": Row(
         "silent",
         "A sensor is not connected, a normalization has a scale of zero, or a wrapper returns the "
@@ -88,6 +95,33 @@ OTHER_ROWS = {
         "A scale of zero, rewards that a data set has lost, or a sparse task that the policy "
         "never solves.",
         "Print `env.rollout(100)['next', 'reward']` without transforms, then with each of them.",
+    ),
+    "no_batch_sees_an_end": Row(
+        "silent",
+        "A batch is shorter than an episode, and the next one begins with a reset, or an advantage "
+        "is summed over a step or two.",
+        "Leave out `reset_at_each_iter`, or raise `frames_per_batch`.",
+    ),
+    "a_step_changes_the_last_one": Row(
+        "silent",
+        "The environment returns the tensor in which it computes, so rows that were kept change.",
+        "Return `state.clone()` from `_reset` and `_step`.",
+    ),
+    "a_reset_of_one_resets_others": Row(
+        "silent",
+        "`_reset` does not look at the entry `_reset` of what it is given, which says where an "
+        "episode has ended.",
+        "Reset where that entry is true, and return the others as they are.",
+    ),
+    "each_sample_has_the_same_rows": Row(
+        "silent",
+        "The sampler seeds its generator for each sample, or does not draw at all.",
+        "Seed once, before the loop, and use `RandomSampler()`.",
+    ),
+    "evaluation_is_another_task": Row(
+        "silent",
+        "The environment for evaluation was made by other code than the one for training.",
+        "Make both with one function, and leave out of evaluation what changes rewards alone.",
     ),
     "no_episode_ends": Row(
         "silent",

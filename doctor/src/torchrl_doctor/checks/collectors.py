@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import torch
 
 from torchrl_doctor.copies import copied
-from torchrl_doctor.objects import PADDING, begins, different, has_no_policy, value_key
+from torchrl_doctor.objects import (
+    PADDING,
+    batches_of,
+    begins,
+    different,
+    done_of,
+    has_no_policy,
+    is_multi_process,
+    learns_on_policy,
+    value_key,
+)
 from torchrl_doctor.private import has, private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
 
@@ -78,12 +89,17 @@ def memory_of(batch):
 
 
 @check("actions_stay_random", "The actions stay random however long I train")
-def actions_stay_random(collector, loss_module):
+def actions_stay_random(collector, loss_module, replay_buffer=None):
     if not hasattr(getattr(loss_module, "tensor_keys", None), "action"):
         return None
     unasked, total = (getattr(collector, n, None) or 0 for n in INIT_AND_TOTAL)
     if unasked and unasked >= total > 0:
         return applies(f"init_random_frames={unasked}, and total_frames={total}")
+    held = getattr(getattr(replay_buffer, "storage", None), "max_size", None)
+    if held and unasked > held:
+        return applies(f"init_random_frames={unasked}, and the replay buffer holds {held} rows")
+    if unasked > private(collector, "_frames", 0):
+        return undecided(f"init_random_frames={unasked}: the policy has not acted yet")
     if not has_no_policy(collector):
         return clear("the collector has a policy")
     return applies("the collector acts with a RandomPolicy, and the loss trains another")
@@ -116,10 +132,38 @@ MOST_STEPS = 200
 
 
 @check("more_frames_than_asked_for", "Batches hold more frames than I asked for")
-def more_frames_than_asked_for(error):
+def more_frames_than_asked_for(collector=None, error=None):
     if isinstance(error, Warning) and "not exactly divisible by" in str(error):
         return applies(f"{type(error).__name__}: {str(error).partition(',')[0]}")
+    frames = getattr(collector, "requested_frames_per_batch", None)
+    total = getattr(collector, "total_frames", math.inf)
+    if isinstance(frames, int) and frames and math.isfinite(total) and total % frames:
+        return applies(f"batches have {frames} frames, and total_frames={total} is no multiple")
     return None
+
+
+@check(
+    "no_batch_sees_an_end",
+    "No batch is long enough to see the end of an episode",
+    "reference/doctor_numbers#no-end",
+)
+def no_batch_sees_an_end(collector, batch, loss_module=None):
+    if not isinstance(steps := getattr(collector, "frames_per_batch", None), int):
+        return None
+    if is_multi_process(collector):
+        return None
+    rows = batches_of(batch)[-1]
+    if learns_on_policy(loss_module) and steps < FEWEST_OF_ADVANTAGE:
+        return applies(f"frames_per_batch is {steps} steps: too short for an advantage of returns")
+    if not getattr(collector, "reset_at_each_iter", False):
+        return None
+    if getattr(collector, "set_truncated", False) or done_of(rows).any():
+        return clear("a batch has ends")
+    seen = f"reset_at_each_iter=True resets after {steps} steps, and no episode ends before"
+    return applies(seen) if rows.shape[-1] >= steps else undecided(f"{seen}, so far")
+
+
+FEWEST_OF_ADVANTAGE = 3
 
 
 @check("set_truncated_marks_nothing", "set_truncated=True marks nothing in the buffer")

@@ -7,13 +7,14 @@ import copy
 
 import torch
 
-from torchrl_doctor.copies import below_transforms, copied
+from torchrl_doctor.copies import below_transforms, copied, legal_action
 from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
     both_sides,
     done_of,
     rolled_out_by_hand,
+    transforms_of,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
@@ -199,10 +200,23 @@ def ends_at_once(env, rows):
 
 
 @check("specs_and_data_disagree", "check_env_specs says that specs and data differ")
-def specs_and_data_disagree(env=None, error=None):
+def specs_and_data_disagree(env=None, error=None, batch=None):
     if isinstance(error, AssertionError) and is_about_specs(str(error)):
         return applies(str(error).partition("\n")[0][:100])
-    if env is None or hasattr(env, "create_env_fn"):  # a batched one casts its data to the specs
+    if env is None:
+        return None
+    changed = {key for one in transforms_of(env) for key in getattr(one, "out_keys", ())}
+    for rows in batches_of(batch):
+        for key, spec in env.observation_spec.items(True, True):
+            values = rows.get(key, None)
+            if values is None or key in changed or not hasattr(spec.space, "low"):
+                continue
+            low, high = (float(one.double().min()) for one in (spec.space.low, -spec.space.high))
+            reach = float(values.min()), float(values.max())
+            if reach[0] < low - abs(low) * 1e-3 or reach[1] > -high + abs(high) * 1e-3:
+                said = f"{key} goes from {reach[0]:.3g} to {reach[1]:.3g}"
+                return applies(f"{said}, outside of its spec: {low:.3g} to {-high:.3g}")
+    if hasattr(env, "create_env_fn"):  # a batched one casts its data to the specs
         return None
     try:
         copy.deepcopy(env).check_env_specs()
@@ -213,6 +227,70 @@ def specs_and_data_disagree(env=None, error=None):
     except Exception as found:
         return undecided(f"a copy cannot be checked: {type(found).__name__}")
     return clear("check_env_specs finds nothing")
+
+
+@check(
+    "a_step_changes_the_last_one",
+    "A step changes the observation that it started from",
+    "reference/doctor_numbers#data-sets",
+)
+def a_step_changes_the_last_one(env):
+    if (twin := steppable(env)) is None:
+        return None
+    now = legal_action(twin, twin.reset())
+    seen = now.clone()
+    twin.step(now)
+    for key in twin.observation_keys:
+        before, after = seen.get(key, None), now.get(key, None)
+        if isinstance(before, torch.Tensor) and not torch.equal(before, after):
+            return applies(f"{key} of the last step is overwritten in place: return a copy of it")
+    return clear("a step leaves the last observation as it was")
+
+
+@check(
+    "a_reset_of_one_resets_others",
+    "A reset of one environment resets others",
+    "reference/doctor_numbers#ends-in-each-step",
+)
+def a_reset_of_one_resets_others(env):
+    inner = below_transforms(env)
+    if env.batch_size.numel() < 2 or "done" not in env.done_keys:
+        return None
+    if hasattr(inner, "create_env_fn"):
+        return None  # each has a reset of its own
+    twin = copied(inner)
+    step = twin.reset()
+    for _ in range(2):
+        step = twin.step_mdp(twin.step(legal_action(twin, step)))
+    if step["done"].any():
+        return None
+    action = legal_action(twin, step)
+    one = torch.zeros_like(step["done"])
+    one[(0,) * one.ndim] = True
+    ways = []
+    for which in (None, None, one):
+        other, now = copied(twin), action.clone()
+        if which is not None:
+            now = other.reset(now.update({"_reset": which}))
+            now.update(action.select(*other.action_keys))
+        ways.append(other.step(now)["next"].select(*other.observation_keys))
+    plain, again, after = (side.flatten(0, side.ndim - 1)[1:] for side in ways)
+    if any(
+        (a != b).any()
+        for a, b in zip(plain.values(True, True), again.values(True, True), strict=True)
+    ):
+        return None  # what else is random differs, too
+    for key in plain.keys(True, True):
+        if (plain[key] != after[key]).any():
+            return applies(f"reset with _reset for one of {len(plain) + 1} changes {key} of others")
+    return clear(f"a reset of one of {len(plain) + 1} leaves the others")
+
+
+def steppable(env):
+    """A copy that can be stepped in this process; None of one whose environments are elsewhere."""
+    inner = below_transforms(env)
+    closed = hasattr(inner, "create_env_fn") and inner.is_closed  # a copy would start it
+    return None if type(inner).__name__ == "ParallelEnv" or closed else copied(env)
 
 
 def is_about_specs(text):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from torchrl_doctor.looks import steps_seen
 from torchrl_doctor.objects import (
+    batches_of,
     called_on_entries,
     done_of,
     flat,
@@ -13,7 +16,7 @@ from torchrl_doctor.objects import (
     in_time,
     transforms_of,
 )
-from torchrl_doctor.verdicts import applies, check, clear, undecided
+from torchrl_doctor.verdicts import STATES, applies, check, clear, undecided
 
 
 @check("good_in_training_poor_in_evaluation", "Good in training, poor in evaluation")
@@ -185,7 +188,14 @@ def sums_that_begin_anew(batch, env):
 
 
 @check("return_is_not_the_score", "The logged return is not the score of the game")
-def return_is_not_the_score(env):
+def return_is_not_the_score(env=None, eval_env=None):
+    verdicts = [score_of(one) for one in (env, eval_env) if one is not None]
+    verdicts = sorted(filter(None, verdicts), key=lambda one: STATES.index(one.state))
+    return next(iter(verdicts), None)
+
+
+def score_of(env):
+    """Whether `RewardSum` adds up what one environment paid."""
     from torchrl.envs import transforms
 
     names = ("RewardScaling", "RewardClipping", "SignTransform", "BinarizeReward", "VecNormV2")
@@ -203,3 +213,42 @@ def return_is_not_the_score(env):
             seen = changed if isinstance(one, kinds) else unknown
             seen |= {key: type(one).__name__ for key in one.out_keys if key in one.in_keys}
     return clear("RewardSum adds up what the environment paid") if summed else None
+
+
+@check(
+    "evaluation_is_another_task",
+    "Evaluation differs from training in its transforms or its limit",
+    "reference/doctor_settings#evaluation",
+)
+def evaluation_is_another_task(env, eval_env, batch=None, policy=None):
+    if eval_env is env:
+        return None
+    ours, theirs = (skipped_frames(one) for one in (env, eval_env))
+    if ours != theirs:
+        return applies(f"frame_skip is {ours} in training, {theirs} in evaluation")
+    read = set(getattr(policy, "in_keys", ()))
+    names, others = (
+        [type(t).__name__ for t in transforms_of(one) if read & set(getattr(t, "out_keys", ()))]
+        for one in (env, eval_env)
+    )
+    unlike = [one for one in names if names.count(one) > others.count(one) and "Norm" not in one]
+    known = not hasattr(leaf_env(eval_env), "num_workers")  # which may have them inside
+    if unlike and known:
+        return applies(f"{unlike[0]} changes an observation in training, and not in evaluation")
+    limits = [
+        [one.max_steps for one in transforms_of(each) if getattr(one, "max_steps", None)]
+        for each in (env, eval_env)
+    ]
+    ours, theirs = (min(one, default=math.inf) for one in limits)
+    steps = [get_next(rows, "step_count") for rows in batches_of(batch)]
+    longest = max((int(one.max()) for one in steps if one is not None), default=0)
+    if theirs < min(ours, longest):
+        seen = f"evaluation ends after max_steps={theirs}, an episode of training took {longest}"
+        return applies(f"{seen} steps")
+    return None if unlike or theirs < ours else clear("transforms, frame_skip and limit agree")
+
+
+def skipped_frames(env):
+    """How many frames a step takes, as a transform or the environment says."""
+    found = [getattr(one, "frame_skip", None) for one in (*transforms_of(env), leaf_env(env))]
+    return max([one for one in found if isinstance(one, int)], default=1)

@@ -129,6 +129,16 @@ def reading_changes_the_buffer(replay_buffer, own_batch=None):
     written = {None if leaf.is_inference() else leaf._version for leaf in leaves}
     if len(written) == 1 and None not in written:
         return clear("each entry of the storage was written equally often")
+    reward = stored_leaf(replay_buffer, ("next", "reward"))
+    others = {
+        leaf._version
+        for leaf in leaves
+        if reward is not None and leaf.data_ptr() != reward.data_ptr()
+    }
+    if len(others) == 1 and None not in written:
+        more = reward._version - others.pop()
+        if more > 0:
+            return applies(f"the stored reward was written {more} times more than other entries")
     return undecided(
         "some entries of the storage were written more often than others: by extend()?"
     )

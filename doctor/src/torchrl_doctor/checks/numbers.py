@@ -5,12 +5,14 @@ They have no rows in the debugging map; ``reference/doctor_numbers`` shows each 
 
 from __future__ import annotations
 
+import re
 import time
 
 import torch
 
 from torchrl_doctor.copies import below_transforms, copied, legal_action
 from torchrl_doctor.objects import (
+    TRAJ_IDS,
     batches_of,
     done_of,
     get_next,
@@ -72,6 +74,40 @@ def numbers_are_not_finite(batch=None, policy=None, own_batch=None, error=None):
     if own_batch is None or not looked_at:  # what a copy collects need not meet it
         return None
     return clear(f"{', '.join(map(str, looked_at))}: finite in {rows.numel()} rows")
+
+
+@check(
+    "numbers_are_far_from_one", "Observations or rewards are too large, or too small",
+    f"{PAGE}#normalization",
+)  # fmt: skip
+def numbers_are_far_from_one(batch=None, sample=None, policy=None):
+    rows = batches_of(batch)[-1] if batch is not None else sample
+    if rows is None or rows.numel() < FEWEST_ROWS:
+        return None
+    met = []
+    normal = any(re.search(r"Norm(\dd)?$", type(one).__name__) for one in modules_of(policy))
+    rewards = [get_next(one, "reward") for one in (rows, sample) if one is not None]
+    sizes = [float(one.detach().abs().double().median()) for one in rewards if one is not None]
+    if sizes and sizes[-1] >= LARGE_REWARD:  # of what the loss gets
+        return applies(f"half of the rewards are {sizes[-1]:.3g} and more: scale the reward")
+    if sizes and max(sizes) >= LARGE_REWARD:
+        return undecided(f"rewards of {max(sizes):.3g} are {sizes[-1]:.3g} in a sample")
+    met += [f"a reward has a size of {size:.3g}" for size in sizes[-1:]]
+    looked_at = {} if policy is None else observed(rows, policy)
+    for key, values in looked_at.items():
+        if not values.is_floating_point() or "recurrent_state" in str(key) or normal:
+            continue
+        values = values.detach().reshape(rows.numel(), -1).double()
+        size = float(values.square().mean(0).sqrt().max())
+        if size >= LARGE_OBSERVATION or 0 < size <= SMALL_OBSERVATION:
+            kind = "large" if size > 1 else "small"
+            return applies(f"observation {key!r} is too {kind} in scale: {size:.3g} on average")
+        met.append(f"{key!r} one of {size:.3g}")
+    return clear(", ".join(met)) if sizes and len(met) > 1 else None
+
+
+LEAST_SCALE = 1.001e-6  # where RewardScaling clamps
+LARGE_REWARD, LARGE_OBSERVATION, SMALL_OBSERVATION = 1000.0, 300.0, 1e-3
 
 
 @check(
@@ -240,7 +276,7 @@ def done_after_a_reset(batch):
     return clear("no step begins as done") if done_of(rows).any() else None
 
 
-@check("each_step_ends_an_episode", "Episodes have one step", f"{PAGE}#ends-in-each-step")
+@check("each_step_ends_an_episode", "Episodes have one step, or a few", f"{PAGE}#ends-in-each-step")
 def each_step_ends_an_episode(batch):
     rows = batches_of(batch)[-1]
     if rows.numel() < FEWEST_ROWS:
@@ -248,7 +284,18 @@ def each_step_ends_an_episode(batch):
     done = int(done_of(rows).sum())
     if done == rows.numel():
         return applies(f"each of {done} steps ends an episode of length one")
+    cut, why = get_next(rows, "truncated"), get_next(rows, "terminated")
+    if cut is not None and why is not None and done and not why.any():
+        places = done_of(rows).reshape(-1, rows.shape[-1]).nonzero()
+        apart = places[:, 1].diff()[places[:, 0].diff() == 0]
+        if len(apart) >= FEWEST_ENDS and apart.max() <= SHORTEST_LIMIT:
+            return applies(
+                f"{done} episodes, each truncated by a time limit of {apart.max()} steps"
+            )
     return clear(f"{done} of {rows.numel()} steps end an episode")
+
+
+FEWEST_ENDS, SHORTEST_LIMIT = 4, 5
 
 
 @check("all_rewards_are_zero", "Rewards are zero, or next to it", f"{PAGE}#rewards-of-zero")
@@ -259,8 +306,9 @@ def all_rewards_are_zero(batch=None, replay_buffer=None, env=None, collector=Non
     if batch is not None:
         rows = batches_of(batch)[-1]
         seen.append((get_next(rows, "reward"), bool(scaled) or bool(done_of(rows).any())))
-    if a_data_set:
-        seen.append((stored_leaf(replay_buffer, ("next", "reward")), True))
+    if replay_buffer is not None:
+        paid = bool(seen) and seen[0][0] is not None and bool(seen[0][0].any())
+        seen.append((stored_leaf(replay_buffer, ("next", "reward")), a_data_set or paid))
     reached = []
     for rewards, enough in seen:
         if rewards is None or rewards.numel() < FEWEST_ROWS:
@@ -278,7 +326,9 @@ def no_episode_ends(batch, env, collector=None):
     rows = batches_of(batch)[-1]
     if done_of(rows).any():
         return clear(f"{int(done_of(rows).sum())} of {rows.numel()} steps end an episode")
-    if limit_of(env):
+    if (limit := limit_of(env)) and 2 * limit < rows.shape[-1]:
+        return applies(f"no end in {rows.shape[-1]} steps, and the limit is {limit}")
+    if limit:
         return clear(f"an episode takes at most {limit_of(env)} steps")
     if type(below_transforms(env)).__name__ == "ParallelEnv":
         return undecided(f"no end in {rows.numel()} steps; is there a limit?")
@@ -341,8 +391,9 @@ def rewards_are_clipped_to_one(env, batch=None):
             if low >= high:
                 return applies(f"RewardClipping({low:g}, {high:g}) makes each reward the same")
             met.append(f"from {low:g} to {high:g}")
-        if name == "RewardScaling" and not torch.as_tensor(one.scale).any():
-            return applies("RewardScaling with a scale of 0 makes each reward the same")
+        if name == "RewardScaling" and (torch.as_tensor(one.scale) <= LEAST_SCALE).any():
+            found = "RewardScaling has a scale of 1e-06, which it takes for zero or a negative one"
+            return applies(f"{found}: the reward loses its sign")
     if not met or reward is None or reward.numel() < FEWEST_ROWS:
         return None
     if (reward != reward.flatten()[0]).any():
@@ -400,7 +451,7 @@ def rows_are_stored_twice(replay_buffer):
     if len(held) < FEWEST_ROWS or (held == held.round()).all():
         return None  # places of a grid come again
     _, counts = held.unique(dim=0, return_counts=True)
-    if (counts > 1).float().mean() > 0.9:
+    if (counts > 1).float().mean() > 0.9 or (counts == 2).float().mean() > 0.5:
         return applies(f"{len(counts)} different steps in {len(held)} rows: each repeated")
     return clear(f"{len(counts)} different steps in {len(held)} rows")
 
@@ -411,6 +462,14 @@ def data_set_has_no_ends(replay_buffer, collector=None):
     now = stored_leaf(replay_buffer, "observation")
     later = stored_leaf(replay_buffer, ("next", "observation"))
     number = len(replay_buffer)
+    ids = stored_leaf(replay_buffer, TRAJ_IDS)
+    if collector is not None and ids is not None and done is not None and not done[:number].any():
+        several = len(ids[:number].unique())
+        places = getattr(
+            getattr(collector, "env", None), "batch_size", torch.Size([number])
+        ).numel()
+        if several > 3 * places and not getattr(collector, "reset_at_each_iter", False):
+            return applies(f"no row of {number} is done, and they are of {several} trajectories")
     if (
         collector is not None
         or number < MANY_ROWS_OF_DATA
@@ -430,11 +489,13 @@ def data_set_is_shifted(replay_buffer, collector=None):
     now = stored_leaf(replay_buffer, "observation")
     later = stored_leaf(replay_buffer, ("next", "observation"))
     number = min(len(replay_buffer), SOME_ROWS)
-    if collector is not None or now is None or later is None or number < MANY_ROWS_OF_DATA:
+    if now is None or later is None or number < MANY_ROWS_OF_DATA:
         return None
-    if multi_steps(replay_buffer, None):
-        return None  # they are n rows on
     now, later = (one[:number].reshape(number, -1) for one in (now, later))
+    if now.shape == later.shape and (now == later).all() and (now != now[:1]).any():
+        return applies(f"in each of {number} rows the next observation is the observation itself")
+    if collector is not None or multi_steps(replay_buffer, None):
+        return None  # rows of several environments take turns, or next is n rows on
     shares = {}
     for shift in (-1, 0, 1, 2, 3):
         moved = (now.roll(-shift, 0) == later).all(-1)

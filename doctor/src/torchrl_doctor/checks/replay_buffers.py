@@ -7,6 +7,7 @@ import re
 import torch
 from tensordict import is_tensor_collection
 
+from torchrl_doctor.copies import copied, lending
 from torchrl_doctor.objects import (
     FEW_THOUSAND,
     FEWEST_UPDATES,
@@ -14,6 +15,7 @@ from torchrl_doctor.objects import (
     batches_of,
     called_on_entries,
     functions_of,
+    learns_on_policy,
     observed_keys,
     says,
     storage_of,
@@ -31,8 +33,10 @@ def prioritized_replay_draws_evenly(replay_buffer, loss_module=None):
     from torchrl.data import PrioritizedSampler
 
     sampler = getattr(replay_buffer, "sampler", None)
-    if not isinstance(sampler, PrioritizedSampler) or sampler.alpha == 0:
+    if not isinstance(sampler, PrioritizedSampler):
         return None
+    if sampler.alpha == 0:
+        return applies("alpha=0 of the sampler makes all priorities the same")
     tree = private(sampler, "_sum_tree", None)
     if tree is None or len(replay_buffer) < 2:
         return undecided("there are no priorities to compare yet")
@@ -95,12 +99,13 @@ def rebuilt_by(transform):
 def samples_differ_from_what_the_policy_saw(
     replay_buffer, env=None, policy=None, sample=None, own_batch=None
 ):
-    from torchrl.envs.transforms import CatFrames, ObservationNorm, VecNormV2
+    from torchrl.envs.transforms import CatFrames, ObservationNorm, RewardScaling, VecNormV2
 
-    same = [(ObservationNorm, VecNormV2), (CatFrames,)]
+    same = [(ObservationNorm, VecNormV2), (CatFrames,), (RewardScaling,)]
     for kinds in same:
         in_env = [one for one in transforms_of(env) if isinstance(one, kinds)]
         written = {key for one in in_env for key in one.out_keys}
+        written |= {next_of(key) for key in written}
         for one in transforms_of(replay_buffer):
             twice = written.intersection(one.in_keys)
             if isinstance(one, kinds) and twice:
@@ -204,11 +209,6 @@ def first_samples_after_refill_are_old(replay_buffer, loss_module=None, collecto
     return clear(f"{found}, and nothing was overwritten so far")
 
 
-def learns_on_policy(loss_module):
-    names = {kind.__name__ for kind in type(loss_module).__mro__}
-    return bool(names & {"PPOLoss", "A2CLoss", "ReinforceLoss"})
-
-
 def old_rows_of(sample, index, replay_buffer):
     """How many rows of a sample that was drawn are stored no longer, of how many; None if unknown.
 
@@ -283,6 +283,30 @@ def newest_are_zero(rows, number, replay_buffer):
 
 
 FEWEST_NEWEST, TINY = 16, 1e-30
+
+
+@check(
+    "each_sample_has_the_same_rows",
+    "Each sample has the same rows",
+    "reference/doctor_settings#buffer",
+)
+def each_sample_has_the_same_rows(replay_buffer):
+    sampler, size = replay_buffer.sampler, replay_buffer.batch_size or FEWEST_NEWEST
+    if len(replay_buffer) <= size or hasattr(sampler, "slice_len"):
+        return None
+    if not getattr(sampler, "shuffle", True):
+        return None
+    twin, storage = copied(sampler), lending(replay_buffer.storage)
+    drawn = [twin.sample(storage, size)[0] for _ in range(SAMPLES_DRAWN)]
+    if not all(isinstance(one, torch.Tensor) for one in drawn):
+        return None
+    if all(torch.equal(one, drawn[0]) for one in drawn):
+        rows = len(drawn[0].unique(dim=0))
+        return applies(f"{len(drawn)} samples repeat {rows} rows of {len(replay_buffer)}")
+    return clear(f"{len(drawn)} samples have other rows each")
+
+
+SAMPLES_DRAWN = 4
 
 
 @check("stacked_frames_of_different_episodes", "Stacked frames come from different episodes")

@@ -212,13 +212,17 @@ def one_environment_for_both(eval_env, env):
 
 
 @check("buffer_below_a_sample", "The buffer is smaller than a sample", f"{SETTINGS}#buffer")
-def buffer_below_a_sample(replay_buffer):
+def buffer_below_a_sample(replay_buffer, collector=None):
     size, drawn = getattr(replay_buffer.storage, "max_size", None), replay_buffer.batch_size
     in_slices = hasattr(replay_buffer.sampler, "slice_len")
     if None in (size, drawn) or in_slices or getattr(replay_buffer.storage, "ndim", 1) > 1:
         return None
     if size < drawn:
         return applies(f"the storage holds {size} rows, a sample has {drawn}")
+    frames = getattr(collector, "requested_frames_per_batch", None)
+    row = replay_buffer.storage.get(0) if len(replay_buffer) else None
+    if frames and frames > size and getattr(row, "ndim", 1) == 0:
+        return applies(f"the storage holds {size} rows, a batch of the collector has {frames}")
     return clear(f"{size} rows for samples of {drawn}")
 
 

@@ -61,7 +61,11 @@ def values_too_low_at_time_limits(
         ends, cut = get_next(data, done_key), get_next(data, "truncated")
         if cut is not None and cut.any():
             return applies(f"no {key} in the {name}: {int(cut.sum())} time limits count as death")
-        if cut is None and ends.any():
+        limits = get_next(given["batch"], "truncated")
+        learns_later = name != "batch" and data.get("advantage", None) is None
+        if learns_later and limits is not None and (count := int(limits.sum())):
+            return applies(f"no {key} in the {name}, and {count} time limits in the batch")
+        if cut is None and (ends.any() or learns_later):
             return undecided(
                 f"no {key} and no truncated in the {name}, to judge {int(ends.sum())} ends"
             )

@@ -34,6 +34,8 @@ from torchrl_doctor.verdicts import UNDECIDED, applies, check, clear, undecided
 
 @check("every_environment_starts_alike", "Every environment plays the same episodes")
 def every_environment_starts_alike(batch=None, collector=None, env=None):
+    if reseeded := seeds_itself(env):
+        return reseeded
     seen = starts_of(batches_of(batch)[0]) if batch is not None else None
     if seen is not None and seen.state == UNDECIDED:
         seen = starts_of_copies(env) or seen
@@ -45,6 +47,47 @@ def every_environment_starts_alike(batch=None, collector=None, env=None):
     if len(set(seeds)) == len(seeds):
         return clear(f"the environments of {len(seeds)} workers have seeds of their own")
     return applies(f"the environments of the workers have the seeds {seeds}")
+
+
+def seeds_itself(env):
+    """Applies where a reset leaves a generator in one state, whatever it was before; else None."""
+    leaf = below_transforms(env)
+    if env is None or hasattr(leaf, "create_env_fn"):
+        leaf = next(iter(vars(leaf).get("_envs") or ()), None) if env is not None else None
+    if leaf is None or type(leaf).__name__ == "ParallelEnv":
+        return None
+    twin, seen = copied(leaf), []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        for one in generators_of(twin).values():
+            if isinstance(one, torch.Generator):
+                one.manual_seed(seed)
+            else:
+                one.bit_generator.state = type(one.bit_generator)(seed).state
+        start = twin.reset()
+        states = {name: state_of(one) for name, one in generators_of(twin).items()}
+        seen.append((states, start))
+    (states, start), (others, again) = seen
+    fixed = [name for name in states if states[name] == others.get(name)]
+    keys = [key for key in start.keys(True, True) if start[key].dtype is not torch.bool]
+    if fixed and keys and all(torch.equal(start[key], again[key]) for key in keys):
+        return applies(f"each reset seeds {fixed[0]}: every episode starts from the same place")
+    return None
+
+
+def generators_of(env):
+    """The random generators that an environment draws from, by name."""
+    below = below_transforms(env)
+    found = {"torch": torch.default_generator}
+    found |= {name: one for name, one in vars(below).items() if isinstance(one, torch.Generator)}
+    inner = getattr(below, "np_random", None) if "_env" in vars(below) else None  # of gymnasium
+    return found | ({"np_random": inner} if hasattr(inner, "bit_generator") else {})
+
+
+def state_of(generator):
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().tolist()
+    return generator.bit_generator.state
 
 
 def seeds_of_workers(collector):
