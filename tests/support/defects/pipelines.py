@@ -485,7 +485,7 @@ class VTraceLearner(OnPolicy):
     does = OnPolicy.does - {"estimate", "flatten"}
 
     def samples(self, batch):
-        self.buffer.extend(batch)
+        self.buffer.extend(batch if batch.ndim > 1 else batch.unsqueeze(0))  # stretches, not steps
         for sample in self.buffer:
             self.estimate(sample)
             yield sample

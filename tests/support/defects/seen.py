@@ -5,6 +5,7 @@ import functools
 import shutil
 import tempfile
 
+import gymnasium
 import torch
 from tensordict import TensorDict
 from tensordict.nn import (
@@ -15,7 +16,9 @@ from tensordict.nn import (
 from torch import nn
 from torchrl.collectors import Collector
 from torchrl.data import (
+    Bounded,
     LazyMemmapStorage,
+    PrioritizedSampler,
     RandomSampler,
     SamplerWithoutReplacement,
     SliceSampler,
@@ -26,6 +29,7 @@ from torchrl.envs import (
     Compose,
     ExplorationType,
     GymEnv,
+    GymWrapper,
     InitTracker,
     ObservationNorm,
     RewardClipping,
@@ -586,6 +590,28 @@ def collector_fills_another_buffer(script):
     ready(script)
 
 
+@plant(COLLECTORS, "dqn_serial", "collector_keeps_its_own_policy")
+def exploration_stands_around_a_copy(script):
+    script.then("policy", lambda s: setattr(s, "policy", copy.deepcopy(s.policy)))
+
+
+@plant(COLLECTORS, "sac_memmap", "actions_stay_random")
+def random_frames_without_end(script):
+    script.collector_options["init_random_frames"] = 10**9
+
+
+@plant(COLLECTORS, "dqn", words=(r"episode|trajector", r"limit|short|frames"))
+def trajectories_of_two_frames(script):
+    script.transforms = {"return": RewardSum}
+    script.collector_options["max_frames_per_traj"] = 2
+
+
+@plant(COLLECTORS, "sac", words=(r"reset", r"batch|each"))
+def each_batch_begins_anew(script):
+    script.frames, script.rounds = 8, 6
+    script.collector_options["reset_at_each_iter"] = True
+
+
 # --- evaluation ---------------------------------------------------------------------------------
 
 
@@ -682,6 +708,24 @@ def policy_has_the_spec_of_many(script):
 
     script.make_policy = make_policy
     script.then("eval_env", change)
+
+
+@plant(EVALUATION, "ppo_evaluated", words=(r"evaluation", r"max_steps|limit"))
+def evaluation_has_another_limit(script):
+    def make():
+        return TransformedEnv(script.batched_env(0), Compose(StepCounter(max_steps=5), RewardSum()))
+
+    script.make_eval_env = make
+
+
+@plant(EVALUATION, "sac_corridor", words=(r"evaluation", r"observation"))
+def evaluation_lacks_a_transform(script):
+    script.transforms["scale"] = lambda: Scaled("observation", 0.1)
+
+    def make():
+        return TransformedEnv(script.batched_env(0), Compose(StepCounter(), RewardSum()))
+
+    script.make_eval_env = make
 
 
 # --- environments -------------------------------------------------------------------------------
@@ -918,6 +962,60 @@ def clipping_makes_all_rewards_equal(script):
     script.transforms["clip"] = lambda: RewardClipping(0.5, 0.5)
 
 
+@plant(ENVIRONMENTS, "sac_corridor ppo", words=(r"reward", r"sign|negative"))
+def reward_has_the_wrong_sign(script):
+    script.transforms["sign"] = lambda: RewardScaling(loc=0.0, scale=-1.0)
+
+
+@plant(ENVIRONMENTS, "sac", words=(r"reward", r"large|scale"))
+def rewards_in_millions(script):
+    script.transforms["scale"] = lambda: RewardScaling(loc=0.0, scale=1e6)
+
+
+@plant(ENVIRONMENTS, "dqn_limited", words=(r"observation", r"large|scale"))
+def observations_in_thousands(script):
+    script.transforms["scale"] = lambda: Scaled("observation", 1e5)
+
+
+@plant(ENVIRONMENTS, "ppo", words=(r"reset|start", r"seed|same"))
+def wrapper_resets_with_one_seed(script):
+    class Seeded(gymnasium.Wrapper):
+        def reset(self, **options):
+            return self.env.reset(seed=0)
+
+    script.env_maker = lambda: lambda: GymWrapper(Seeded(gymnasium.make("CartPole-v1")))
+
+
+@plant(ENVIRONMENTS, "sac_corridor", words=(r"observation", r"in place|overwritten"))
+def observation_is_changed_in_place(script):
+    class InPlace(Corridor):
+        def observed(self):
+            new = super().observed()["observation"]
+            self.seen = getattr(self, "seen", new).copy_(new)
+            return {"observation": self.seen}
+
+    script.task = made_like(script, InPlace)
+
+
+@plant(ENVIRONMENTS, "ppo_many", words=(r"reset", r"other|all"))
+def reset_ignores_its_mask(script):
+    class All(Corridor):
+        def _reset(self, tensordict):
+            return super()._reset(None)
+
+    script.task = made_like(script, All)
+
+
+@plant(ENVIRONMENTS, "dqn_masked", words=(r"observation", r"spec|bound"))
+def observation_leaves_its_spec(script):
+    class Narrow(Corridor):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.observation_spec["observation"] = Bounded(0.0, 1.0, (*self.batch_size, 3))
+
+    script.task = made_like(script, Narrow)
+
+
 # --- replay buffers -----------------------------------------------------------------------------
 
 
@@ -1041,6 +1139,43 @@ def data_set_has_lost_its_rewards(script):
         return rows
 
     script.data = zero
+
+
+@plant(BUFFERS, "dqn_priority", "prioritized_replay_draws_evenly")
+def priorities_have_no_weight(script):
+    sampler = functools.partial(PrioritizedSampler, script.capacity, alpha=0.0, beta=0.4)
+    script.buffer_options["sampler"] = sampler
+
+
+@plant(BUFFERS, "dqn", words=(r"buffer|storage", r"batch", r"holds|small"))
+def buffer_is_smaller_than_a_batch(script):
+    script.capacity = 30
+
+
+class Repeats(RandomSampler):
+    def sample(self, storage, batch_size):
+        generator = torch.Generator().manual_seed(0)
+        return torch.randint(len(storage), (batch_size,), generator=generator), {}
+
+
+@plant(BUFFERS, "dqn_memmap", words=(r"same|repeat", r"row|sample"))
+def sampler_is_seeded_each_time(script):
+    script.buffer_options["sampler"] = Repeats
+
+
+@plant(BUFFERS, "sac_car", "values_too_low_at_time_limits", "worse_with_a_shorter_time_limit")
+def only_done_is_stored(script):
+    later = [("next", key) for key in ("observation", "reward", "done")]
+    script.stored = lambda batch: batch.reshape(-1).select("observation", "action", *later)
+
+
+@plant(BUFFERS, "sac", "reading_changes_the_buffer")
+def stored_rewards_are_centered(script):
+    def change(script):
+        rows = script.buffer[:]
+        rows["next", "reward"].sub_(rows["next", "reward"].mean())
+
+    script.then("train", change)
 
 
 # --- trajectories and slices --------------------------------------------------------------------

@@ -36,6 +36,14 @@ def observations_never_change(pipeline):
     yield _changed(pipeline, "observation", torch.zeros_like)
 
 
+def numbers_are_far_from_one(pipeline):
+    def enlarge(values):
+        return 1e6 * (values.abs() + 1)
+
+    for key in ("observation", ("next", "reward")):
+        yield _changed(pipeline, key, enlarge)
+
+
 def truncated_is_not_done(pipeline):
     batch = pipeline["batch"].clone()
     for end in ("truncated", "terminated"):
