@@ -158,7 +158,8 @@ def numbers_of(given):
     collector = given.get("collector")
     if isinstance(frames := private(collector, "_frames", None), int):
         yield "frames", frames
-        if isinstance(size := getattr(collector, "frames_per_batch", None), int) and size:
+        size = getattr(collector, "requested_frames_per_batch", None)  # of all environments
+        if isinstance(size, int) and size:
             yield "batches", frames // size
     if isinstance(counter := getattr(given.get("target_updater"), "counter", None), int):
         yield "updater", counter  # of a `HardUpdate`

@@ -368,11 +368,16 @@ def one_batch(batch):
     return batch[0] if isinstance(batch, (list, tuple)) else batch
 
 
+def next_key(key):
+    """``("next", key)``, flat."""
+    return ("next", *key) if isinstance(key, tuple) else ("next", key)
+
+
 def get_next(data, key):
     """``("next", key)`` of the data, or None."""
     if data is None:
         return None
-    return data.get(("next", *key) if isinstance(key, tuple) else ("next", key), None)
+    return data.get(next_key(key), None)
 
 
 def observed_keys(data, network):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchrl_doctor.objects import batches_of, done_of, transforms_of
+from torchrl_doctor.objects import batches_of, done_of, get_next, transforms_of
 
 MANY_ROWS = 10_000
 LARGE_ROW = 1_000  # bytes of one observation
@@ -112,7 +112,7 @@ def observations_are_stored_twice(batch, replay_buffer):
     if any("MultiStep" in type(one).__name__ for one in transforms_of(replay_buffer)):
         return None
     for key in rows.keys(True, True):
-        later = rows.get(("next", *key) if isinstance(key, tuple) else ("next", key), None)
+        later = get_next(rows, key)
         if later is None or rows[key][(0,) * rows.ndim].nbytes < LARGE_ROW or rows.shape[-1] < 2:
             continue
         go_on = ~done_of(rows)[..., :-1]

@@ -590,7 +590,7 @@ def collector_fills_another_buffer(script):
     ready(script)
 
 
-@plant(COLLECTORS, "dqn_serial", "collector_keeps_its_own_policy")
+@plant(COLLECTORS, "dqn_serial dqn_workers", "collector_keeps_its_own_policy")
 def exploration_stands_around_a_copy(script):
     script.then("policy", lambda s: setattr(s, "policy", copy.deepcopy(s.policy)))
 
@@ -1477,6 +1477,11 @@ def workers_share_trajectory_numbers(script):
         "batch_size": 24,
     }
     script.stored = lambda batch: batch.reshape(-1)
+
+
+@plant(PROCESSES, "ppo_workers", "advantages_wrong_with_several_workers")
+def workers_joined_in_time(script):
+    script.collector_options["cat_results"] = -1
 
 
 # --- several agents -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from torchrl_doctor.objects import (
     batches_of,
     both_sides,
     done_of,
+    next_key,
     rolled_out_by_hand,
     transforms_of,
 )
@@ -58,8 +59,7 @@ def steps_after_an_end(rows):
 
 @check("decimals_are_lost", "A batched environment loses the decimals")
 def decimals_are_lost(env, batch=None):
-    while type(env).__name__ == "TransformedEnv":
-        env = env.base_env
+    env = below_transforms(env)
     if "create_env_fn" not in vars(env):
         return None
     try:
@@ -117,7 +117,7 @@ def written_specs(env):
     for key in env.full_observation_spec.keys(True, True):
         yield key, env.full_observation_spec[key]
     for key in env.full_reward_spec.keys(True, True):
-        yield ("next", *key) if isinstance(key, tuple) else ("next", key), env.full_reward_spec[key]
+        yield next_key(key), env.full_reward_spec[key]
 
 
 MOST_ROUNDED = 1e-3  # of a number: what a narrower type may take without a word
@@ -254,11 +254,11 @@ def a_step_changes_the_last_one(env):
 )
 def a_reset_of_one_resets_others(env):
     inner = below_transforms(env)
-    if env.batch_size.numel() < 2 or "done" not in env.done_keys:
-        return None
-    if hasattr(inner, "create_env_fn"):
-        return None  # each has a reset of its own
+    if inner.batch_size.numel() < 2 or hasattr(inner, "create_env_fn"):
+        return None  # each environment has a reset of its own
     twin = copied(inner)
+    if "done" not in twin.done_keys:
+        return None
     step = twin.reset()
     for _ in range(2):
         step = twin.step_mdp(twin.step(legal_action(twin, step)))

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from torchrl_doctor.copies import below_transforms
 from torchrl_doctor.looks import steps_seen
 from torchrl_doctor.objects import (
     batches_of,
@@ -36,7 +37,7 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
             before = sum(one[0] == key for one in compared)  # an observation may have several
             test = next(iter([t for t in norms if key in t.in_keys][before:]), None)
             if test is None:
-                if own or hasattr(leaf_env(eval_env), "num_workers"):
+                if own or hasattr(below_transforms(eval_env), "num_workers"):
                     return undecided(f"no norm of {key!r} is seen in the evaluation environment")
                 return applies(f"nothing normalizes {key!r} in the evaluation environment")
             compared.append((key, train, test))
@@ -79,15 +80,6 @@ def grown_in_evaluation(key, test, number, since):
     if frames and frames[0] == frames[1]:
         return applies(f"{now - then} steps of evaluation are in the statistics of {key!r}")
     return None
-
-
-def leaf_env(env):
-    """The environment below all transforms."""
-    from torchrl.envs import TransformedEnv
-
-    while isinstance(env, TransformedEnv):
-        env = env.base_env
-    return env
 
 
 def apart(train, test, key):
@@ -232,7 +224,7 @@ def evaluation_is_another_task(env, eval_env, batch=None, policy=None):
         for one in (env, eval_env)
     )
     unlike = [one for one in names if names.count(one) > others.count(one) and "Norm" not in one]
-    known = not hasattr(leaf_env(eval_env), "num_workers")  # which may have them inside
+    known = not hasattr(below_transforms(eval_env), "num_workers")  # which may have them inside
     if unlike and known:
         return applies(f"{unlike[0]} changes an observation in training, and not in evaluation")
     limits = [
@@ -250,5 +242,7 @@ def evaluation_is_another_task(env, eval_env, batch=None, policy=None):
 
 def skipped_frames(env):
     """How many frames a step takes, as a transform or the environment says."""
-    found = [getattr(one, "frame_skip", None) for one in (*transforms_of(env), leaf_env(env))]
+    found = [
+        getattr(one, "frame_skip", None) for one in (*transforms_of(env), below_transforms(env))
+    ]
     return max([one for one in found if isinstance(one, int)], default=1)

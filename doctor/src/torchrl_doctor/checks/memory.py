@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 import torch
 
-from torchrl_doctor.objects import batches_of, one_batch, stored_leaf, stored_leaves
+from torchrl_doctor.objects import batches_of, next_key, one_batch, stored_leaf, stored_leaves
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
 
@@ -288,10 +288,6 @@ def rebuilders_with_nan(replay_buffer):
     """The reconstructors of the buffer that write NaN, and no number, where nothing is known."""
     rebuilders = transforms_in(replay_buffer, "NextStateReconstructor")
     return [one for one in rebuilders if one.fill_value != one.fill_value]
-
-
-def next_key(key):
-    return ("next", *key) if isinstance(key, tuple) else ("next", key)
 
 
 def known(data, key):

@@ -16,6 +16,7 @@ from torchrl_doctor.objects import (
     called_on_entries,
     functions_of,
     learns_on_policy,
+    next_key,
     observed_keys,
     says,
     storage_of,
@@ -105,7 +106,7 @@ def samples_differ_from_what_the_policy_saw(
     for kinds in same:
         in_env = [one for one in transforms_of(env) if isinstance(one, kinds)]
         written = {key for one in in_env for key in one.out_keys}
-        written |= {next_of(key) for key in written}
+        written |= {next_key(key) for key in written}
         for one in transforms_of(replay_buffer):
             twice = written.intersection(one.in_keys)
             if isinstance(one, kinds) and twice:
@@ -157,7 +158,7 @@ def rows_that_differ(sample, batches, key):
     And how many are known. Rows that look alike but for the key tell nothing.
     """
     others = [one for one in sample.keys(True, True) if isinstance(sample[one], torch.Tensor)]
-    others = [one for one in others if one not in (key, next_of(key)) and "next" not in one]
+    others = [one for one in others if one not in (key, next_key(key)) and "next" not in one]
     others = [one for one in others if all(rows.get(one, None) is not None for rows in batches)]
     others = [one for one in others if one != "index" and sample[one].dtype != torch.bool]
     if not others:
@@ -173,10 +174,6 @@ def rows_that_differ(sample, batches, key):
             same = value.shape == there[0].shape
             other += not (same and torch.allclose(value.float(), there[0].float(), 1e-3, 1e-5))
     return other, known
-
-
-def next_of(key):
-    return ("next", *key) if isinstance(key, tuple) else ("next", key)
 
 
 @check("first_samples_after_refill_are_old", "The first samples after a refill hold old data")
