@@ -39,6 +39,7 @@ PRIVATE = {
     "_weight_updater": (COLLECTOR, "how weights reached the workers before the schemes"),
     "_wrapped_policy_maybe_compiled": (COLLECTOR, "the compiled policy, which is not copied"),
     "_running_free": ("torchrl.collectors.MultiCollector", "whether workers go on collecting"),
+    "_env": ("torchrl.envs.GymWrapper", "what it wraps, whose generator it passes on"),
     "_envs": ("torchrl.envs.SerialEnv", "its environments, once it has started"),
     "_mp_values": ("torchrl.envs.EnvCreator", "its locks, which a copy of an environment keeps"),
     "_count": ("torchrl.envs.VecNormV2", "how many steps its statistics have seen"),
