@@ -82,12 +82,36 @@ def test_the_version_for_ray_fits_the_installed_signatures(guide, on_ray):
     for given in on_ray:
         assert (given["num_collectors"], given["sync"]) == (2, True)
         assert given["total_frames"] > 0
+        assert given["collector_kwargs"] is not guide.QUIET, "RayCollector writes into it"
     wrong = mock.patch.dict(guide.FRAMES, guide.QUIET)  # why the diff moves it
     with wrong, pytest.raises(TypeError, match="unexpected keyword argument 'auto_register"):
         guide.on_ray("policy")
     wrong = mock.patch.dict(guide.QUIET, misspelled=1)
     with wrong, pytest.raises(TypeError, match="Collector has no argument"):
         guide.on_ray("policy")
+
+
+@guards("scaling-ray-writes-into-options")
+def test_ray_writes_into_the_options_of_the_remote_collectors():
+    class Remote(Collector):
+        """Ray's methods are added to this one."""
+
+    options = {}
+    with (
+        mock.patch.multiple(ray_module, _has_ray=True, ray=mock.MagicMock(), create=True),
+        mock.patch.object(ray_module, "_RayRuntimeLease"),
+        mock.patch.object(RayCollector, "add_collectors"),
+    ):
+        RayCollector(
+            [int],
+            torch.nn.Identity(),
+            collector_class=Remote,
+            collector_kwargs=options,
+            num_collectors=1,
+            frames_per_batch=5,
+            weight_sync_schemes={},
+        )
+    assert options["frames_per_batch"] == 5
 
 
 @guards("scaling-shuffling-in-one-process")
