@@ -126,8 +126,8 @@ def workers(policy, number=2):
 
 
 # %%
-# **The Ray version did not run when this page was built,** because this site is built without Ray.
-# The script runs it if you have Ray. Pass a copy of ``QUIET``: ``RayCollector`` writes into it.
+# **The Ray version did not run when this page was built:** the site is built without Ray. If you
+# have Ray, the script runs it. ``RayCollector`` writes into ``collector_kwargs``: pass a copy.
 # :claim:`scaling-ray-writes-into-options`
 
 
@@ -278,18 +278,18 @@ print("batches:", number + 1)
 # Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` On Ray:
 #
 # .. record-table:: scaling_ray@cpu
-#    :rows: killed-worker killed-actor
-#    :metrics: raises batches_after
+#    :rows: killed-* removed-node
+#    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
 #
-# The suite behind this table can also restart actors and remove a node of a cluster. That is not
-# measured yet.
+# Do not let Ray restart actors: the loop goes on in silence, the new actor has the weights from the
+# start of the collector, and the next update raises. :claim:`scaling-restart-is-stale` A new
+# collector waits for missing processors without a word. :claim:`scaling-constructor-waits`
 #
 # What it costs
 # -------------
 #
-# All have to import TorchRL. Two workers ("spawn") need
-# :measured:`collectors@cpu:start-spawn:start_time` to their first batch. On Ray:
+# Two workers ("spawn") start in :measured:`collectors@cpu:start-spawn:start_time`. On Ray:
 #
 # .. record-table:: weight_sync_ray@cpu
 #    :rows: start update-w2-20kb

@@ -179,6 +179,7 @@ def test_endless_on_ray_has_no_batch():
     )
     assert list(RayCollector._sync_iterator(endless)) == []
     endless.shutdown.assert_called_once()
+    assert recorded("scaling_ray", "endless", "batches") == 0
 
 
 class StillWaiting(BaseException):
@@ -240,8 +241,18 @@ def test_remote_collectors_give_the_same_frames():
         assert seen(f"start-{key}", "same_frames") == 1
 
 
-def test_the_loop_raises_after_a_death():
-    for key in ("killed-worker", "killed-actor"):
+@guards("scaling-restart-is-stale")
+def test_an_actor_that_restarts_has_old_weights():
+    key = "killed-actor-restarts"
+    assert (seen(key, "raises"), seen(key, "batches_after")) == (0, 1)
+    assert 0 < seen(key, "stale_share") < 1
+    assert seen(key, "update_raises") == 1
+
+
+@guards("scaling-constructor-waits")
+def test_a_constructor_without_processors_waits():
+    assert seen("removed-node", "returns") == 0
+    for key in ("killed-worker", "killed-actor", "removed-node"):
         assert (seen(key, "raises"), seen(key, "batches_after")) == (1, 0)
 
 
