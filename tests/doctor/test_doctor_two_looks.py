@@ -298,6 +298,8 @@ def test_a_change_is_seen_in_any_dtype(dtype):
     assert earlier.traces["policy"]["values"][:2] != now.traces["policy"]["values"][:2]
 
 
+# Once a process, by the C++ code.
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
 def test_tensors_without_plain_bits_are_left_out():
     module = torch.nn.Module()
     module.register_buffer("sparse", torch.eye(2).to_sparse())

@@ -66,6 +66,7 @@ ALSO_TRUE = {
     "evaluation_collector_explores": {"output_ignores_its_input", "one_environment_for_both"},
     "evaluation_takes_random_actions": {"output_ignores_its_input"},
     "reading_changes_the_buffer": {"all_rewards_are_zero"},
+    "splitting_a_sample_fails": {"each_step_ends_an_episode"},
 }
 
 

@@ -211,11 +211,11 @@ def specs_and_data_disagree(env=None, error=None, batch=None):
             values = rows.get(key, None)
             if values is None or key in changed or not hasattr(spec.space, "low"):
                 continue
-            low, high = (float(one.double().min()) for one in (spec.space.low, -spec.space.high))
+            low, high = float(spec.space.low.min()), float(spec.space.high.max())
             reach = float(values.min()), float(values.max())
-            if reach[0] < low - abs(low) * 1e-3 or reach[1] > -high + abs(high) * 1e-3:
+            if reach[0] < low - abs(low) * 1e-3 or reach[1] > high + abs(high) * 1e-3:
                 said = f"{key} goes from {reach[0]:.3g} to {reach[1]:.3g}"
-                return applies(f"{said}, outside of its spec: {low:.3g} to {-high:.3g}")
+                return applies(f"{said}, outside of its spec: {low:.3g} to {high:.3g}")
     if hasattr(env, "create_env_fn"):  # a batched one casts its data to the specs
         return None
     try:
