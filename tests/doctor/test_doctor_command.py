@@ -320,12 +320,17 @@ def test_the_reason_why_the_extension_does_not_load_is_said(tmp_path):
     torch += "staticmethod(lambda: 0)\nclass backends:\n class mps:\n  is_available = "
     torch += "staticmethod(lambda: False)\n"
     Path(tmp_path, "torch", "__init__.py").write_text(torch, encoding="utf-8")
-    Path(tmp_path, "torchrl", "__init__.py").touch()
+    warns = (
+        "import warnings\nwarnings.warn('no extension')\nwarnings.warn('old', DeprecationWarning)\n"
+    )
+    Path(tmp_path, "torchrl", "__init__.py").write_text(warns, encoding="utf-8")
     said = "raise ImportError('undefined symbol: _ZN5torch')"
     Path(tmp_path, "torchrl", "_torchrl.py").write_text(said, encoding="utf-8")
     done = run_env(path=[tmp_path, ROOT / "doctor" / "src"])
     assert done.returncode == 0, done.stderr
     assert "does not load: ImportError: undefined symbol: _ZN5torch\n" in done.stdout
+    assert "UserWarning: no extension\n" in done.stdout
+    assert "DeprecationWarning" not in done.stdout + done.stderr
 
 
 def test_an_option_of_env_that_is_none_ends_with_2(capsys):

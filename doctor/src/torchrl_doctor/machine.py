@@ -70,6 +70,16 @@ def environment():
 
     It names neither host nor user: the folder of the user is "~" in it.
     """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        machine = looked_at()
+    heard = [one.message for one in caught if not isinstance(one.message, DeprecationWarning)]
+    numbered = enumerate(dict.fromkeys(map(in_a_line, heard)), 1)
+    machine["Imports"] |= {f"warning {number}": said for number, said in numbered}
+    return machine
+
+
+def looked_at():
     torch, why_not = imported("torch")
     loads = extension_state(why_not)  # imports torchrl, which sets the start method
     return Machine(
@@ -101,12 +111,15 @@ def imported(name):
     if importlib.util.find_spec(name.partition(".")[0]) is None:
         return None, f"{name.partition('.')[0]} is not installed"
     try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with contextlib.redirect_stdout(io.StringIO()):
             return importlib.import_module(name), None
     except (Exception, SystemExit) as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        return None, without_home(said)
+        return None, in_a_line(error)
+
+
+def in_a_line(error):
+    """An exception or a warning with its type, without the folder of the user."""
+    return without_home(" ".join(f"{type(error).__name__}: {error}".split()))
 
 
 def without_home(text):

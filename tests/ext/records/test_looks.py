@@ -16,8 +16,9 @@ AXES = TABLE.pop("axes")
 
 
 def test_the_table_names_what_the_pages_draw():
-    pages = "".join(page.read_text("utf-8") for page in sorted((ROOT / "docs").rglob("*.rst")))
-    plot = re.compile(r"^( *)\.\. record-plot::.*\n(?:\1   .*\n)*", re.MULTILINE)
+    sources = [*(ROOT / "docs").rglob("*.rst"), *(ROOT / "tutorials").rglob("*.py")]
+    pages = "".join(page.read_text("utf-8") for page in sorted(sources))
+    plot = re.compile(r"^((?:# )? *)\.\. record-plot::.*\n(?:\1   .*\n)*", re.MULTILINE)
     plots = "".join(found.group() for found in plot.finditer(pages))
     assert set(TABLE) == set(re.findall(r":series: (\S+)", plots))
     assert set(AXES) <= set(re.findall(r":x: (\S+)", plots))
