@@ -8,6 +8,9 @@ A class counts as used where a page has it, and where it is a word of a script, 
 ``_static``, whatever the script does with the word. Those that a script puts together from parts
 are ``COMPOSED``. A rule without a class stays, whatever tag, id or attribute it asks for.
 
+The address of a sheet ends in a checksum of what stayed, so that a browser which keeps the sheet of
+an older site asks for the new one.
+
 Sphinx copies the whole sheets in every build. ``style_sheets.json`` beside the doctrees keeps the
 classes of each page, and what PurgeCSS made of the sheets for them.
 """
@@ -86,6 +89,17 @@ def purged(paths, css, used, folder):
     return [sheet["css"] for sheet in json.loads(done.stdout)]
 
 
+def address(html, pages, sheets):
+    """Write the checksum of each of ``sheets``, name -> text, into the pages that link to it."""
+    sums = {name: hashlib.sha256(text.encode()).hexdigest()[:8] for name, text in sheets.items()}
+    link = re.compile(rf"(_static/({'|'.join(map(re.escape, sums))}))(?:\?\w+=\w+)?(?=\")")
+    for page in pages:
+        path = html / page
+        text = path.read_text(encoding="utf-8")
+        write_if_changed(path, link.sub(lambda match: f"{match[1]}?v={sums[match[2]]}", text))
+        pages[page][0] = path.stat().st_mtime_ns
+
+
 def trim(app, exception):
     """build-finished, when all pages are there and those that went are deleted."""
     if exception or app.builder.format != "html":
@@ -102,11 +116,16 @@ def trim(app, exception):
     kept = json.loads(store.read_text(encoding="utf-8")) if store.is_file() else {}
     if kept.get("made of") != made_of:
         kept = {"made of": made_of, "pages": {}}
-    used, kept["pages"] = used_classes(html, names, kept["pages"])
+    before = kept["pages"]
+    used, kept["pages"] = used_classes(html, names, before)
+    new = {page: entry for page, entry in kept["pages"].items() if before.get(page) != entry}
     if kept.get("used") != sorted(used):
         kept |= {"used": sorted(used), "sheets": purged(paths, css, used, folder)}
+        new = kept["pages"]
     for path, text in zip(paths, kept["sheets"], strict=True):
         path.write_text(text, encoding="utf-8")
+    sheets = {path.relative_to(html / "_static").as_posix(): path for path in paths}
+    address(html, new, dict(zip(sheets, kept["sheets"], strict=True)))
     write_if_changed(store, json.dumps(kept))
 
 

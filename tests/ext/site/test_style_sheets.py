@@ -1,5 +1,7 @@
 """Style sheets: what goes, what stays, and the same after any build."""
 
+import hashlib
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +29,7 @@ GONE = """\
 CONF = """
 extensions = ["docs._ext.site.style_sheets"]
 html_static_path = ["static"]
+html_css_files = ["basic.css"]
 html_js_files = ["toggle.js"]
 """
 SOURCES = {
@@ -44,6 +47,23 @@ def site(tmp_path):
 
 def sheet(site):
     return (site.html / "_static" / "basic.css").read_text(encoding="utf-8")
+
+
+def linked(site):
+    """The checksum in the address of the sheet, on each page."""
+    pages = [page.read_text(encoding="utf-8") for page in site.html.glob("*.html")]
+    return [re.search(r"_static/basic\.css\?v=(\w+)\"", page)[1] for page in pages]
+
+
+def checksum(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def test_the_address_of_a_sheet_follows_what_is_left_of_it(site):
+    site.write({"other.rst": ":orphan:\n\nNot written again\n=================\n"})
+    assert set(linked(site.built())) == {checksum(sheet(site))}
+    site.append("index.rst", "\n.. container:: unused\n\n   More.\n")
+    assert set(linked(site.built())) == {checksum(SOURCES["static/basic.css"])}
 
 
 def test_what_no_page_can_use_goes_and_the_rest_is_spelled_as_it_was(site):
