@@ -38,7 +38,6 @@ extensions = [
 # -- RST ---------------------------------------------------------------------
 
 nitpicky = True
-default_role = None
 exclude_patterns = [
     "_ext",
     "_static",
@@ -53,7 +52,6 @@ extlinks = {"thread": ("https://github.com/pytorch/rl/issues/%s", "pytorch/rl#%s
 
 # -- API pages ---------------------------------------------------------------
 
-autodoc_typehints = "signature"
 maximum_signature_line_length = 88
 # As a list: the methods that matter have an entry of their own below the class.
 napoleon_custom_sections = [("Methods", "params_style")]
@@ -86,7 +84,6 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "remove_config_comments": True,
-    "matplotlib_animations": False,
 }
 
 # Imported once for all tutorials and scripts: importing costs more than most of them do.
@@ -102,8 +99,6 @@ PRELOAD = [
 gallery_preload = evidence_preload = PRELOAD
 
 tutorial_time_limit = 180  # seconds of wall time, on a busy machine too: it bounds a hang
-# script: (seconds, "reason")
-tutorial_time_limits = {}
 tutorial_cpu_budget = 15  # seconds of processor time, checked by make test
 # script: (seconds, at most 30, "reason")
 tutorial_cpu_budgets = {
@@ -113,7 +108,7 @@ tutorial_cpu_budgets = {
     ),
     "tutorials/recurrent/sequence_training.py": (
         30,
-        "it trains five seeds with and without memory",
+        "it trains three seeds with and without memory",
     ),
     "tutorials/recurrent/triton_kernels.py": (
         30,

@@ -27,10 +27,10 @@ from torchrl.data import SliceSampler
 from torchrl.modules import set_recurrent_mode
 from tests.support.tutorial_script import failing_assertion
 
-ONE_SEED = ("SEEDS = range(5)", "SEEDS = range(1)")
+ONE_SEED = ("SEEDS = range(3)", "SEEDS = range(1)")
 TEXTS = {
     "nothing": [ONE_SEED],
-    "other_seeds": [("SEEDS = range(5)", "SEEDS = range(5, 10)")],
+    "other_seeds": [("SEEDS = range(3)", "SEEDS = range(3, 8)")],
     "other_gravity": [("POLE_M = 9.8", "POLE_M = 9.9")],
     "no_primer": [("env.append_transform(features.make_tensordict_primer())", "pass")],
     "slices_of_full_length_only": [("strict_length=False", "strict_length=True")],
