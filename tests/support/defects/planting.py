@@ -76,8 +76,8 @@ def looked_at(script):
     Each finding has the number of its look. A script that raised is not watched.
     """
     start = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         given = script.build()
         built = time.perf_counter()
         reports = [diagnose(**accepted(diagnose, given), seconds=60)]
@@ -97,6 +97,7 @@ def looked_at(script):
         "findings": findings,
         "notes": [str(note) for note in reports[0].notes],
         "error": error and f"{type(error).__name__}: {error}",
+        "warnings": sorted({f"{one.category.__name__}: {one.message}" for one in warned}),
         "build_s": built - start,
         "look_s": looked - built,
     }
