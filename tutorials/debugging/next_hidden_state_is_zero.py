@@ -73,9 +73,9 @@ assert unhealthy["has a next state"], "no longer reproduces: there is no next st
 assert unhealthy["zero next"] == unhealthy["steps"], "no longer reproduces: not zero"
 
 # %%
-# The policy is not affected: it reads the root. The next observation is left out too, so code that
-# needs it raises. Once you rebuild the observation, V(s') is computed from the zeros, and nothing
-# is raised.
+# The policy is not affected: it reads the root. The next observation is left out too, so GAE raises
+# by default. Once you rebuild the observation, V(s') is computed from the zeros, and nothing is
+# raised.
 
 gru, batch = broken["policy"][0], broken["batch"]
 left_out = {"observation", "is_init"} - set(batch["next"].keys())

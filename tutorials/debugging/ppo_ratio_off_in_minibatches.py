@@ -3,7 +3,7 @@ The PPO ratio of an LSTM is off in every minibatch
 ==================================================
 
 PPO worked with a feed-forward policy. With an LSTM in its place nearly every row has a ratio
-other than one before the first update. Many actions are clipped, and the KL divergence is large.
+other than one before the first update. Actions are clipped, and the KL divergence is not zero.
 
 :Subsystem: recurrent state
 :Effect: silent
@@ -91,8 +91,8 @@ print(unhealthy)
 assert unhealthy["ratio not 1"] > 20, "no longer reproduces: the ratios are one"
 
 # %%
-# The stored hidden state of a row is read where a sequence starts, at ``is_init``. All other rows
-# go on from the row above them, whichever it is.
+# Stored hidden states are read in the first row of the sample and at ``is_init``. All other rows go
+# on from the row above them, whichever it is.
 
 # %%
 # Fix it

@@ -131,8 +131,8 @@ class EvidenceDirective(SphinxDirective):
         return nodes.paragraph(
             "",
             "",
-            nodes.strong("", "Executed"),
-            nodes.Text(" printed by "),
+            nodes.strong("", "Printed"),
+            nodes.Text(" by "),
             link_file(self.env, script, f"{DOWNLOADS}/{name}.py", text),
             nodes.Text(" in a build of this site."),
             classes=["evidence-origin"],

@@ -201,7 +201,7 @@ def stamp_line(env, record, outdated, full=True, values=None):
     if waiting := record.get("unmeasured"):
         text += f"{len(waiting)} more benchmarks of this suite are not measured yet. "
     if above := records.noisy(record):
-        text += f"{len(above)} of {records.spread(record)} values are noisy. "
+        text += f"{len(above)} of the record's {records.spread(record)} values are noisy. "
     paragraph = nodes.paragraph("", "", nodes.strong(mark, mark), classes=["record-stamp"])
     paragraph += nodes.Text(text)
     if full:

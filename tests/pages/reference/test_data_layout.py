@@ -8,13 +8,21 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 from torchrl.collectors import Collector
-from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+from torchrl.data import (
+    LazyTensorStorage,
+    SliceSampler,
+    TensorDictReplayBuffer,
+    Unbounded,
+)
 from torchrl.envs import (
     Compose,
+    EnvCreator,
     GymEnv,
     InitTracker,
+    ParallelEnv,
     SerialEnv,
     StepCounter,
+    TensorDictPrimer,
     Transform,
     TransformedEnv,
 )
@@ -29,6 +37,10 @@ PAGE = "docs/reference/data_layout.rst"
 def cartpole():
     marks = Compose(InitTracker(), StepCounter(max_steps=3))
     return TransformedEnv(GymEnv("CartPole-v1"), marks)
+
+
+def with_extra():
+    return cartpole().append_transform(TensorDictPrimer(extra=Unbounded((1,)), default_value=0.0))
 
 
 def batches(count, frames=8, env=None, **options):
@@ -88,6 +100,21 @@ def test_a_marked_trajectory_goes_on():
     assert first["next", "step_count"][-1] != 3  # the step counter did not end it
     assert torch.equal(first["next", "observation"][-1], second["observation"][0])
     assert first["collector", "traj_ids"][-1] == second["collector", "traj_ids"][0]
+
+
+@guards("parallel-moves-specs-only")
+@pytest.mark.parametrize("has_spec", [True, False])
+def test_which_entries_a_parallel_env_moves(has_spec):
+    seen = []
+
+    def policy(td):
+        seen.append("extra" in td)
+        return td.update({"action": torch.tensor([[0, 1]]), "extra": torch.ones(1, 1)})
+
+    env = ParallelEnv(1, EnvCreator(with_extra if has_spec else cartpole))
+    env.rollout(3, policy, break_when_any_done=False)
+    env.close()
+    assert seen == [has_spec] * 3
 
 
 @guards("policy-entries-move", "next-needs-spec")
