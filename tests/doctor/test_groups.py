@@ -2,13 +2,16 @@
 
 import pytest
 import torch
+from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-from torchrl.objectives import DQNLoss, SoftUpdate
-from torchrl_doctor import APPLIES, diagnose
+from torchrl.modules import ValueOperator
+from torchrl.objectives import A2CLoss, DQNLoss, SoftUpdate
+from torchrl.objectives.value import GAE
+from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
 
 from tests.support.claims import guards
 from tests.support.defects.environments import Team
-from tests.support.healthy_pipelines import cartpole, q_policy
+from tests.support.healthy_pipelines import cartpole, categorical_actor, logits, q_policy
 
 SECONDS = 60
 
@@ -68,4 +71,38 @@ class Deaf(Team):
 @pytest.mark.parametrize(("env", "states"), [(Team, []), (Deaf, [APPLIES])])
 def test_whether_the_actions_of_a_group_have_an_effect(env, states):
     report = diagnose(env=env(continuous=True), seconds=SECONDS, only="actions_have_no_effect")
+    assert [one.state for one in report] == states
+
+
+@pytest.mark.parametrize(
+    ("keys", "buffers", "times", "states"),
+    [
+        (["advantage"] * 2, 1, 1, [APPLIES]),
+        (["advantage"] * 2, 1, 2, [UNDECIDED]),
+        (["advantage"] * 2, 2, 1, [UNDECIDED]),
+        (["advantage", "other"], 1, 1, [CLEAR]),
+    ],
+)
+def test_two_estimators_write_one_advantage(keys, buffers, times, states):
+    env = cartpole()
+    critics = {n: ValueOperator(torch.nn.Linear(4, 1), in_keys=["observation"]) for n in "ab"}
+    estimators = {n: GAE(gamma=0.9, lmbda=0.9, value_network=critics[n]) for n in "ab"}
+    losses = {n: A2CLoss(categorical_actor(env, logits()), critics[n]) for n in "ab"}
+    for one, key in zip("ab", keys, strict=True):
+        estimators[one].set_keys(advantage=key)
+        losses[one].set_keys(advantage=key)
+    options = {"frames_per_batch": 30, "total_frames": -1}
+    collector = Collector(env, None, **options)
+    stored = [
+        TensorDictReplayBuffer(storage=LazyTensorStorage(30), batch_size=8) for _ in range(buffers)
+    ]
+    for _, batch in zip(range(2), collector, strict=False):
+        for one in estimators.values():
+            one(batch)
+        for buffer in stored * times:
+            buffer.extend(batch)
+    buffer = dict(zip("ab", stored, strict=True)) if buffers > 1 else stored[0]
+    given = {"value_estimator": estimators, "loss_module": losses, "replay_buffer": buffer}
+    given |= {"collector": collector, "batch": batch}
+    report = diagnose(**given, seconds=SECONDS, only="two_critics")
     assert [one.state for one in report] == states

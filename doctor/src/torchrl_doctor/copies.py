@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import inspect
 import random
 
 import numpy
@@ -197,6 +199,8 @@ def twin_of_collector(collector, frames):
     if "env" not in vars(collector):
         raise CannotCopyError("it has been shut down")
     _refuse_a_crowd(collector.env, getattr(collector, "policy", None))
+    if reached := reached_by(getattr(collector, "postproc", None)):
+        raise CannotCopyError(f"its postproc is not called, as it may change {reached!r}")
     memo = {}
     for name in NOT_COPIED:
         if vars(collector).get(name) is not None:
@@ -215,6 +219,40 @@ def twin_of_collector(collector, frames):
     if starts_anew:
         twin.reset()
     return twin
+
+
+HARMLESS = (type(None), bool, int, float, str, tuple, torch.dtype, torch.device, type(torch))
+OF_OTHERS = ("torch", "tensordict", "builtins", "functools")
+
+
+def reached_by(function, seen=()):
+    """The name of what a call of *function* may change, as a copy of a function shares it.
+
+    None where it reaches modules, classes, constants and such functions alone.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    if not inspect.isfunction(function):  # of an object there is a copy
+        function = getattr(type(function), "forward", type(function).__call__)
+    if not inspect.isfunction(function) or function.__module__.startswith(OF_OTHERS):
+        return None
+    codes = [function.__code__]
+    for code in codes:
+        codes += [one for one in code.co_consts if inspect.iscode(one)]
+    names = {name for code in codes for name in code.co_names}
+    met = [(name, one) for name, one in function.__globals__.items() if name in names]
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    met += [(name, cell.cell_contents) for name, cell in cells]
+    met += [("a default", one) for one in function.__defaults__ or ()]
+    for name, one in met:
+        if inspect.isfunction(one) and one not in seen:
+            name = reached_by(one, (*seen, function, one))
+        elif isinstance(one, HARMLESS) or inspect.isroutine(one) or inspect.isclass(one):
+            name = None
+        if name:
+            return name
+    return None
 
 
 def twin_of_loop(env, policy, frames):

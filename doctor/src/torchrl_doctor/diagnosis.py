@@ -49,9 +49,13 @@ def diagnose(
     """
     named = {name: value for name, value in locals().items() if name in ARGUMENTS}
     if groups := groups_of(named):
-        limits = {"frames": frames, "seconds": seconds / len(groups), "site": site}
-        limits |= {"only": only, "ignore": ignore}
-        return merged({one: diagnose(**given_to(one, named), **limits) for one in groups}, site)
+        limits = (frames, seconds / len(groups), site, only, ignore)
+        return merged({one: examined(given_to(one, named), *limits) for one in groups}, site)
+    return examined(named, frames, seconds, site, only, ignore)
+
+
+def examined(named, frames, seconds, site, only, ignore):
+    """The report on arguments of `diagnose`, those of one group where there are several."""
     notes = [*checks_of_others(), release_note()]
     chosen = chosen_checks(only, ignore)
     report = Report(site)
@@ -62,9 +66,12 @@ def diagnose(
             "Outside the main thread of a POSIX system nothing that hangs is stopped."
         )
     given = {name: value for name, value in named.items() if value is not None}
+    by_group = given.pop("by_group", None)
     examination = Examination(given, clock, report)
     with random_state_kept(), quiet_libraries(), torch.inference_mode(False), torch.no_grad():
         examination.prepare(frames)
+        if by_group is not None:
+            examination.given["by_group"] = by_group
         names = ("loss_module", "value_estimator", "policy")
         modules = [examination.given.get(name) for name in names]
         # Checks provoke warnings.

@@ -17,7 +17,7 @@ def groups_of(named):
 def given_to(group, named):
     """The arguments of one group: its own of each dictionary, and what all groups share."""
     own = {n: one for n, one in named.items() if n in BY_NAME and type(one) is dict}
-    return named | {name: one.get(group) for name, one in own.items()}
+    return named | {name: one.get(group) for name, one in own.items()} | {"by_group": own}
 
 
 def merged(reports, site):

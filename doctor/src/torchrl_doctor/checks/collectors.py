@@ -9,6 +9,7 @@ import torch
 
 from torchrl_doctor.copies import copied
 from torchrl_doctor.objects import (
+    FEWEST_UPDATES,
     PADDING,
     batches_of,
     begins,
@@ -17,6 +18,7 @@ from torchrl_doctor.objects import (
     has_no_policy,
     is_multi_process,
     learns_on_policy,
+    times_changed,
     value_key,
 )
 from torchrl_doctor.private import has, private
@@ -95,17 +97,21 @@ def actions_stay_random(collector, loss_module, replay_buffer=None):
     unasked, total = (getattr(collector, n, None) or 0 for n in INIT_AND_TOTAL)
     if unasked and unasked >= total > 0:
         return applies(f"init_random_frames={unasked}, and total_frames={total}")
-    held = getattr(getattr(replay_buffer, "storage", None), "max_size", None)
-    if held and unasked > held:
-        return applies(f"init_random_frames={unasked}, and the replay buffer holds {held} rows")
-    if unasked > private(collector, "_frames", 0):
-        return undecided(f"init_random_frames={unasked}: the policy has not acted yet")
+    if unasked > (frames := private(collector, "_frames", 0)):
+        said = f"init_random_frames={unasked}: the policy has not acted yet in {frames} frames"
+        held = getattr(getattr(replay_buffer, "storage", None), "max_size", None)
+        updates = times_changed(getattr(loss_module, "parameters", list)())
+        if held and unasked > MANY_TIMES * held and updates >= FEWEST_UPDATES:
+            said = f"{said}, and {updates} updates; the replay buffer holds {held} rows"
+            return applies(said)
+        return undecided(said)
     if not has_no_policy(collector):
         return clear("the collector has a policy")
     return applies("the collector acts with a RandomPolicy, and the loss trains another")
 
 
 INIT_AND_TOTAL = ("init_random_frames", "total_frames")
+MANY_TIMES = 100  # what a buffer holds: no warm-up fills it as often
 
 
 @check("collector_yields_nothing", "The collector ends without yielding anything")

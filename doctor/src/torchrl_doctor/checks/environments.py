@@ -205,9 +205,15 @@ def specs_and_data_disagree(env=None, error=None, batch=None):
         return applies(str(error).partition("\n")[0][:100])
     if env is None:
         return None
+    leaf = below_transforms(env)
+    if batched := hasattr(leaf, "create_env_fn"):
+        if leaf.is_closed:
+            return undecided("the batched environment has not started, or has been closed")
+    else:
+        leaf = below_transforms(twin := copied(env))
     changed = {key for one in transforms_of(env) for key in getattr(one, "out_keys", ())}
     for rows in batches_of(batch):
-        for key, spec in env.observation_spec.items(True, True):
+        for key, spec in leaf.observation_spec.items(True, True):
             values = rows.get(key, None)
             if values is None or key in changed or not hasattr(spec.space, "low"):
                 continue
@@ -216,10 +222,10 @@ def specs_and_data_disagree(env=None, error=None, batch=None):
             if reach[0] < low - abs(low) * 1e-3 or reach[1] > high + abs(high) * 1e-3:
                 said = f"{key} goes from {reach[0]:.3g} to {reach[1]:.3g}"
                 return applies(f"{said}, outside of its spec: {low:.3g} to {high:.3g}")
-    if hasattr(env, "create_env_fn"):  # a batched one casts its data to the specs
+    if batched:  # it casts its data to the specs
         return None
     try:
-        copy.deepcopy(env).check_env_specs()
+        twin.check_env_specs()
     except AssertionError as found:
         if is_about_specs(str(found)):
             return applies(str(found).partition("\n")[0][:100])

@@ -16,6 +16,7 @@ from torchrl_doctor.objects import (
     keys_of,
     modules_of,
     other_than_greedy,
+    rolled_out_by_hand,
     samples,
     transforms_of,
     value_key,
@@ -88,7 +89,15 @@ def targets_follow_at_once(target_updater):
 
 
 @check("two_critics", "GAE and the loss have two critics", f"{SETTINGS}#two-critics")
-def two_critics(value_estimator, loss_module):
+def two_critics(
+    value_estimator, loss_module, by_group=None, replay_buffer=None, collector=None, sample=None
+):
+    if found := one_advantage_for_two(value_estimator, loss_module, by_group or {}):
+        frames, written = private(collector, "_frames", 0), getattr(replay_buffer, "write_count", 0)
+        once = sample is not None and sample.ndim == 1 and len(replay_buffer) < written == frames
+        if once and "replay_buffer" not in by_group:
+            return applies(f"{found}, and the buffer holds one of them in each row")
+        return undecided(f"{found}: does a loss learn before the next one is written?")
     critic = getattr(loss_module, "critic_network_params", None)
     network = getattr(value_estimator, "value_network", None)
     if critic is None or not isinstance(network, torch.nn.Module):
@@ -100,6 +109,22 @@ def two_critics(value_estimator, loss_module):
     if ours & trained:
         return clear("the value network of the estimator is the critic of the loss")
     return applies("the value network of the estimator shares no parameter with the critic")
+
+
+def one_advantage_for_two(value_estimator, loss_module, by_group):
+    """What is wrong if the estimator of another group writes what this loss reads; else None."""
+    key = getattr(keys_of(loss_module), "advantage", None)
+    estimators = by_group.get("value_estimator", {})
+    ours = [name for name, one in estimators.items() if one is value_estimator]
+    for name, other in estimators.items():
+        both = [one for one in (value_estimator, other) if one is not None]
+        if name in ours or {value_key("advantage", None, one) for one in both} != {key}:
+            continue
+        paid = {value_key("reward", None, one) for one in both}
+        weights = [{id(p) for p in one.parameters()} for one in both]
+        if len(paid) > 1 or not weights[0] & weights[-1]:
+            return f"the estimators of {' and '.join(sorted((ours[0], name)))} both write {key!r}"
+    return None
 
 
 @check("critic_without_action", "The critic does not read the action", f"{SETTINGS}#the-critic")
@@ -278,7 +303,9 @@ def estimator_reads_two_shapes(value_estimator, batch=None, error=None):
 
 
 @check("old_batches_stay", "An on-policy buffer keeps old batches", f"{SETTINGS}#old-batches")
-def old_batches_stay(replay_buffer, loss_module, own_batch):
+def old_batches_stay(replay_buffer, loss_module, own_batch, eval_env=None):
+    if eval_env is not None and rolled_out_by_hand(own_batch):
+        return None  # it may be of an evaluation
     names = {kind.__name__ for kind in type(loss_module).__mro__}
     storage, rows = replay_buffer.storage, batches_of(own_batch)[-1].numel()
     if not names & {"PPOLoss", "A2CLoss", "ReinforceLoss"} or transforms_of(replay_buffer):
