@@ -13,6 +13,8 @@ from torchrl_doctor.objects import (
     exploration_modules,
     is_lazy,
     noise_of,
+    stored_leaves,
+    times_changed,
     told_by_workers,
     transforms_of,
 )
@@ -161,6 +163,10 @@ def numbers_of(given):
         size = getattr(collector, "requested_frames_per_batch", None)  # of all environments
         if isinstance(size, int) and size:
             yield "batches", frames // size
+    buffer = given.get("replay_buffer")
+    if private(buffer, "_initialized", False) is True:
+        yield "rows", len(buffer)
+        yield "writes", times_changed(stored_leaves(buffer))
     if isinstance(counter := getattr(given.get("target_updater"), "counter", None), int):
         yield "updater", counter  # of a `HardUpdate`
     for number, module in enumerate(exploration_modules(given.get("policy"))):

@@ -239,6 +239,13 @@ OTHER_ROWS = {
         "The storage is smaller than a batch, so each sample repeats rows.",
         "Give the storage room for many batches.",
     ),
+    "collected_rows_are_lost": Row(
+        "silent",
+        "The buffer is emptied before it is full, gets one step of each batch, or its sampler has "
+        "fewer places than its storage.",
+        "Extend the buffer with whole batches, leave out `empty()`, and give the sampler the "
+        "`max_capacity` of the storage.",
+    ),
     "collector_fills_another_buffer": Row(
         "silent",
         "The collector was given another buffer than the one in the loop.",

@@ -22,6 +22,7 @@ PRIVATE = {
     "_warned_batch_size_conflict": (BUFFER, "set in a copy, so that it does not warn the reader"),
     "_storages": ("torchrl.data.StorageEnsemble", "its storages, which a copy reads alone"),
     "_last_cursor_index": ("torchrl.data.TensorStorage", "which row was written last"),
+    "_max_capacity": ("torchrl.data.PrioritizedSampler", "how many rows it has places for"),
     "_sum_tree": ("torchrl.data.PrioritizedSampler", "the priorities"),
     "_sample_unit": (BUFFER, "whether it draws sequences as one row"),
     "_traj_key_auto": ("torchrl.data.SliceSampler", "whether it found the trajectory key itself"),

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from torchrl_doctor.copies import below_transforms
+from torchrl_doctor.copies import below_transforms, copied
 from torchrl_doctor.looks import steps_seen
 from torchrl_doctor.objects import (
     batches_of,
@@ -237,7 +237,47 @@ def evaluation_is_another_task(env, eval_env, batch=None, policy=None):
     if theirs < min(ours, longest):
         seen = f"evaluation ends after max_steps={theirs}, an episode of training took {longest}"
         return applies(f"{seen} steps")
-    return None if unlike or theirs < ours else clear("transforms, frame_skip and limit agree")
+    if unlike or theirs < ours:
+        return None
+    if (key := seen_otherwise(env, eval_env, read)) is not None:
+        return applies(f"transforms make another {key!r} of one state in training and evaluation")
+    return clear("transforms, frame_skip and limit agree")
+
+
+def seen_otherwise(env, eval_env, read):
+    """What the policy reads and the two make differently of one reset; None where all is alike.
+
+    Only where each has its transforms right around one environment, and draws nothing in them.
+    """
+    from torchrl.envs import TransformedEnv
+
+    both, seen = (env, eval_env), []
+    leaves = [below_transforms(one) for one in both]
+    if any(one.batch_size or hasattr(one, "create_env_fn") for one in leaves):
+        return None
+    if type(leaves[0]) is not type(leaves[1]):
+        return None
+    if any("Norm" in type(t).__name__ for one in both for t in transforms_of(one)):
+        return None  # its statistics are another matter
+    if any(
+        getattr(one, "base_env", leaf) is not leaf for one, leaf in zip(both, leaves, strict=True)
+    ):
+        return None
+    for number, one in enumerate((*both, *both)):
+        twin = copied(leaves[1])
+        if isinstance(one, TransformedEnv):
+            twin = TransformedEnv(twin, one.transform.clone())
+        twin.set_seed(0)
+        torch.manual_seed(number // 2)
+        seen.append(twin.reset())
+    for key in sorted(read, key=str):
+        ours, theirs, *again = (rows.get(key, None) for rows in seen)
+        if any(not isinstance(one, torch.Tensor) for one in (ours, theirs, *again)):
+            continue
+        fixed = torch.equal(ours, again[0]) and torch.equal(theirs, again[1])
+        if fixed and (ours.shape != theirs.shape or not torch.allclose(ours, theirs, 1e-3, 1e-5)):
+            return key
+    return None
 
 
 def skipped_frames(env):

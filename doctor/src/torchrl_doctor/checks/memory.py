@@ -9,7 +9,15 @@ from pathlib import Path, PurePath
 
 import torch
 
-from torchrl_doctor.objects import batches_of, next_key, one_batch, stored_leaf, stored_leaves
+from torchrl_doctor.objects import (
+    batches_of,
+    multi_steps,
+    next_key,
+    one_batch,
+    storage_of,
+    stored_leaf,
+    stored_leaves,
+)
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
 
@@ -74,10 +82,20 @@ def off_policy_loss_is_nan(loss_module, batch=None, sample=None):
 
 
 @check("n_step_next_observation_wrong", "N-step rewards come with the wrong next observation")
-def n_step_next_observation_wrong(replay_buffer):
+def n_step_next_observation_wrong(replay_buffer, collector=None, env=None):
     steps = [one.n_steps for one in transforms_in(replay_buffer, "MultiStepTransform")]
     if not steps or max(steps) == 1:
         return None
+    before = [one.n_steps for one in multi_steps(None, collector)]
+    if before and max(before) > 1:
+        twice = f"the collector sums {max(before)} steps, the buffer {max(steps)} of these sums"
+        return applies(twice, fix="leave out one of the two")
+    places = getattr(env, "batch_size", torch.Size()).numel()
+    places *= getattr(collector, "num_workers", None) or 1
+    row = replay_buffer.storage.get(0) if len(replay_buffer) else None
+    if places > 1 and replay_buffer.storage.ndim == 1 and getattr(row, "ndim", 1) == 0:
+        found = f"MultiStepTransform sums {max(steps)} rows of {places} environments in one line"
+        return applies(found, fix=storage_of(2, replay_buffer.storage))
     for one in transforms_in(replay_buffer, "NextStateReconstructor", "NextObservationDelta"):
         name = type(one).__name__
         return applies(f"{name} looks one step ahead, MultiStepTransform {max(steps)}")

@@ -77,6 +77,9 @@ def values_cannot_reach_returns(batch, loss_module=None, value_estimator=None, p
     found = [one for one in map(bounds_of, filter(None, networks)) if one is not None]
     modules = modules_of(policy) + modules_of(loss_module)
     supports = [getattr(one, "support", None) for one in modules]
+    for one in supports:
+        if isinstance(one, torch.Tensor) and one.ndim == 1 and (one.diff() <= 0).any():
+            return applies(f"the support goes from {one[0]:g} to {one[-1]:g}: it has to grow")
     found += [float(one.abs().max()) for one in supports if isinstance(one, torch.Tensor)]
     reward = get_next(rows, "reward")
     if not found or reward is None:

@@ -250,7 +250,16 @@ def reward_is_a_running_sum(env, value_estimator=None, loss_module=None):
 
 
 @check("end_without_a_reason", "An end has no reason", f"{PAGE}#truncated-and-not-done")
-def end_without_a_reason(batch):
+def end_without_a_reason(batch=None, replay_buffer=None):
+    names = [("next", name) for name in ("done", "truncated", "terminated")]
+    stored = [stored_leaf(replay_buffer, name) for name in names]
+    if batch is None or not done_of(batches_of(batch)[-1]).any():
+        if any(one is None for one in stored) or not stored[0].any():
+            return None
+        if wrong := int((stored[0] & ~stored[1] & ~stored[2]).sum()):
+            said = f"{wrong} of {int(stored[0].sum())} stored done rows"
+            return applies(f"{said} are neither truncated nor terminated")
+        return clear(f"{int(stored[0].sum())} stored ends have a reason")
     rows = batches_of(batch)[-1]
     shape = (*rows.shape, -1)
     ends = [get_next(rows, name) for name in ("truncated", "terminated")]

@@ -8,6 +8,7 @@ import torch
 from tensordict import is_tensor_collection
 
 from torchrl_doctor.copies import copied, lending
+from torchrl_doctor.looks import FEWEST_BATCHES
 from torchrl_doctor.objects import (
     FEW_THOUSAND,
     FEWEST_UPDATES,
@@ -98,7 +99,7 @@ def rebuilt_by(transform):
 
 @check("samples_differ_from_what_the_policy_saw", "Samples differ from what the policy saw")
 def samples_differ_from_what_the_policy_saw(
-    replay_buffer, env=None, policy=None, sample=None, own_batch=None
+    replay_buffer, env=None, policy=None, sample=None, own_batch=None, batch=None
 ):
     from torchrl.envs.transforms import CatFrames, ObservationNorm, RewardScaling, VecNormV2
 
@@ -112,6 +113,8 @@ def samples_differ_from_what_the_policy_saw(
             if isinstance(one, kinds) and twice:
                 name = type(one).__name__
                 return applies(f"{name} changes {min(twice, key=str)!r} again in the buffer")
+    if (key := rounded_in(replay_buffer, policy, batch)) is not None:
+        return applies(f"{key!r} has decimals in the batch, and none in the buffer")
     if sample is None or own_batch is None:
         changed = {key for one in transforms_of(replay_buffer) for key in one.out_keys}
         read = changed & set(getattr(policy, "in_keys", None) or changed)
@@ -134,6 +137,20 @@ def samples_differ_from_what_the_policy_saw(
     if unknown or not keys:
         return undecided(f"{unknown[0]}; {GIVE_ALL}" if unknown else GIVE_ALL)
     return clear(f"samples hold {', '.join(map(repr, keys))} as the batch does")
+
+
+def rounded_in(replay_buffer, policy, batch):
+    """What the policy reads that is stored as whole numbers, and is none; None without such."""
+    rows = batches_of(batch)[-1] if batch is not None else None
+    for key in observed_keys(rows, policy) if rows is not None else ():
+        stored = stored_leaf(replay_buffer, key)
+        if stored is None or min(len(stored), rows.numel()) < FEWEST_NEWEST:
+            continue
+        seen = rows[key]
+        broken = seen.is_floating_point() and (seen != seen.round()).double().mean() > 0.9
+        if broken and (stored == stored.round()).all():
+            return key
+    return None
 
 
 GIVE_ALL = "give policy= and all batches that are stored, as a list"
@@ -304,6 +321,36 @@ def each_sample_has_the_same_rows(replay_buffer):
 
 
 SAMPLES_DRAWN = 4
+
+
+@check(
+    "collected_rows_are_lost",
+    "Collected rows are never learned from",
+    "reference/doctor_settings#buffer",
+)
+def collected_rows_are_lost(replay_buffer, loss_module=None, collector=None, since=None):
+    held, sampler = getattr(replay_buffer.storage, "max_size", None), replay_buffer.sampler
+    places = private(sampler, "_max_capacity", None)
+    if places and held and places < held:
+        found = f"the sampler has places for {places} rows, the storage for {held}"
+        if len(replay_buffer) <= places:
+            return undecided(found)
+        return applies(found, fix=f"{type(sampler).__name__}({held}, ...)")
+    rows, writes = (since.number(n, "replay_buffer") if since else None for n in ("rows", "writes"))
+    if not rows or not writes or since.batches < FEWEST_BATCHES or not rows[1]:
+        return None
+    if learns_on_policy(loss_module) or hasattr(sampler, "drop_last") or rows[1] == held:
+        return None  # buffers of a batch are emptied or full
+    came, seen = writes[1] > writes[0], f"in {since.batches} batches since the first look"
+    if came and rows[1] <= rows[0] and since.updates("loss_module"):
+        return applies(f"rows came {seen}, and there are {rows[1]}, as {rows[0]} before: emptied?")
+    steps = max(getattr(getattr(collector, "env", None), "batch_size", torch.Size()).numel(), 1)
+    frames, single = since.number("frames", "collector"), replay_buffer.storage.get(0)
+    if came and getattr(single, "ndim", 1) == 0 and rows[1] - rows[0] == since.batches * steps:
+        collected = frames[1] - frames[0]
+        if collected >= 10 * since.batches * steps:
+            return applies(f"{rows[1] - rows[0]} rows were stored of {collected} collected {seen}")
+    return clear(f"{rows[1]} rows, {rows[0]} before") if rows[1] > rows[0] else None
 
 
 @check("stacked_frames_of_different_episodes", "Stacked frames come from different episodes")

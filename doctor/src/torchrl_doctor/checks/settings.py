@@ -9,6 +9,7 @@ import math
 
 import torch
 
+from torchrl_doctor.copies import below_transforms
 from torchrl_doctor.objects import (
     DROPOUT,
     batches_of,
@@ -37,10 +38,14 @@ def number(value):
 # What a setting must not be, by its name: on losses, value estimators, target updaters.
 WRONG = {
     "entropy_coeff": (lambda v: v < 0, "which rewards a policy for less entropy"),
-    "critic_coeff": (lambda v: v == 0, "which leaves the critic untrained"),
-    "clip_epsilon": (lambda v: v >= 1, "which clips no ratio from below"),
-    "expectile": (lambda v: v < 0.5, "which takes the value of the worst actions"),
-    "temperature": (lambda v: v == 0, "which gives each action the same weight"),
+    "critic_coeff": (lambda v: v <= 0, "which leaves the critic untrained, or worse"),
+    "clip_epsilon": (lambda v: not 0 < v < 1, "where a ratio is clipped at 1 - epsilon"),
+    "expectile": (lambda v: not 0.5 <= v < 1, "where the best actions are at 0.5 and above"),
+    "temperature": (lambda v: v <= 0, "which gives the best action no more weight than others"),
+    "min_q_weight": (lambda v: v <= 0, "which leaves out the penalty of CQL"),
+    "beta": (lambda v: v < 0, "which rewards a policy for moving away"),
+    "rho_thresh": (lambda v: v <= 0, "which cuts all that V-trace learns from"),
+    "c_thresh": (lambda v: v < 0, "where a trace has a weight of at least 0"),
     "gamma": (lambda v: not 0 < v <= 1, "where a discount is above 0 and at most 1"),
     "lmbda": (lambda v: not 0 <= v <= 1, "where lambda is from 0 to 1"),
 }
@@ -50,7 +55,7 @@ FEWEST_STEPS_OF_OTHERS = 3  # of the optimizer, where it holds parameters at all
 
 
 @check("a_setting_is_out_of_range", "A setting is out of its range", f"{SETTINGS}#out-of-range")
-def a_setting_is_out_of_range(loss_module=None, value_estimator=None):
+def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None):
     inner = private(loss_module, "_value_estimator", None)  # the property would make one
     seen = []
     for owner in (loss_module, value_estimator, inner):
@@ -73,7 +78,26 @@ def a_setting_is_out_of_range(loss_module=None, value_estimator=None):
     fixed = number(getattr(loss_module, "_buffers", {}).get("log_alpha"))  # else a parameter
     if fixed is not None and fixed > math.log(LARGE_ALPHA):
         return applies(f"alpha is fixed at {math.exp(fixed):g}: the entropy outweighs the values")
+    buffers = getattr(loss_module, "_buffers", {})
+    low, high = (buffers.get(f"{side}_action") for side in ("min", "max"))
+    noise = number(vars(loss_module).get("policy_noise")) if loss_module is not None else None
+    clipped = number(getattr(loss_module, "noise_clip", None))
+    if noise and low is not None and min(noise, clipped or noise) > float((high - low).max()):
+        return applies(f"policy_noise is {noise:g}, clipped at {clipped:g}: more than all actions")
+    wanted = number(buffers.get("_target_entropy", buffers.get("target_entropy_buffer")))
+    if wanted is not None and env is not None and wanted > (most := largest_entropy(env)):
+        return applies(f"target_entropy is {wanted:g}, and no policy has more than {most:.3g}")
     return clear(", ".join(dict.fromkeys(seen))) if seen else None
+
+
+def largest_entropy(env):
+    """That of random actions inside their bounds; infinite without bounds."""
+    space = getattr(env.action_spec, "space", None)
+    if getattr(space, "low", None) is None:
+        return math.inf
+    width = (space.high - space.low).double()
+    batch = max(env.batch_size.numel(), 1)
+    return float(width.log().sum()) / batch if width.isfinite().all() else math.inf
 
 
 @check("targets_follow_at_once", "Target networks copy at once", f"{SETTINGS}#target-networks")
@@ -233,11 +257,26 @@ def is_noisy(module):
 def one_environment_for_both(eval_env, env):
     if eval_env is env:
         return applies("eval_env is env: each evaluation resets the episodes of the collector")
+    if common := innermost(env).keys() & innermost(eval_env).keys():
+        kind = type(innermost(env)[common.pop()]).__name__
+        return applies(f"both have one and the same {kind} inside: evaluation resets it")
     return clear("two environments")
 
 
+def innermost(env):
+    """The environments below transforms, and what these wrap, by id."""
+    leaf = below_transforms(env)
+    found = [*(vars(leaf).get("_envs") or [leaf])]
+    found += [getattr(inner, "unwrapped", inner) for inner in map(wrapped_by, found)]
+    return {id(one): one for one in found if one is not None}
+
+
+def wrapped_by(env):
+    return private(env, "_env", None) if "_env" in vars(env) else None
+
+
 @check("buffer_below_a_sample", "The buffer is smaller than a sample", f"{SETTINGS}#buffer")
-def buffer_below_a_sample(replay_buffer, collector=None):
+def buffer_below_a_sample(replay_buffer, collector=None, since=None):
     size, drawn = getattr(replay_buffer.storage, "max_size", None), replay_buffer.batch_size
     in_slices = hasattr(replay_buffer.sampler, "slice_len")
     if None in (size, drawn) or in_slices or getattr(replay_buffer.storage, "ndim", 1) > 1:
@@ -248,6 +287,8 @@ def buffer_below_a_sample(replay_buffer, collector=None):
     row = replay_buffer.storage.get(0) if len(replay_buffer) else None
     if frames and frames > size and getattr(row, "ndim", 1) == 0:
         return applies(f"the storage holds {size} rows, a batch of the collector has {frames}")
+    if 0 < len(replay_buffer) < drawn and since and since.updates("loss_module"):
+        return applies(f"the loss learned from samples of {drawn} of {len(replay_buffer)} rows")
     return clear(f"{size} rows for samples of {drawn}")
 
 

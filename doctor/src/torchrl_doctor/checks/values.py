@@ -45,6 +45,8 @@ def values_too_low_at_time_limits(
         return None
     done_key, key = (value_key(n, loss_module, value_estimator) for n in ("done", "terminated"))
     given = {"batch": one_batch(batch), "sample of the buffer": sample}
+    if last_part(key) == "truncated":
+        return applies(f"{key} is read as terminated: limits count as death, and death does not")
     if key == done_key and any(get_next(data, key) is not None for data in given.values()):
         cuts = [get_next(data, "truncated") for data in given.values()]
         cut = sum(int(one.sum()) for one in cuts if one is not None)
@@ -194,7 +196,15 @@ def in_no_order(data, estimator, network, done_key):
 
 
 @check("advantages_look_like_noise", "Advantages look like noise")
-def advantages_look_like_noise(value_estimator, batch=None, sample=None):
+def advantages_look_like_noise(value_estimator=None, batch=None, sample=None, loss_module=None):
+    inner = private(loss_module, "_value_estimator", None)
+    if value_estimator is None and not hasattr(keys_of(loss_module), "advantage"):
+        if sample is None or not follows_rows(inner):
+            return None
+        network, done_key = getattr(inner, "value_network", None), value_key("done", loss_module)
+        why = in_no_order(sample, inner, network, done_key)
+        said = f"the loss sums over the rows that follow ({type(inner).__name__})"
+        return applies(f"{said}, and of a sample {why}") if why else None
     if not follows_rows(value_estimator):
         return None
     done_key = value_key("done", None, value_estimator)
