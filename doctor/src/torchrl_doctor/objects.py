@@ -446,6 +446,13 @@ def step_limits(env):
     }
 
 
+def wrapped_by(env):
+    """What an environment wraps, of gymnasium say; None where it wraps nothing."""
+    while type(env).__name__ == "TransformedEnv":
+        env = env.base_env
+    return private(env, "_env", None) if "_env" in vars(env) else None
+
+
 FEWEST_UPDATES = 10  # a loop may take some before its first step of an updater, or of priorities
 
 

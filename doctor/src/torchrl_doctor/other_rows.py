@@ -241,8 +241,8 @@ OTHER_ROWS = {
     ),
     "collected_rows_are_lost": Row(
         "silent",
-        "The buffer is emptied before it is full, gets one step of each batch, or its sampler has "
-        "fewer places than its storage.",
+        "The buffer is emptied before it is full, gets one step of each batch, or its prioritized "
+        "sampler is smaller than its storage, and then writes beyond its memory.",
         "Extend the buffer with whole batches, leave out `empty()`, and give the sampler the "
         "`max_capacity` of the storage.",
     ),

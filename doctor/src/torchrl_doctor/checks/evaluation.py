@@ -16,6 +16,7 @@ from torchrl_doctor.objects import (
     get_next,
     in_time,
     transforms_of,
+    wrapped_by,
 )
 from torchrl_doctor.verdicts import STATES, applies, check, clear, undecided
 
@@ -227,15 +228,11 @@ def evaluation_is_another_task(env, eval_env, batch=None, policy=None):
     known = not hasattr(below_transforms(eval_env), "num_workers")  # which may have them inside
     if unlike and known:
         return applies(f"{unlike[0]} changes an observation in training, and not in evaluation")
-    limits = [
-        [one.max_steps for one in transforms_of(each) if getattr(one, "max_steps", None)]
-        for each in (env, eval_env)
-    ]
-    ours, theirs = (min(one, default=math.inf) for one in limits)
+    ours, theirs = map(declared_limit, (env, eval_env))
     steps = [get_next(rows, "step_count") for rows in batches_of(batch)]
     longest = max((int(one.max()) for one in steps if one is not None), default=0)
     if theirs < min(ours, longest):
-        seen = f"evaluation ends after max_steps={theirs}, an episode of training took {longest}"
+        seen = f"evaluation ends at its limit of {theirs}, an episode of training took {longest}"
         return applies(f"{seen} steps")
     if unlike or theirs < ours:
         return None
@@ -278,6 +275,13 @@ def seen_otherwise(env, eval_env, read):
         if fixed and (ours.shape != theirs.shape or not torch.allclose(ours, theirs, 1e-3, 1e-5)):
             return key
     return None
+
+
+def declared_limit(env):
+    """After how many steps transforms, or gymnasium, say that an episode ends; else infinity."""
+    found = [getattr(one, "max_steps", None) for one in transforms_of(env)]
+    found.append(getattr(getattr(wrapped_by(env), "spec", None), "max_episode_steps", None))
+    return min(filter(None, found), default=math.inf)
 
 
 def skipped_frames(env):

@@ -63,9 +63,12 @@ def probabilities_as_logits(batch, policy=None):
 
 def bounds_of(network):
     """The largest value that a network can give, by its last layer or its support; or None."""
+    return {"Tanh": 1.0, "Sigmoid": 1.0}.get(last_layer(network))
+
+
+def last_layer(network):
     leaves = [one for one in modules_of(network) if not list(one.children())]
-    last = type(leaves[-1]).__name__ if leaves else None
-    return {"Tanh": 1.0, "Sigmoid": 1.0}.get(last)
+    return type(leaves[-1]).__name__ if leaves else None
 
 
 @check("values_cannot_reach_returns", "Values cannot reach the returns", f"{NETWORKS}#values")
@@ -82,6 +85,10 @@ def values_cannot_reach_returns(batch, loss_module=None, value_estimator=None, p
             return applies(f"the support goes from {one[0]:g} to {one[-1]:g}: it has to grow")
     found += [float(one.abs().max()) for one in supports if isinstance(one, torch.Tensor)]
     reward = get_next(rows, "reward")
+    lasts = [last_layer(one) for one in filter(None, networks)]
+    never_negative = [one for one in lasts if one in ("ReLU", "Softplus", "Sigmoid")]
+    if never_negative and reward is not None and float(reward.max()) < 0:
+        return applies(f"the last layer is {never_negative[0]}, and each reward is negative")
     if not found or reward is None:
         return None
     # Within episodes, as far as the batch has them: less than the value that is to be learned.

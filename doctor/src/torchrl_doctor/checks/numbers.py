@@ -139,12 +139,14 @@ def truncated_is_not_done(batch):
 
 
 @check("actions_and_bounds_differ", "The policy acts in other bounds", f"{PAGE}#bounds-of-actions")
-def actions_and_bounds_differ(policy, env, batch=None):
+def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, collector=None):
     space = getattr(env.action_spec, "space", None)
     low, high = getattr(space, "low", None), getattr(space, "high", None)
     if low is None or not (low.isfinite().all() and high.isfinite().all()):
         return None
     allowed = f"{low.min():g} to {high.max():g}"
+    if collector is None and (count := stored_actions_outside(replay_buffer, env, low, high)):
+        return applies(f"{count} are outside {allowed}")
     reach = None
     for module in modules_of(policy):
         given = getattr(module, "distribution_kwargs", None)
@@ -166,6 +168,16 @@ def actions_and_bounds_differ(policy, env, batch=None):
                 count = int(outside.reshape(*rows.shape, -1).any(-1).sum())
                 return applies(f"{count} of {rows.numel()} actions are outside {allowed}")
     return None
+
+
+def stored_actions_outside(replay_buffer, env, low, high):
+    """How many actions of a data set are outside of the bounds, of how many; None if none are."""
+    stored = stored_leaf(replay_buffer, env.action_key)
+    if stored is None or not stored.is_floating_point():
+        return None
+    low, high = float(low.min()) - 1e-4, float(high.max()) + 1e-4
+    outside = ((stored < low) | (stored > high)).reshape(len(stored), -1).any(-1)
+    return f"{int(outside.sum())} of {len(stored)} stored actions" if outside.any() else None
 
 
 @check("advantage_has_a_graph", "The advantage has a graph", f"{PAGE}#an-advantage-with-a-graph")
@@ -251,27 +263,21 @@ def reward_is_a_running_sum(env, value_estimator=None, loss_module=None):
 
 @check("end_without_a_reason", "An end has no reason", f"{PAGE}#truncated-and-not-done")
 def end_without_a_reason(batch=None, replay_buffer=None):
-    names = [("next", name) for name in ("done", "truncated", "terminated")]
-    stored = [stored_leaf(replay_buffer, name) for name in names]
-    if batch is None or not done_of(batches_of(batch)[-1]).any():
-        if any(one is None for one in stored) or not stored[0].any():
-            return None
-        if wrong := int((stored[0] & ~stored[1] & ~stored[2]).sum()):
-            said = f"{wrong} of {int(stored[0].sum())} stored done rows"
-            return applies(f"{said} are neither truncated nor terminated")
-        return clear(f"{int(stored[0].sum())} stored ends have a reason")
-    rows = batches_of(batch)[-1]
-    shape = (*rows.shape, -1)
-    ends = [get_next(rows, name) for name in ("truncated", "terminated")]
-    ends = [one.reshape(shape).any(-1) for one in ends if one is not None]
-    if len(ends) < 2:
-        return None
-    done = done_of(rows)
-    if wrong := int((done & ~ends[0] & ~ends[1]).sum()):
-        return applies(
-            f"{wrong} of {int(done.sum())} done rows are neither truncated nor terminated"
-        )
-    return clear(f"{int(done.sum())} ends have a reason") if done.any() else None
+    names, seen = ("done", "truncated", "terminated"), 0
+    rows = batches_of(batch)[-1] if batch is not None else None
+    for what, found in (
+        ("done rows", [get_next(rows, name) for name in names]),
+        ("stored done rows", [stored_leaf(replay_buffer, ("next", name)) for name in names]),
+    ):
+        if any(one is None or one.shape != found[0].shape for one in found):
+            continue
+        done, *reasons = found
+        if wrong := int((done & ~reasons[0] & ~reasons[1]).sum()):
+            return applies(
+                f"{wrong} of {int(done.sum())} {what} are neither truncated nor terminated"
+            )
+        seen += int(done.sum())
+    return clear(f"{seen} ends have a reason") if seen else None
 
 
 @check("done_after_a_reset", "Steps begin as done", f"{PAGE}#ends-in-each-step")
@@ -353,6 +359,8 @@ def no_episode_ends(batch, env, collector=None):
 
 
 MANY_STEPS, SECONDS_OF_STEPS = 1200, 2.0
+
+
 LONGEST_LIMIT = 100_000  # a larger number is no limit
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import torch
@@ -40,6 +41,8 @@ def prioritized_replay_draws_evenly(replay_buffer, loss_module=None):
     if sampler.alpha == 0:
         return applies("alpha=0 of the sampler makes all priorities the same")
     tree = private(sampler, "_sum_tree", None)
+    if private(sampler, "_max_capacity", math.inf) < len(replay_buffer):
+        return None  # the tree ends before the rows do, and does not look where it reads
     if tree is None or len(replay_buffer) < 2:
         return undecided("there are no priorities to compare yet")
     rows = torch.as_tensor(tree[torch.arange(len(replay_buffer))])
@@ -332,9 +335,7 @@ def collected_rows_are_lost(replay_buffer, loss_module=None, collector=None, sin
     held, sampler = getattr(replay_buffer.storage, "max_size", None), replay_buffer.sampler
     places = private(sampler, "_max_capacity", None)
     if places and held and places < held:
-        found = f"the sampler has places for {places} rows, the storage for {held}"
-        if len(replay_buffer) <= places:
-            return undecided(found)
+        found = f"the sampler has memory for {places} rows, the storage for {held}"
         return applies(found, fix=f"{type(sampler).__name__}({held}, ...)")
     rows, writes = (since.number(n, "replay_buffer") if since else None for n in ("rows", "writes"))
     if not rows or not writes or since.batches < FEWEST_BATCHES or not rows[1]:

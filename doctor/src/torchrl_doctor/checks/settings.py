@@ -21,6 +21,7 @@ from torchrl_doctor.objects import (
     samples,
     transforms_of,
     value_key,
+    wrapped_by,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
@@ -43,6 +44,7 @@ WRONG = {
     "expectile": (lambda v: not 0.5 <= v < 1, "where the best actions are at 0.5 and above"),
     "temperature": (lambda v: v <= 0, "which gives the best action no more weight than others"),
     "min_q_weight": (lambda v: v <= 0, "which leaves out the penalty of CQL"),
+    "alpha": (lambda v: v <= 0, "which leaves the critic out of the policy"),
     "beta": (lambda v: v < 0, "which rewards a policy for moving away"),
     "rho_thresh": (lambda v: v <= 0, "which cuts all that V-trace learns from"),
     "c_thresh": (lambda v: v < 0, "where a trace has a weight of at least 0"),
@@ -271,10 +273,6 @@ def innermost(env):
     return {id(one): one for one in found if one is not None}
 
 
-def wrapped_by(env):
-    return private(env, "_env", None) if "_env" in vars(env) else None
-
-
 @check("buffer_below_a_sample", "The buffer is smaller than a sample", f"{SETTINGS}#buffer")
 def buffer_below_a_sample(replay_buffer, collector=None, since=None):
     size, drawn = getattr(replay_buffer.storage, "max_size", None), replay_buffer.batch_size
@@ -311,6 +309,14 @@ def advantages_are_constant(own_batch, loss_module=None, value_estimator=None):
     low, high = float(values.min()), float(values.max())
     if high - low <= 1e-6 * max(abs(low), abs(high)):
         return applies(f"the advantage is {low:.3g} in each of {values.numel()} rows")
+    target, value = (
+        rows.get(value_key(name, loss_module, value_estimator), None)
+        for name in ("value_target", "value")
+    )
+    if target is not None and value is not None and target.shape == value.shape == values.shape:
+        pair = torch.stack([values.flatten(), (target - value).flatten()])
+        if type(value_estimator).__name__ == "GAE" and (alike := pair.corrcoef()[0, 1]) < -0.5:
+            return applies(f"the advantage goes against value_target - value: {alike:.2f}")
     middle = float(values.abs().median())
     if middle > LARGE_ADVANTAGE:
         return applies(f"half of the advantages are larger than {middle:.3g}: scale or normalize")

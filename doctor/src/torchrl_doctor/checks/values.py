@@ -21,6 +21,7 @@ from torchrl_doctor.objects import (
     goes_on,
     is_lazy,
     keys_of,
+    learns_on_policy,
     may_glue,
     multi_steps,
     observed_keys,
@@ -157,6 +158,15 @@ def advantages_leak_between_environments(batch, value_estimator, collector=None,
 
 def was_walked(data, estimator):
     """How the targets in *data* were computed, "in time" or in "one line"; None if neither."""
+    target = data.get(value_key("value_target", None, estimator), None)
+    for how, again in targets_again(data, estimator).items():
+        if torch.allclose(again, target, rtol=1e-3, atol=1e-4):
+            return how
+    return None
+
+
+def targets_again(data, estimator):
+    """The targets of GAE "in time" and in "one line", of what *data* holds, where it has all."""
     from torchrl.objectives.value.functional import generalized_advantage_estimate
 
     keys = [value_key(name, None, estimator) for name in ("value", "value_target")]
@@ -165,20 +175,39 @@ def was_walked(data, estimator):
     later = [get_next(data, name) for name in names]
     numbers = [getattr(estimator, "gamma", None), getattr(estimator, "lmbda", 1.0)]
     if numbers[0] is None or any(one is None for one in (value, target, *later)):
-        return None
+        return {}
     if any(one.shape != target.shape for one in (value, *later)) or target.ndim != data.ndim + 1:
-        return None
-    dim = walked_dim(data, estimator)
+        return {}
+    dim, found = walked_dim(data, estimator), {}
     for how in ("in time", "one line"):
         parts = [value, *later]
         if how == "one line":
             parts = [one.reshape(-1, one.shape[-1]) for one in parts]
         ways = [one.movedim(dim, -2) if how == "in time" else one for one in parts]
         again = generalized_advantage_estimate(*numbers, *ways)[1]
-        again = again.movedim(-2, dim) if how == "in time" else again.reshape(target.shape)
-        if torch.allclose(again, target, rtol=1e-3, atol=1e-4):
-            return how
-    return None
+        found[how] = again.movedim(-2, dim) if how == "in time" else again.reshape(target.shape)
+    return found
+
+
+def of_other_rows(data, estimator):
+    """Why the targets in *data* are not those of its rows, which follow each other; else None."""
+    if type(estimator).__name__ != "GAE" or not (again := targets_again(data, estimator)):
+        return None
+    counts, dim = neighbors(data, estimator, estimator.value_network, "done") or ({0: (1, 0)}, 0)
+    keys = [value_key(name, None, estimator) for name in ("value_target", "value")]
+    target, value = (data[key] for key in keys)
+    ways = [target, again["in time"], again["one line"]]
+    strange, pairs = counts[dim]
+    if strange or pairs < ENOUGH_PAIRS or min(float((one - value).std()) for one in ways) < 1e-3:
+        return None
+    ours, *theirs = ((one - value).flatten() for one in ways)
+    alike = max(float(torch.corrcoef(torch.stack([ours, one]))[0, 1]) for one in theirs)
+    if alike > 0.5:
+        return None
+    return f"its targets correlate by {alike:.2f} with those of its rows in their order"
+
+
+ENOUGH_PAIRS = 30
 
 
 def in_no_order(data, estimator, network, done_key):
@@ -198,7 +227,7 @@ def in_no_order(data, estimator, network, done_key):
 @check("advantages_look_like_noise", "Advantages look like noise")
 def advantages_look_like_noise(value_estimator=None, batch=None, sample=None, loss_module=None):
     inner = private(loss_module, "_value_estimator", None)
-    if value_estimator is None and not hasattr(keys_of(loss_module), "advantage"):
+    if value_estimator is None and not learns_on_policy(loss_module):
         if sample is None or not follows_rows(inner):
             return None
         network, done_key = getattr(inner, "value_network", None), value_key("done", loss_module)
@@ -211,7 +240,11 @@ def advantages_look_like_noise(value_estimator=None, batch=None, sample=None, lo
     advantage = value_key("advantage", None, value_estimator)
     network, seen = value_estimator.value_network, None
     for name, data in {"batch": one_batch(batch), "sample of the buffer": sample}.items():
-        if data is None or data.get(advantage, None) is not None:
+        if data is None:
+            continue
+        if data.get(advantage, None) is not None:
+            if name == "batch" and (why := of_other_rows(data, value_estimator)):
+                return applies(why)
             continue
         why = in_no_order(data, value_estimator, network, done_key)
         if why:

@@ -1,0 +1,315 @@
+"""What users do wrong in buffers, evaluation, values and settings, planted in healthy pipelines."""
+
+import gymnasium
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+from torchrl.data import (
+    LazyTensorStorage,
+    MultiStep,
+    PrioritizedSampler,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import (
+    Compose,
+    ExplorationType,
+    GymWrapper,
+    RewardSum,
+    StepCounter,
+    TransformedEnv,
+    set_exploration_type,
+)
+from torchrl.modules import ValueOperator
+from torchrl.objectives import ValueEstimators
+from torchrl_doctor import APPLIES, diagnose, watch
+
+from tests.support.defects.means import Scaled
+from tests.support.defects.pipelines import PIPELINES
+from tests.support.defects.planting import accepted, watched
+
+PLANTED = {}
+
+
+def plant(slug, *pipelines):
+    def added(alter):
+        for pipeline in pipelines:
+            PLANTED[f"{alter.__name__} in {pipeline}"] = (slug, pipeline, alter)
+        return alter
+
+    return added
+
+
+# --- replay buffers -------------------------------------------------------------------------------
+
+
+@plant("n_step_next_observation_wrong", "dqn_n_step")
+def steps_are_summed_twice(script):
+    script.collector_options["postproc"] = MultiStep(script.gamma, 3)
+
+
+@plant("n_step_next_observation_wrong", "dqn_n_step_serial")
+def steps_are_summed_over_environments(script):
+    script.storage_options = {}
+    script.does |= {"flatten"}
+
+
+@plant("samples_differ_from_what_the_policy_saw", "dqn")
+def observations_lose_their_decimals(script):
+    def stored(batch):
+        rows = batch.reshape(-1).clone()
+        rows["observation"] = rows["observation"].byte().float()
+        return rows
+
+    script.stored = stored
+
+
+@plant("actions_and_bounds_differ", "td3_bc")
+def data_set_has_other_actions(script):
+    data = script.data
+
+    def wider():
+        rows = data()
+        rows["action"] *= 4
+        return rows
+
+    script.data = wider
+
+
+@plant("end_without_a_reason", "iql_discrete")
+def data_set_has_lost_why_it_ends(script):
+    data = script.data
+
+    def reasonless():
+        rows = data()
+        for name in ("terminated", "truncated"):
+            rows["next", name].zero_()
+        return rows
+
+    script.data = reasonless
+
+
+# --- evaluation -----------------------------------------------------------------------------------
+
+
+@plant("one_environment_for_both", "ppo_evaluated")
+def evaluation_wraps_the_environment_of_training(script):
+    transforms = (StepCounter, RewardSum)
+    script.make_eval_env = lambda: TransformedEnv(
+        script.env.base_env, Compose(*(make() for make in transforms))
+    )
+
+
+@plant("evaluation_is_another_task", "sac_corridor")
+def evaluation_has_one_more_transform(script):
+    make = script.make_eval_env
+
+    def scaled():
+        env = make()
+        env.append_transform(Scaled("observation", 0.1))
+        return env
+
+    script.make_eval_env = scaled
+
+
+@plant("evaluation_is_another_task", "ppo_evaluated")
+def evaluation_has_a_limit_of_gymnasium(script):
+    def make():
+        env = gymnasium.make("CartPole-v1", max_episode_steps=8)
+        return TransformedEnv(GymWrapper(env), Compose(StepCounter(), RewardSum()))
+
+    script.make_eval_env = make
+
+
+@plant("actions_stay_noisy", "ppo_evaluated")
+def evaluation_has_dropout(script):
+    script.dropout = 0.5
+    script.also = ("batch", "policy")
+
+    def evaluate(script):
+        script.policy.train()
+        with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            script.batch = script.eval_env.rollout(60, script.policy)
+
+    script.then("train", evaluate)
+
+
+# --- value estimation -----------------------------------------------------------------------------
+
+
+@plant("values_too_low_at_time_limits", "ppo")
+def truncated_is_read_as_terminated(script):
+    script.then("advantage", lambda s: s.advantage.set_keys(terminated="truncated"))
+
+
+@plant("advantages_look_like_noise", "dqn", "sac")
+def loss_sums_over_random_rows(script):
+    options = {"gamma": script.gamma, "lmbda": 0.95}
+    kind = ValueEstimators.TDLambda
+    script.then("loss", lambda s: s.loss.make_value_estimator(kind, **options))
+
+
+@plant("advantages_look_like_noise", "ppo", "a2c_acrobot")
+def advantages_are_of_shuffled_rows(script):
+    estimate = script.estimate
+
+    def shuffled(batch):
+        order = torch.randperm(batch.numel())
+        rows = batch.reshape(-1)[order].clone()
+        estimate(rows)
+        batch.update(rows[order.argsort()].reshape(batch.shape))
+
+    script.estimate = shuffled
+
+
+@plant("advantages_are_constant", "a2c")
+def advantages_have_the_wrong_sign(script):
+    estimate = script.estimate
+
+    def opposite(batch):
+        estimate(batch)
+        batch["advantage"] = -batch["advantage"]
+
+    script.estimate = opposite
+
+
+@plant("values_cannot_reach_returns", "ppo_continuous")
+def values_are_never_negative(script):
+    made = script.make_critic
+
+    def positive():
+        return ValueOperator(nn.Sequential(made().module, nn.ReLU()), in_keys=["observation"])
+
+    script.make_critic = positive
+
+
+@plant("values_cannot_reach_returns", "dqn_distributional")
+def support_goes_down(script):
+    script.support = (100.0, 0.0)
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+OUT_OF_RANGE = {
+    ("a2c", "loss_options"): {"critic_coeff": -0.5},
+    ("ppo", "loss_options"): {"clip_epsilon": 0.0},
+    ("ppo_kl", "loss_options"): {"beta": -1.0},
+    ("iql", "loss_options"): {"expectile": 1.0},
+    ("iql_discrete", "loss_options"): {"temperature": -3.0},
+    ("cql_online", "loss_options"): {"min_q_weight": -1.0},
+    ("td3_bc", "loss_options"): {"alpha": 0.0},
+    ("td3", "loss_options"): {"policy_noise": 50.0, "noise_clip": 100.0},
+    ("sac", "loss_options"): {"target_entropy": 10.0},
+    ("vtrace", "advantage_options"): {"rho_thresh": torch.tensor(0.0)},
+}
+
+
+def findings(pipeline, alter, slug):
+    """What one look says of a pipeline."""
+    script = PIPELINES[pipeline]()
+    alter(script)
+    given = script.build()
+    try:
+        assert "error" not in given
+        return [one.state for one in diagnose(**accepted(diagnose, given), only=slug, seconds=60)]
+    finally:
+        script.shutdown()
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_one_look_names_it(name):
+    slug, pipeline, alter = PLANTED[name]
+    assert findings(pipeline, alter, slug) == [APPLIES]
+    assert APPLIES not in findings(pipeline, lambda script: None, slug)
+
+
+@pytest.mark.parametrize(("pipeline", "options"), OUT_OF_RANGE)
+def test_a_setting_that_works_against_the_training_is_named(pipeline, options):
+    def alter(script):
+        script.rounds = 1
+        getattr(script, options).update(OUT_OF_RANGE[pipeline, options])
+
+    assert findings(pipeline, alter, "a_setting_is_out_of_range") == [APPLIES]
+
+
+def emptied(script):
+    fill = script.fill
+
+    def anew(batch):
+        script.buffer.empty()
+        fill(batch)
+
+    script.fill = anew
+
+
+def last_step(script):
+    script.stored = lambda batch: batch.reshape(-1)[-1:]
+    script.buffer_options["batch_size"] = 4
+
+
+def all_rows(script):
+    """As it should be."""
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "alter", "named"),
+    [("dqn", emptied, True), ("sac", last_step, True), ("dqn", all_rows, False)],
+)
+def test_rows_that_are_lost_while_a_loop_runs(pipeline, alter, named):
+    script = PIPELINES[pipeline]()
+    alter(script)
+    script.build()
+    report, error = watched(script)
+    script.shutdown()
+    assert error is None
+    assert ("collected_rows_are_lost" in [one.slug for one in report.applies]) == named
+
+
+def test_a_data_set_does_not_grow_while_a_policy_is_evaluated():
+    script = PIPELINES["dqn"]()
+    script.build()
+    script.fill = lambda batch: None
+    report, _ = watched(script)
+    script.shutdown()
+    assert "collected_rows_are_lost" not in [one.slug for one in report.applies]
+
+
+def test_samples_of_more_rows_than_there_are():
+    script = PIPELINES["dqn"]()
+    script.buffer_options["batch_size"] = 400
+    given = script.build()
+    script.rounds = 3
+    with watch(**accepted(watch, given), share=1.0, seconds=60) as watching:
+        script.train()
+    script.shutdown()
+    said = {one.slug: one.evidence for one in watching.report.applies}
+    assert "buffer_below_a_sample" in said
+
+
+def test_a_short_rollout_of_an_evaluation_is_no_batch_of_training():
+    script = PIPELINES["ppo_evaluated"]()
+    given = script.build()
+    given["batch"] = script.eval_env.rollout(10)
+    given = accepted(diagnose, given)
+    assert len(diagnose(**given, only="old_batches_stay", seconds=60)) == 0
+    script.shutdown()
+
+
+@pytest.mark.parametrize("change", ["minibatch", "flat", "one"])
+def test_advantages_are_those_of_rows_in_their_order(change):
+    script = PIPELINES["ppo_serial"]()
+    given = accepted(diagnose, script.build())
+    rows = given["batch"].clone()
+    changed = {"minibatch": rows.reshape(-1)[torch.randperm(90)[:40]], "flat": rows.reshape(-1)}
+    given["batch"] = changed.get(change, rows)
+    found = diagnose(**given, only="advantages_look_like_noise", seconds=60).applies
+    script.shutdown()
+    assert found == []
+
+
+def test_a_sampler_that_is_smaller_than_its_storage():
+    storage, sampler = LazyTensorStorage(500), PrioritizedSampler(50, alpha=0.6, beta=0.4)
+    buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=4)
+    buffer.extend(TensorDict(observation=torch.rand(40, 2), batch_size=40))  # more would crash
+    found = diagnose(replay_buffer=buffer, only="collected_rows_are_lost", seconds=60)
+    assert [one.state for one in found] == [APPLIES]
