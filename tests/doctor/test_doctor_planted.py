@@ -1,5 +1,8 @@
 """What users do wrong in buffers, evaluation, values and settings, planted in healthy pipelines."""
 
+import copy
+import functools
+
 import gymnasium
 import pytest
 import torch
@@ -268,7 +271,8 @@ def test_rows_that_are_lost_while_a_loop_runs(pipeline, alter, named):
 def test_a_data_set_does_not_grow_while_a_policy_is_evaluated():
     script = PIPELINES["dqn"]()
     script.build()
-    script.fill = lambda batch: None
+    # It may be relabeled meanwhile.
+    script.fill = lambda batch: script.buffer[:]["next", "reward"].mul_(0.5)
     report, _ = watched(script)
     script.shutdown()
     assert "collected_rows_are_lost" not in [one.slug for one in report.applies]
@@ -293,6 +297,22 @@ def test_a_short_rollout_of_an_evaluation_is_no_batch_of_training():
     given = accepted(diagnose, given)
     assert len(diagnose(**given, only="old_batches_stay", seconds=60)) == 0
     script.shutdown()
+
+
+def test_workers_whose_policy_nothing_reaches():
+    script = PIPELINES["dqn_workers"]()
+    collector = script.collector_type
+
+    def with_a_factory(env, policy, **options):
+        factories = [functools.partial(copy.deepcopy, copy.deepcopy(policy))] * 2
+        return collector(env, None, policy_factory=factories, **options)
+
+    script.collector_type = with_a_factory
+    script.does -= {"send weights"}
+    given = accepted(diagnose, script.build())
+    found = diagnose(**given, only="workers_never_learn", seconds=60)
+    script.shutdown()
+    assert [one.state for one in found] == [APPLIES]
 
 
 @pytest.mark.parametrize("change", ["minibatch", "flat", "one"])

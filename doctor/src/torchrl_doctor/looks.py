@@ -14,7 +14,6 @@ from torchrl_doctor.objects import (
     is_lazy,
     noise_of,
     stored_leaves,
-    times_changed,
     told_by_workers,
     transforms_of,
 )
@@ -166,7 +165,8 @@ def numbers_of(given):
     buffer = given.get("replay_buffer")
     if private(buffer, "_initialized", False) is True:
         yield "rows", len(buffer)
-        yield "writes", times_changed(stored_leaves(buffer))
+        stored = [leaf for leaf in stored_leaves(buffer) if not leaf.is_inference()]
+        yield "writes", min((leaf._version for leaf in stored), default=0)  # of whole rows
     if isinstance(counter := getattr(given.get("target_updater"), "counter", None), int):
         yield "updater", counter  # of a `HardUpdate`
     for number, module in enumerate(exploration_modules(given.get("policy"))):

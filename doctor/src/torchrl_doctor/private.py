@@ -50,6 +50,7 @@ PRIVATE = {
     "_version_key": ("torchrl.data.StalenessAwareSampler", "where it reads the version"),
     "_entropy_coeff_map": ("torchrl.objectives.PPOLoss", "the coefficients of several heads"),
     "_has_update_associated": ("torchrl.objectives.LossModule", "which targets have an updater"),
+    "_target_entropy": ("torchrl.objectives.SACLoss", "the entropy that alpha is moved for"),
     "_tensor_keys": ("torchrl.objectives.LossModule", "the keys that the reader has set"),
     "_value_estimator": ("torchrl.objectives.LossModule", "the estimator; the property makes one"),
     "_call_value_nets": ("torchrl.objectives.value.ValueEstimatorBase", "what a traceback names"),

@@ -148,7 +148,7 @@ def last_draw(policy, batch, action):
 
 
 @check("actions_stay_noisy", "Actions stay noisy with exploration switched off")
-def actions_stay_noisy(policy, own_batch=None, collector=None, since=None):
+def actions_stay_noisy(policy, own_batch=None, collector=None, since=None, eval_env=None):
     layers = noisy_in_training(policy)
     if not layers:
         return None
@@ -169,8 +169,8 @@ def actions_stay_noisy(policy, own_batch=None, collector=None, since=None):
         return undecided("in evaluation mode now; give a batch, to see whether it was before")
     seen = f"in training mode: {', '.join(active)}"
     dropout = any(m.training and isinstance(m, DROPOUT) for m in layers)
-    from_collector = collector is not None and not (single and rolled_out_by_hand(own_batch))
-    if from_collector or strange is None or not dropout:
+    evaluated = eval_env is not None and single and rolled_out_by_hand(own_batch)
+    if (collector is not None and not evaluated) or strange is None or not dropout:
         # A loop may switch the mode before each batch; that of a copy of the collector is noisy.
         return undecided(f"{seen}; is eval() called before the collection?")
     if strange < 0.5:

@@ -144,14 +144,16 @@ def samples_differ_from_what_the_policy_saw(
 
 def rounded_in(replay_buffer, policy, batch):
     """What the policy reads that is stored as whole numbers, and is none; None without such."""
-    rows = batches_of(batch)[-1] if batch is not None else None
-    for key in observed_keys(rows, policy) if rows is not None else ():
+    if batch is None or transforms_of(replay_buffer):
+        return None
+    rows = batches_of(batch)[-1]
+    for key in observed_keys(rows, policy):
         stored = stored_leaf(replay_buffer, key)
         if stored is None or min(len(stored), rows.numel()) < FEWEST_NEWEST:
             continue
         seen = rows[key]
         broken = seen.is_floating_point() and (seen != seen.round()).double().mean() > 0.9
-        if broken and (stored == stored.round()).all():
+        if broken and (stored == stored.round()).all() and (stored != stored[0]).any():
             return key
     return None
 

@@ -81,7 +81,7 @@ def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None):
     if fixed is not None and fixed > math.log(LARGE_ALPHA):
         return applies(f"alpha is fixed at {math.exp(fixed):g}: the entropy outweighs the values")
     buffers = getattr(loss_module, "_buffers", {})
-    low, high = (buffers.get(f"{side}_action") for side in ("min", "max"))
+    low, high = (buffers.get(name) for name in ("min_action", "max_action"))
     noise = number(vars(loss_module).get("policy_noise")) if loss_module is not None else None
     clipped = number(getattr(loss_module, "noise_clip", None))
     if noise and low is not None and min(noise, clipped or noise) > float((high - low).max()):
@@ -98,8 +98,9 @@ def largest_entropy(env):
     if getattr(space, "low", None) is None:
         return math.inf
     width = (space.high - space.low).double()
-    batch = max(env.batch_size.numel(), 1)
-    return float(width.log().sum()) / batch if width.isfinite().all() else math.inf
+    if not (width.isfinite() & (width > 0)).all():
+        return math.inf
+    return float(width.log().sum()) / max(env.batch_size.numel(), 1)
 
 
 @check("targets_follow_at_once", "Target networks copy at once", f"{SETTINGS}#target-networks")

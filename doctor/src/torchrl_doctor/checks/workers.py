@@ -13,6 +13,7 @@ import torch
 from torchrl_doctor.clock import uninterrupted
 from torchrl_doctor.copies import below_transforms, copied
 from torchrl_doctor.followers import weights_of_workers
+from torchrl_doctor.looks import trained_weights
 from torchrl_doctor.objects import (
     FEWEST_SAMPLED,
     act,
@@ -250,7 +251,7 @@ def too_many_open_files(error):
 
 
 @check("workers_never_learn", "The workers act with their first weights forever")
-def workers_never_learn(collector, policy=None, batch=None, since=None):
+def workers_never_learn(collector, policy=None, batch=None, since=None, loss_module=None):
     factories = getattr(collector, "policy_factory", None)
     if not is_multi_process(collector) or not isinstance(factories, (list, tuple)):
         return None
@@ -261,10 +262,16 @@ def workers_never_learn(collector, policy=None, batch=None, since=None):
         if learns:
             return weights_of_workers(collector, policy, batch, since)
         return undecided("a scheme takes weights to the workers; pass the trained policy=")
-    if not learns:
+    made = next(factory for factory in factories if factory)()
+    theirs = getattr(made, "state_dict", dict)()
+    ours = policy.state_dict() if learns else None
+    if not learns and isinstance(made, torch.nn.Module):
+        ours = trained_weights(None, made, collector, loss_module)
+        theirs = dict(made.named_parameters())
+    if ours is None:
         return undecided("nothing sends weights to policy_factory's; pass the trained policy=")
-    theirs = getattr(next(factory for factory in factories if factory)(), "state_dict", dict)()
-    ours = policy.state_dict()
+    if any(ours[name].data_ptr() == theirs[name].data_ptr() for name in ours if name in theirs):
+        return undecided("policy_factory returns the trained policy: is its memory shared?")
     if theirs.keys() != ours.keys():
         return None
     if all(torch.equal(ours[name].cpu(), theirs[name].cpu()) for name in ours):
