@@ -133,6 +133,8 @@ html_additional_pages = {"search": "search.html"}
 html_copy_source = False
 html_show_sourcelink = False
 html_math_renderer = "mathml"
+# Nobody copies what a check prints; each button on the debugging map delays its first sight.
+copybutton_selector = "div.highlight pre:not(.symptom .highlight-none pre)"
 template_bridge = "docs._ext.site.html_fixes.Templates"
 html_theme_options = {
     "article_footer_items": ["page-stamp"],
