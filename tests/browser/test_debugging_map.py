@@ -387,3 +387,11 @@ def test_closed_rows_can_be_found_without_scripts(open_page, site_url):
     page.goto(site_url + "reference/debugging_map.html")
     inside = page.locator(f"{ROW}:not([open]) dl").first
     assert inside.evaluate("(e) => getComputedStyle(e).display") != "none"
+
+
+def test_a_button_copies_what_is_to_be_pasted(opened):
+    page = opened("debugging_map")
+    checks = page.locator(f"{ROW} .highlight-python").count()
+    assert page.locator(f"{ROW} .highlight-python button.copybtn").count() == checks > 0
+    assert page.locator(f"{ROW} .highlight-none").count() > 0
+    assert page.locator(f"{ROW} .highlight-none button.copybtn").count() == 0
