@@ -62,7 +62,11 @@ LAYOUT = [
     (r"tutorials/\w+/(\w+)\.py", r"tests/pages/tutorials/test_\1.py", None),
     (r"how-to/(\w+)\.py", r"tests/pages/how_to/test_\1*.py", None),
     (r"tests/pages/tutorials/proofs/.*", r"tests/pages/tutorials/test_plain_scripts.py", None),
-    (r"benchmarks/(?:suites/)?(\w+)\.py", r"tests/benchmarks/test_\1.py", "tests/benchmarks"),
+    (
+        r"benchmarks/(?:suites/|recipes/)?(\w+)\.py",
+        r"tests/benchmarks/test_\1.py",
+        "tests/benchmarks",
+    ),
     (r"benchmarks/kit/.*", r"tests/benchmarks/test_kit.py", None),
     (r"benchmarks/replicates/.*", r"tests/benchmarks/test_benchmarks.py", None),
     (r"tests/pages/symptoms/repairs/.*", r"tests/pages/symptoms/test_repairs.py", None),
