@@ -50,7 +50,7 @@ CLAIM = re.compile(r":claim:`([\w-]+)`")
 LAYOUT = [
     (r"docs/_ext/(\w+)/(\w+)\.py", r"tests/ext/\1/test_\2.py", r"tests/ext/\1"),
     (r"docs/_ext/support/.*", None, "tests/ext"),
-    (r"docs/(\w+)/(\w+)\.rst", r"tests/pages/\1/test_\2*.py", None),
+    (r"docs/(\w+)/(?:recipes/)?(\w+)\.rst", r"tests/pages/\1/test_\2*.py", None),
     (r"docs/evidence/(\w+)/\w+\.py", r"tests/pages/*/test_\1*.py", None),
     (
         r"tutorials/debugging/\w+\.py",

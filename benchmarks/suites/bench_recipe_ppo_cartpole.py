@@ -187,7 +187,7 @@ KNOBS = {  # title, where, and what replaces it
         "ClipPPOLoss",
         changed(ClipPPOLoss, log_explained_variance=True),
     ),
-    "no-lookup": ("without tensordict's search for h5py", None, None),
+    "no-lookup": ("without tensordict's search for pandas", None, None),
 }
 
 
