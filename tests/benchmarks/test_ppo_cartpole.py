@@ -9,6 +9,7 @@ from torchrl.objectives import ClipPPOLoss
 from benchmarks.recipes import ppo_cartpole as recipe
 from benchmarks.recipes import ppo_cartpole_contenders as contenders
 from benchmarks.suites import bench_recipe_ppo_cartpole as suite
+from tests.support.claims import guards
 from tests.support.suites import CPU, noted
 
 SMALL = ["--envs", "4", "--steps", "8", "--frames", "320"]
@@ -143,6 +144,7 @@ class Killed(Exception):
     pass
 
 
+@guards("recipe-resumes-with-the-same-bits")
 def test_a_resumed_run_has_the_bits_of_one_that_nobody_killed(tmp_path):
     def train(folder, *, kill_after=None):
         def each(run):
@@ -168,6 +170,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_nobody_killed(tmp_path):
 # -- The suite -------------------------------------------------------------------
 
 
+@guards("recipe-peers-share-hyperparameters")
 def test_contenders_agree_on_what_is_solved():
     assert contenders.EPISODES == recipe.EPISODES
     assert recipe.parse([]).threshold == contenders.THRESHOLD
