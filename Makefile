@@ -5,6 +5,7 @@ PYTHON ?= python3
 TORCH_BACKEND ?=
 DEVICE ?= cpu
 SUITE ?=
+NAME ?=
 PORT ?= 8000
 PATTERN ?=
 ARGS ?=
@@ -24,13 +25,15 @@ PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(RUN) -m pytest --n
 # The files that read the built site; those of the others would import the stack into each process.
 SITE_TESTS = tests/browser $$(grep -rl "pytest\.mark\.site" tests --include="test_*.py")
 
+RECIPES = $(filter-out __init__ %_contenders,$(basename $(notdir $(wildcard benchmarks/recipes/*.py))))
+
 COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \
 	--no-annotate --custom-compile-command "make lock" --quiet
 
 .DEFAULT_GOAL := help
 # `make -j test` too builds the site before it tests it.
 .NOTPARALLEL:
-.PHONY: help html html-fast html-pattern test test-changed costs lint unit site-tests bench cuda-kit \
+.PHONY: help html html-fast html-pattern test test-changed costs lint unit site-tests bench recipe cuda-kit \
 	addresses serve linkcheck mutation-test notebook-test lock clean venv
 
 help:  ## list the targets
@@ -71,6 +74,11 @@ site-tests: venv  ## links, weight and browser checks of build/html
 bench: venv  ## take the benchmark records; SUITE=name for one, DEVICE=cuda for a GPU
 	@$(PYTHON) tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt --torch-backend "$(TORCH_BACKEND)"
 	.venv-bench/bin/python -m benchmarks --device $(DEVICE) $(addprefix --suite ,$(SUITE)) $(ARGS)
+
+recipe: venv  ## train with a recipe: NAME=ppo_cartpole ARGS="--seeds 0 1"; the list without NAME
+	@test -f "benchmarks/recipes/$(NAME).py" || { \
+		echo "make recipe NAME=..., one of:" $(RECIPES); exit 1; }
+	@$(RUN) benchmarks/recipes/$(NAME).py $(ARGS)
 
 cuda-kit: venv  ## prepare CUDA records on a lent machine: wheels, sizes, the commands
 	@$(RUN) -m benchmarks.kit prepare $(ARGS)

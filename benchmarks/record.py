@@ -340,7 +340,8 @@ class Library:
         self.requirements = Path(requirements)
 
     def _modules(self):
-        return [*self.folder.glob("*.py"), *self.folder.glob("suites/*.py")]
+        folders = ("", "suites/", "recipes/")
+        return [path for folder in folders for path in self.folder.glob(f"{folder}*.py")]
 
     def suites(self):
         prefix = code_hash.PREFIX

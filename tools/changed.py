@@ -50,7 +50,7 @@ CLAIM = re.compile(r":claim:`([\w-]+)`")
 LAYOUT = [
     (r"docs/_ext/(\w+)/(\w+)\.py", r"tests/ext/\1/test_\2.py", r"tests/ext/\1"),
     (r"docs/_ext/support/.*", None, "tests/ext"),
-    (r"docs/(\w+)/(\w+)\.rst", r"tests/pages/\1/test_\2*.py", None),
+    (r"docs/(\w+)/(?:recipes/)?(\w+)\.rst", r"tests/pages/\1/test_\2*.py", None),
     (r"docs/evidence/(\w+)/\w+\.py", r"tests/pages/*/test_\1*.py", None),
     (
         r"tutorials/debugging/\w+\.py",
@@ -62,7 +62,11 @@ LAYOUT = [
     (r"tutorials/\w+/(\w+)\.py", r"tests/pages/tutorials/test_\1.py", None),
     (r"how-to/(\w+)\.py", r"tests/pages/how_to/test_\1*.py", None),
     (r"tests/pages/tutorials/proofs/.*", r"tests/pages/tutorials/test_plain_scripts.py", None),
-    (r"benchmarks/(?:suites/)?(\w+)\.py", r"tests/benchmarks/test_\1.py", "tests/benchmarks"),
+    (
+        r"benchmarks/(?:suites/|recipes/)?(\w+)\.py",
+        r"tests/benchmarks/test_\1.py",
+        "tests/benchmarks",
+    ),
     (r"benchmarks/kit/.*", r"tests/benchmarks/test_kit.py", None),
     (r"benchmarks/replicates/.*", r"tests/benchmarks/test_benchmarks.py", None),
     (r"tests/pages/symptoms/repairs/.*", r"tests/pages/symptoms/test_repairs.py", None),
