@@ -148,6 +148,7 @@ const ManualSearch = (() => {
     let near = [];
     for (const term of vocabulary) {
       if (Math.abs(term.length - word.length) > most) continue;
+      if (word.length < 6 && term[0] !== word[0]) continue; // else "blow" is "slow", "low" and "flow"
       const away = distance(word, term, most);
       if (away < most) [most, near] = [away, []];
       if (away === most) near.push(term);

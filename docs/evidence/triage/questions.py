@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 
 FLOW = [
     ("It crashes", "Is the message\nin the error\nindex?", "yes: its symptom\nno: shrink it"),
+    ("It hangs", "Before the first\nbatch, later,\nor at the end?", "how workers start,\nwait and end"),
     ("It is slow", "Which part costs\nmost of a step?", "the record or\nthe symptom of\nthat part"),
     (
         "Memory grows",
@@ -26,9 +27,9 @@ FLOW = [
     ),
 ]
 HEADS = ("What you see", "First question", "Then")
-SIZE = (4.3, 4.4)  # inches; its text stays legible on a phone
-LEFT, WIDTH, HEIGHT = (0.005, 0.35, 0.695), 0.30, 0.14
-LINE = 0.033  # from one line of text to the next
+SIZE = (4.3, 5.28)  # inches; its text stays legible on a phone
+LEFT, WIDTH, HEIGHT = (0.005, 0.35, 0.695), 0.30, 0.117
+LINE = 0.0275  # from one line of text to the next
 INK = "#010203"  # the color of the page's text
 BOX = {"boxstyle": "round,pad=0,rounding_size=0.02", "facecolor": "none", "edgecolor": INK}
 
@@ -38,12 +39,12 @@ def draw():
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "triage", "font.size": 9.1})
     figure = plt.figure(figsize=SIZE)
     axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 1), ylim=(0.045, 1))
+    axes.set(xlim=(0, 1), ylim=(0.037, 1))
     axes.axis("off")
     for left, head in zip(LEFT, HEADS, strict=True):
-        axes.text(left + WIDTH / 2, 0.97, head, ha="center", va="center", color=INK, weight="bold")
+        axes.text(left + WIDTH / 2, 0.975, head, ha="center", va="center", color=INK, weight="bold")
     for number, texts in enumerate(FLOW):
-        middle = 0.86 - 0.185 * number
+        middle = 0.883 - 0.154 * number
         for left, text in zip(LEFT, texts, strict=True):
             corner = (left, middle - HEIGHT / 2)
             axes.add_patch(mpl.patches.FancyBboxPatch(corner, WIDTH, HEIGHT, **BOX))
