@@ -131,10 +131,10 @@ class EvidenceDirective(SphinxDirective):
         return nodes.paragraph(
             "",
             "",
-            nodes.strong("", "Printed"),
-            nodes.Text(" by "),
+            nodes.strong("", "Executed"),
+            nodes.Text(": output of "),
             link_file(self.env, script, f"{DOWNLOADS}/{name}.py", text),
-            nodes.Text(" in a build of this site."),
+            nodes.Text(", in a build of this site."),
             classes=["evidence-origin"],
         )
 
