@@ -12,7 +12,11 @@ import matplotlib.pyplot as plt
 
 FLOW = [
     ("It crashes", "Is the message\nin the error\nindex?", "yes: its symptom\nno: shrink it"),
-    ("It hangs", "Before the first\nbatch, later,\nor at the end?", "how workers start,\nwait and end"),
+    (
+        "It hangs",
+        "Before the first\nbatch, later,\nor at the end?",
+        "how workers start,\nwait and end",
+    ),
     ("It is slow", "Which part costs\nmost of a step?", "the record or\nthe symptom of\nthat part"),
     (
         "Memory grows",
