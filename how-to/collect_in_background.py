@@ -158,8 +158,9 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 #   :claim:`background-waiting-worker-terminated`
 #
 # The storage has to be one that processes share. ``LazyMemmapStorage`` is, with every start method;
-# a ``LazyTensorStorage`` under "fork" is not: :ref:`symptom-buffer-holds-garbage`. Rows of several
-# workers alternate batch by batch. For slices of them, see :ref:`replay-writers`.
+# a ``LazyTensorStorage`` under "fork" is not, but with ``shared_init=True``:
+# :ref:`symptom-buffer-holds-garbage`. Rows of several workers alternate batch by batch. For slices
+# of them, see :ref:`replay-writers`.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -285,8 +286,9 @@ assert drawn(prioritized) == 200
 
 # %%
 # The thread takes the same hook, and ends by itself after ``total_frames``. An exception ends it
-# too, and only ``is_running()`` tells you (:doc:`/reference/collectors_hooks`). The thread shares
-# the interpreter with your updates, so it gains less than workers do.
+# too: its error goes to the terminal, and your loop has only ``is_running()``
+# (:doc:`/reference/collectors_hooks`). The thread shares the interpreter with your updates, so it
+# gains less than workers do.
 #
 # What it costs
 # -------------

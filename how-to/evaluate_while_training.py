@@ -129,8 +129,8 @@ collector.shutdown()
 
 # %%
 # The number is the mean return of five episodes, with its standard error. Before you call one
-# policy better, ask for a difference of more than two standard errors. A return of 50 is the time
-# limit here.
+# policy better, ask for a difference of more than two of its own standard errors, the root of the
+# sum of both squares. A return of 50 is the time limit here.
 #
 # Why it is right
 # ---------------
@@ -142,12 +142,13 @@ collector.shutdown()
 # * **Statistics.** ``to_observation_norm()`` is the normalization of that moment. It learns nothing
 #   from the evaluation. It travels with the weights because its numbers are buffers of a module;
 #   those of ``VecNormV2`` are not. :claim:`vecnorm-statistics-are-no-buffers`
-# * **Seed.** The environment is seeded once, so each evaluation sees other episodes, and training
-#   draws the same numbers as without an evaluation. :claim:`evaluate-leaves-training-alone`
+# * **Seed.** The environment is seeded once, so each evaluation sees other episodes. ``evaluate``
+#   leaves alone the numbers that training draws. :claim:`evaluate-leaves-training-alone` Building
+#   the second policy draws some: seed after it.
 # * **Reward.** The environment has no transform of rewards, so the return is the score:
 #   :ref:`symptom-return-is-not-the-score`.
-# * **Time limit.** ``StepCounter`` sets it. If there is one, the evaluator ignores its own
-#   ``max_steps``. :claim:`evaluator-max-steps-ignored`
+# * **Time limit.** ``StepCounter`` sets it. If there is one, an evaluator in this process
+#   ignores its own ``max_steps``. :claim:`evaluator-max-steps-ignored`
 #
 # Use one environment. In a batched one, short episodes finish first, so the mean has too many of
 # them. :claim:`evaluator-favors-short-episodes`
@@ -362,14 +363,15 @@ for name, wrong_env in {"new": new_env, "of training": train_env}.items():
     assert wrong_env.transform[0].frozen
 
 # %%
-# Sending it does not help: ``weights_dict={"env.transform[0]": vecnorm}``, as in the docstring,
+# Sending it does not help: ``weights_dict={"env.transform[0]": vecnorm}``, a key of the docstring,
 # sends no statistics. :claim:`evaluator-sends-no-statistics` Put the normalization into the policy,
 # as above. See :ref:`symptom-good-in-training-poor-in-evaluation`.
 #
 # What it costs
 # -------------
 #
-# Training stops for ``evaluate``. The evaluator steps in portions of ``frames_per_batch``, 1,000 by
-# default, however short the episodes are. :claim:`evaluator-steps-in-portions` In the background,
-# each portion is a message between processes. The process also takes a core; see
-# :doc:`/performance/collectors`. How much slower training gets is not measured.
+# Training stops for ``evaluate``. The evaluator steps in portions of ``frames_per_batch``, by
+# default ``max_steps`` or else 1,000, however short the episodes are.
+# :claim:`evaluator-steps-in-portions` In the background, each portion is a message between
+# processes. The process also takes a core; see :doc:`/performance/collectors`. How much slower
+# training gets is not measured.

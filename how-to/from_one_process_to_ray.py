@@ -158,8 +158,9 @@ if importlib.util.find_spec("ray"):
 # %%
 # Ray ran for a record: one remote collector against one process
 # (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two against two workers
-# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`), where 1 means the same bits. The number of
-# frames and updates never changes. Other bits come with:
+# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`), where 1 means the same bits. If
+# ``frames_per_batch`` is a multiple of the number of workers, frames and updates stay as many. Other
+# bits come with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. To keep the length, multiply ``frames_per_batch``; you get fewer updates.
@@ -277,7 +278,7 @@ print("batches:", number + 1)
 # %%
 # Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits for ever for
 # a dead worker. :claim:`scaling-update-waits-for-the-dead` The exception may also be ``ValueError:
-# Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` On Ray:
+# Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` With both:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node

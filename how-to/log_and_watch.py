@@ -58,7 +58,7 @@ optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
 # %%
 # Copy this together with your own run in place of the one folded above. ``learn`` detaches its
 # figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers.
-# ``.item()`` at each update costs more: :doc:`/performance/checklist`.
+# On a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`.
 
 
 def learn(batch):
@@ -136,18 +136,19 @@ for file in sorted(scalars.glob("train/*.csv")):
 # * ``explained_variance``: zero or less for long. A constant would predict as well as the critic.
 #   A high value proves less than it seems, see below.
 # * ``grad_norm``: zero, NaN, or ever larger.
-# * ``weights_age``, in calls of ``update_policy_weights_``: growing, with a collector in the
-#   background. It does not show all stale weights: :doc:`/performance/weight_sync`.
+# * ``weights_age``, in calls of ``update_policy_weights_``: growing. With workers, also call
+#   ``collector.increment_version()`` after each update, or it is negative. :claim:`workers-count`
+#   It does not show all stale weights: :doc:`/performance/weight_sync`.
 # * ``frames_per_second``: falling. ``time/learn`` says whether learning takes longer.
 #
-# Off-policy, log the mean of ``"chosen_action_value"`` in place of the figures of PPO. No value may
+# With DQN, log the mean of ``"chosen_action_value"`` in place of the figures of PPO. No value may
 # exceed the largest discounted return that the task allows: :ref:`symptom-q-values-explode`.
 #
 # With what
 # ---------
 #
 # ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the methods of
-# ``CSVLogger``, which alone needs no other package, and refuses histograms.
+# ``CSVLogger``, which alone needs no other package. It and ``MLFlowLogger`` refuse histograms.
 # :claim:`loggers-share-an-interface`
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds

@@ -1,11 +1,15 @@
 """What the guide to logging says and does not run is so."""
 
+import functools
 import textwrap
 from types import ModuleType
 from unittest import mock
 
 import pytest
 import torch
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import MultiSyncCollector
+from torchrl.envs import GymEnv
 from torchrl.record import (
     CSVLogger,
     LoggerMonitor,
@@ -104,6 +108,22 @@ def test_a_sum_of_losses_keeps_every_graph():
         sizes.append(nodes(total.grad_fn))
     assert sizes[0] < sizes[1] < sizes[2]
     assert detached.grad_fn is None
+
+
+@guards("workers-count")
+def test_workers_count_calls_and_the_collector_does_not():
+    policy = TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["action"])
+    env = functools.partial(GymEnv, "CartPole-v1")
+    sizes = {"frames_per_batch": 4, "total_frames": 8, "track_policy_version": True}
+    collector = MultiSyncCollector([env], policy, **sizes)
+    ages = []
+    for batch in collector:
+        ages.append((collector.policy_version - batch["next", "policy_version"]).unique().tolist())
+        collector.update_policy_weights_()
+    assert ages == [[0], [-1]]
+    collector.increment_version()
+    assert collector.policy_version == 1
+    collector.shutdown()
 
 
 def test_the_doctor_watches_the_loop_and_reads_its_log():
