@@ -159,8 +159,8 @@ if importlib.util.find_spec("ray"):
 # Ray ran for a record: one remote collector against one process
 # (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two against two workers
 # (:measured:`scaling_ray@cpu:start-ray-2:same_frames`), where 1 means the same bits. If
-# ``frames_per_batch`` is a multiple of the number of workers, frames and updates stay as many. Other
-# bits come with:
+# ``frames_per_batch`` is a multiple of the number of workers, frames and updates stay as many.
+# Other bits come with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. To keep the length, multiply ``frames_per_batch``; you get fewer updates.
