@@ -119,6 +119,7 @@ def test_a_worker_that_waits_for_a_permit_does_not_stop(guide, number, limit_s, 
         assert waits.wait(FOREVER_S)
         permits.add(number)
         collector.shutdown(timeout=limit_s)
+    worker.join(FOREVER_S)  # it was told to end
     assert worker.exitcode == expected
 
 
