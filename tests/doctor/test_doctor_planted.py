@@ -67,29 +67,30 @@ def observations_lose_their_decimals(script):
     script.stored = stored
 
 
-@plant("actions_and_bounds_differ", "td3_bc")
-def data_set_has_other_actions(script):
+def change_data(script, change):
+    """Let *change* have the rows of the data set, each time that the script makes them."""
     data = script.data
 
-    def wider():
+    def changed():
         rows = data()
-        rows["action"] *= 4
+        change(rows)
         return rows
 
-    script.data = wider
+    script.data = changed
+
+
+@plant("actions_and_bounds_differ", "td3_bc")
+def data_set_has_other_actions(script):
+    change_data(script, lambda rows: rows["action"].mul_(4))
 
 
 @plant("end_without_a_reason", "iql_discrete")
 def data_set_has_lost_why_it_ends(script):
-    data = script.data
-
-    def reasonless():
-        rows = data()
+    def reasonless(rows):
         for name in ("terminated", "truncated"):
             rows["next", name].zero_()
-        return rows
 
-    script.data = reasonless
+    change_data(script, reasonless)
 
 
 # --- evaluation -----------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def outcome(kind, backend, name, compiling=False):
         with mock.patch.object(rnn, "is_compiling", return_value=compiling):
             try:
                 found = forward(module, batch)["features"]
-            except (NotImplementedError, ValueError) as error:
+            except (NotImplementedError, ValueError) as error:  # any other is raised again
                 if not refuses(error, arguments):
                     raise
                 return FORWARD
