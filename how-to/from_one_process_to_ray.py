@@ -246,8 +246,8 @@ collector.procs[1].kill()
 collector.procs[1].join()
 try:
     collector.next()
-except FAILURES as error:
-    print(f"{type(error).__name__}: {error}")
+except FAILURES:
+    print("an error")
 print("next batch:", collector.next())
 
 # %%
@@ -264,8 +264,8 @@ def batches_of(make_collector, policy, n_frames):
                 yield collector, batch
                 if n_frames <= 0:
                     break
-        except FAILURES as error:
-            print("new workers after:", error)
+        except FAILURES:
+            print("new workers")
         finally:
             collector.shutdown()
 
@@ -277,8 +277,9 @@ print("batches:", number + 1)
 
 # %%
 # Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits for ever for
-# a dead worker. :claim:`scaling-update-waits-for-the-dead` The exception may also be ``ValueError:
-# Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` With both:
+# a dead worker. :claim:`scaling-update-waits-for-the-dead` Which error you get is chance:
+# ``RuntimeError: At least one process failed: worker 1 (exit code -9)``, or ``ValueError: Cannot
+# close a process while it is still running``. :claim:`scaling-death-is-hidden` With both:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node

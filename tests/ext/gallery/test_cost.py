@@ -12,12 +12,19 @@ from docs._ext.support import galleries
 from tests.support.fixture_site import ROOT
 
 
-def stamped(folder, **costs):
+def stamped(folder, slowness=1.0, **costs):
     topic = folder / "topic"
     topic.mkdir()
     for name, cost in costs.items():
-        (topic / f"{name}.stamp.json").write_text(json.dumps({"cpu_seconds": cost}))
+        stamp = {"cpu_seconds": cost, "slowness": slowness}
+        (topic / f"{name}.stamp.json").write_text(json.dumps(stamp))
     return folder
+
+
+def stamps(folder):
+    """Of the built site, by script."""
+    paths = sorted((ROOT / "docs" / folder).rglob("*.stamp.json"))
+    return {path.name.removesuffix(".stamp.json"): json.loads(path.read_text()) for path in paths}
 
 
 def test_costs_are_judged(tmp_path):
@@ -28,6 +35,20 @@ def test_costs_are_judged(tmp_path):
     assert "tutorial_cpu_budgets" in costly
     assert idle.startswith("topic/idle.py did not run")
     assert still.startswith("topic/still.py took 50.1 s of processor time beside others,")
+
+
+def test_a_slow_machine_is_allowed_for(tmp_path):
+    generated = stamped(tmp_path, slowness=3.0, cheap=89.9, costly=90.3)
+    (costly,) = gallery_cost.too_costly(generated, 15, {})
+    assert costly.startswith("topic/costly.py took 30.1 s")
+
+
+def test_a_machine_is_as_slow_as_its_loop(monkeypatch):
+    monkeypatch.setattr(gallery_cost, "LOOPS", 10 * gallery_cost.LOOPS)
+    tenfold = gallery_cost.slowness()
+    monkeypatch.undo()
+    monkeypatch.setattr(gallery_cost, "LOOPS", 1)
+    assert gallery_cost.slowness() == 1 < tenfold
 
 
 @pytest.mark.parametrize(
@@ -56,10 +77,7 @@ def test_excuses_are_checked(tmp_path, name, entry, said):
 def test_tutorials_of_the_site_are_cheap():
     config = Config.read(ROOT, overrides={}, tags=None)
     generated = ROOT / "docs"
-    costs = {
-        path.name.removesuffix(".stamp.json"): json.loads(path.read_text())["cpu_seconds"]
-        for path in sorted(generated.rglob("*.stamp.json"))
-    }
+    costs = {name: gallery_cost.usual_seconds(stamp) for name, stamp in stamps(".").items()}
     scripts = {path.stem for path in galleries.scripts(ROOT)}
     assert set(costs) == scripts, "a tutorial has no stamp; run `make html` first"
     print(f"processor seconds: {costs}")
@@ -70,7 +88,7 @@ def test_tutorials_of_the_site_are_cheap():
 
 @pytest.mark.site
 def test_the_pages_of_symptoms_are_cheap_together():
-    stamps = sorted((ROOT / "docs" / "tutorials" / "debugging").glob("*.stamp.json"))
-    costs = {path.stem: json.loads(path.read_text())["cpu_seconds"] for path in stamps}
+    pages = stamps("tutorials/debugging").items()
+    costs = {name: gallery_cost.usual_seconds(stamp) for name, stamp in pages}
     assert len(costs) >= 50
     assert sum(costs.values()) < 180, sorted(costs.items(), key=lambda item: -item[1])[:10]
