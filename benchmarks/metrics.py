@@ -1,7 +1,8 @@
 """The table of metrics of a suite: one entry a metric, ``name [unit] Title: Description.``
 
-A value that depends on no machine is ``[unit, exact]``; units are those of ``record.UNITS``. An
-entry goes on in lines that are indented::
+A value that depends on no machine is ``[unit, exact]``, one that sums up several runs, such as a
+mean over seeds, ``[unit, summary]``; units are those of ``record.UNITS``. An entry goes on in
+lines that are indented::
 
     METRICS = metrics.declare(\"\"\"
     bytes [B, exact] Bytes: What the batch holds.
@@ -14,7 +15,7 @@ import re
 
 from benchmarks.code_hash import UNITS
 
-ENTRY = re.compile(r"([\w.-]+) \[([^],]+)(, exact)?\] (.+?): (.+)")
+ENTRY = re.compile(r"([\w.-]+) \[([^],]+)(?:, (exact|summary))?\] (.+?): (.+)")
 
 
 def declare(table):
@@ -24,7 +25,7 @@ def declare(table):
         entry = ENTRY.fullmatch(" ".join(text.split()))
         if not entry or entry[2] not in UNITS or entry[1] in found:
             raise ValueError(f"expected a new 'name [unit] Title: Description.', found {text!r}")
-        name, unit, exact, title, description = entry.groups()
-        said = {"title": title, "description": description, "unit": unit, "exact": bool(exact)}
-        found[name] = said
+        name, unit, kind, title, description = entry.groups()
+        said = {"title": title, "description": description, "unit": unit}
+        found[name] = said | {"exact": False, **({kind: True} if kind else {})}
     return found

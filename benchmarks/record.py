@@ -135,7 +135,9 @@ SCHEMA = {
                         "description": _TEXT,
                         "unit": {"enum": list(UNITS)},
                         "exact": {"type": "boolean"},
-                    }
+                        "summary": {"const": True},
+                    },
+                    optional=("summary",),
                 )
             ),
             "benchmarks": _named(

@@ -277,8 +277,8 @@ print("batches:", number + 1)
 
 # %%
 # Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits for ever for
-# a dead worker. :claim:`scaling-update-waits-for-the-dead` Which error you get is chance:
-# ``RuntimeError: At least one process failed: worker 1 (exit code -9)``, or ``ValueError: Cannot
+# a dead worker. :claim:`scaling-update-waits-for-the-dead` The error is, as chance has it,
+# ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or ``ValueError: Cannot
 # close a process while it is still running``. :claim:`scaling-death-is-hidden` With both:
 #
 # .. record-table:: scaling_ray@cpu

@@ -46,12 +46,12 @@ METRICS = metrics.declare("""
 time_to_threshold [s] Time to the threshold: Wall time until CartPole is solved, without imports;
     each round is a seed.
 cpu_to_threshold [s] Processor time to the threshold: The same in seconds of the processor.
-time_iqm [s] Wall time: Interquartile mean of the time to the threshold, over the seeds.
-time_iqm_low [s] Wall time from: Lower end of the 95 percent interval of that mean.
-time_iqm_high [s] Wall time to: Upper end of that interval.
-cpu_iqm [s] Processor time: Interquartile mean of the processor time to the threshold.
-cpu_iqm_low [s] From: Lower end of the 95 percent interval of that mean.
-cpu_iqm_high [s] To: Upper end of that interval.
+time_iqm [s, summary] Wall time: Interquartile mean of the time to the threshold, over the seeds.
+time_iqm_low [s, summary] Wall time from: Lower end of the 95 percent interval of that mean.
+time_iqm_high [s, summary] Wall time to: Upper end of that interval.
+cpu_iqm [s, summary] Processor time: Interquartile mean of the processor time to the threshold.
+cpu_iqm_low [s, summary] From: Lower end of the 95 percent interval of that mean.
+cpu_iqm_high [s, summary] To: Upper end of that interval.
 frames_to_threshold [1] Frames to the threshold: Frames until CartPole is solved.
 solved [1] Solved: Share of the seeds that reached the threshold within 100 000 frames.
 frames_per_second [1] Frames per second: Frames to the threshold, divided by their wall time.

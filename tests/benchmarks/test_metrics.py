@@ -11,7 +11,8 @@ BYTES = "bytes [B, exact] Bytes: Of it:\n    and more."
 
 
 def test_an_entry_has_all_that_a_record_says_of_a_metric():
-    found = metrics.declare(f"\n{BYTES}\ntime [s] Wall time: Of a round.\n")
+    mean = "mean [s, summary] Mean: Over the seeds."
+    found = metrics.declare(f"\n{BYTES}\ntime [s] Wall time: Of a round.\n{mean}\n")
     assert found == {
         "bytes": {
             "title": "Bytes",
@@ -20,6 +21,13 @@ def test_an_entry_has_all_that_a_record_says_of_a_metric():
             "exact": True,
         },
         "time": {"title": "Wall time", "description": "Of a round.", "unit": "s", "exact": False},
+        "mean": {
+            "title": "Mean",
+            "description": "Over the seeds.",
+            "unit": "s",
+            "exact": False,
+            "summary": True,
+        },
     }
 
 
@@ -42,5 +50,8 @@ def test_units_of_a_record_are_those_of_its_suite(suite):
         if path.parent.name != suite:
             continue
         for name, one in record.load(path)["metrics"].items():
-            kind = (one["unit"], one["exact"])
-            assert kind == (declared[name]["unit"], declared[name]["exact"]), (path, name)
+            kind = {"unit", "exact", "summary"}
+            found, asked = (
+                {k: v for k, v in each.items() if k in kind} for each in (one, declared[name])
+            )
+            assert found == asked, (path, name)

@@ -125,6 +125,18 @@ def test_the_landing_page_leads_to_the_map_in_one_click(open_page, site_url):
     page.wait_for_url("**/reference/debugging_map.html")
 
 
+@pytest.mark.parametrize(
+    "start", ["performance/collectors", "tutorials/debugging/decimals_are_lost"]
+)
+def test_the_header_leads_to_the_map(open_page, site_url, start):
+    page = open_page()
+    page.goto(f"{site_url}{start}.html")
+    page.locator("#pst-header").get_by_role("link", name="Debugging").click()
+    page.wait_for_url("**/reference/debugging_map.html")
+    here = page.locator("#pst-header .nav-item.current")
+    assert here.all_inner_texts() == ["Debugging"]
+
+
 def said(page):
     return page.locator(".symptom-filter output").inner_text()
 

@@ -29,12 +29,12 @@ def shown(declared, values, reasons):
 
 def once(declared, values):
     """Whether *values* are of a single measurement, which has no spread."""
-    return not declared["exact"] and values["rounds"] == 1
+    return not declared["exact"] and values["rounds"] == 1 and "summary" not in declared
 
 
 def shown_with_spread(declared, values, reasons=(), say_once=True):
     """A value as a cell of a table; *say_once* where its column does not say "one run"."""
-    if reasons or declared["exact"]:
+    if reasons or declared["exact"] or "summary" in declared:
         return shown(declared, values, reasons)
     if once(declared, values):
         return shown(declared, values, reasons) + (f", {ONCE}" if say_once else "")
@@ -63,6 +63,8 @@ def hover(record, declared, values, reasons):
         return f"{declared['title']}: {'; '.join(reasons)}"
     if declared["exact"]:
         spread = "exact"
+    elif "summary" in declared:
+        spread = declared["description"].rstrip(".")
     elif once(declared, values):
         spread = ONCE
     else:
@@ -278,8 +280,8 @@ def unit_and_kind(record, metric):
     """How the values of a metric are to be read."""
     declared = record["metrics"][metric]
     unit = {"1": "no unit"}.get(declared["unit"], declared["unit"])
-    if declared["exact"]:
-        return f"{unit}, exact"
+    if kind := next((one for one in ("exact", "summary") if declared.get(one)), None):
+        return f"{unit}, {kind}"
     found = [entry["metrics"].get(metric) for entry in record["benchmarks"].values()]
     measured = [values for values in found if values]
     if not measured:

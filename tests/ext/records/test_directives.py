@@ -229,6 +229,17 @@ def test_a_single_measurement_is_one_run(project):
     assert re.search('title="Time: one run. Toy CPU[^"]*"', project.html())
 
 
+def test_a_summary_of_several_runs_is_no_single_run(project):
+    project.page(":measured:`toy@cpu:a:time`\n\n.. record-table:: toy@cpu\n   :rows: a\n")
+    metrics = json.loads(project.path.read_text())["metrics"]
+    metrics["time"] |= {"title": "Mean", "description": "Over the seeds.", "summary": True}
+    benchmarks = {"a": entry("A", 1000, [0.03], size=1, kind="A")}
+    project.edit(benchmarks=benchmarks, metrics=metrics)
+    clean(project)
+    assert "Benchmark Bytes Mean A 1,000 B 30 ms Measured" in " ".join(project.text().split())
+    assert 'title="Mean: Over the seeds. Toy CPU' in project.html()
+
+
 UNKNOWN = {
     "toys@cpu:small-b:bytes": "benchmarks has no suite 'toys'; did you mean 'toy'?",
     "toy@cpuu:small-b:bytes": "toy@cpuu has no device 'cpuu'; did you mean 'cpu'?",
