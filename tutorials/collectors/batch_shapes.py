@@ -30,7 +30,7 @@ from torchrl.envs import GymEnv, SerialEnv, StepCounter, TransformedEnv
 from torchrl.modules import ValueOperator
 from torchrl.objectives.value import GAE
 
-# All products that can become a dimension differ, so a shape tells where its numbers come from.
+# Workers, environments and steps differ in number, so that you can tell the dimensions apart.
 SEED, FRAMES, N_WORKERS, N_ENVS, TIME_LIMIT_STEPS = 7, 120, 2, 3, 25
 GAMMA, LAMBDA = 0.99, 0.95
 TOLERANCE = 1e-4  # absolute, on advantages of the size of a reward

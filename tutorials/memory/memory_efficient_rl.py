@@ -190,8 +190,8 @@ for o in (predicted["observation"], 84 * 84):
 #
 # :class:`~torchrl.envs.transforms.NextStateReconstructor` belongs on the replay buffer. It gives
 # row ``i`` of a sampled batch the observation of row ``i + 1`` if three markers say that this row
-# is the next step, and NaN otherwise. List entries other than ``"observation"`` in ``keys``. The
-# markers:
+# is the next step, and NaN otherwise. It rebuilds ``"observation"`` alone, unless ``keys`` lists
+# what to rebuild. The markers:
 #
 # ``traj_key``
 #     Both rows carry the same trajectory id. Collectors write it, unless you set
