@@ -12,7 +12,7 @@ import torch
 from torchrl_doctor.checks.numbers import FEWEST_ROWS, observed
 from torchrl_doctor.objects import act, batches_of, done_of, get_next, modules_of
 from torchrl_doctor.private import private
-from torchrl_doctor.verdicts import applies, check, clear, undecided
+from torchrl_doctor.verdicts import CLEAR, applies, check, clear, undecided
 
 NETWORKS = "reference/doctor_numbers"
 PARAMETERS = ("logits", "loc", "scale", "probs", "action_value", "param", "state_value")
@@ -79,6 +79,8 @@ def one_observation_dwarfs_the_others(policy, batch=None, sample=None):
         return undecided(f"{said[0].evidence}; the policy has a norm of its own")
     if len({one.state for one in said}) > 1:
         return undecided(f"{said[0].evidence} in the batch; {said[1].evidence} in a sample")
+    if len(said) < len(read) and said[0].state == CLEAR:
+        return None  # the other has too few rows to tell
     return said[0]
 
 
