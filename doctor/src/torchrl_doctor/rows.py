@@ -454,6 +454,13 @@ ROWS = {
         "of the whole batch alive.",
         "Keep a copy: `batch[i].clone()`.",
     ),
+    "one_observation_dwarfs_the_others": Row(
+        "silent",
+        "Entries of the observation have units of their own. The first layer starts with weights "
+        "of one size for all of them, so the largest entry decides what each unit computes.",
+        'Bring all entries to one scale: append `ObservationNorm(in_keys=["observation"], '
+        "standard_normal=True)` and call its `init_stats`, or append `VecNormV2`.",
+    ),
     "one_step_cannot_be_stored": Row(
         "loud",
         "With `ndim=2`, `TensorDictReplayBuffer` writes two coordinates for each row into the "

@@ -44,6 +44,16 @@ def numbers_are_far_from_one(pipeline):
         yield _changed(pipeline, key, enlarge)
 
 
+def one_observation_dwarfs_the_others(pipeline):
+    for entry in range(pipeline["batch"]["observation"].shape[-1]):
+
+        def enlarge(values, entry=entry):
+            values[..., entry] *= 1e4
+            return values
+
+        yield _changed(pipeline, "observation", enlarge)
+
+
 def truncated_is_not_done(pipeline):
     batch = pipeline["batch"].clone()
     for end in ("truncated", "terminated"):

@@ -1,15 +1,18 @@
-"""Checks: what the networks compute of the data.
+"""Checks: what the networks read, and what they compute of it.
 
-They have no rows in the debugging map; ``reference/doctor_numbers`` shows them.
+Most have no rows in the debugging map; ``reference/doctor_numbers`` shows them.
 """
 
 from __future__ import annotations
 
+import re
+
 import torch
 
+from torchrl_doctor.checks.numbers import FEWEST_ROWS, observed
 from torchrl_doctor.objects import act, batches_of, done_of, get_next, modules_of
 from torchrl_doctor.private import private
-from torchrl_doctor.verdicts import applies, check, clear, undecided
+from torchrl_doctor.verdicts import CLEAR, applies, check, clear, undecided
 
 NETWORKS = "reference/doctor_numbers"
 PARAMETERS = ("logits", "loc", "scale", "probs", "action_value", "param", "state_value")
@@ -59,6 +62,58 @@ def probabilities_as_logits(batch, policy=None):
     if logits.min() >= 0 and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
         return applies("logits are from 0 to 1 and sum to one: is there a softmax before them?")
     return clear("logits do not sum to one")
+
+
+DWARFS = 30.0  # times the others
+LARGE_ENTRY = 10.0  # below, a network still sees the others
+
+
+@check("one_observation_dwarfs_the_others", "Learning is slow: one observation dwarfs the others")
+def one_observation_dwarfs_the_others(policy, batch=None, sample=None):
+    given = [batches_of(batch)[-1] if batch is not None else None, sample]
+    read = [vectors_read(rows, policy) for rows in given if rows is not None]
+    if not any(names for names, _ in read):
+        return None
+    said = [scales_of(*one) for one in read if one[0]]
+    if any(re.search(r"Norm(\dd)?$", type(one).__name__) for one in modules_of(policy)):
+        return undecided(f"{said[0].evidence}; the policy has a norm of its own")
+    if len({one.state for one in said}) > 1:
+        return undecided(f"{said[0].evidence} in the batch; {said[1].evidence} in a sample")
+    if len(said) < len(read) and said[0].state == CLEAR:
+        return None  # the other has too few rows to tell
+    return said[0]
+
+
+def scales_of(names, columns):
+    """What the deviations of the entries that a policy reads say."""
+    spreads, sizes = columns.std(0), columns.square().mean(0).sqrt()
+    if not sizes.isfinite().all():
+        return undecided("a part of the observation is not finite")
+    moving, place = spreads[spreads > 0].sort().values, int(spreads.argmax())
+    if len(moving) < 2:
+        return undecided(f"{len(moving)} of {len(names)} entries change")
+    others, largest = float(moving[:-1].quantile(0.5)), float(moving[-1])
+    seen = f"{names[place]} deviates by {largest:.3g}, half of the others by {others:.2g} at most"
+    if largest > max(DWARFS * others, LARGE_ENTRY):
+        return applies(seen)
+    if float(sizes.max()) > max(DWARFS * float(sizes[sizes > 0].min()), LARGE_ENTRY):
+        return undecided(f"{seen}, but some are far from zero or hardly move")
+    return clear(seen)
+
+
+def vectors_read(rows, policy):
+    """Names of the entries of all vectors of floats that a policy reads, and a column of each."""
+    names, columns = [], []
+    for key, values in {} if rows is None else observed(rows, policy).items():
+        wide = values.ndim - rows.ndim > 2  # an image
+        values = values.unsqueeze(-1) if values.ndim == rows.ndim else values
+        if values.is_floating_point() and not wide and "recurrent_state" not in str(key):
+            columns.append(values.detach().double().reshape(-1, values.shape[-1]))
+            names += [f"entry {number} of {key!r}" for number in range(values.shape[-1])]
+    if not columns or min(map(len, columns)) < FEWEST_ROWS:
+        return [], None
+    fewest = min(map(len, columns))
+    return names, torch.cat([one[:fewest] for one in columns], -1)
 
 
 def bounds_of(network):
