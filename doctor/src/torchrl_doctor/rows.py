@@ -244,6 +244,13 @@ ROWS = {
         "than in training.",
         "Give the evaluation environment `vecnorm.frozen_copy()` of the training one.",
     ),
+    "gym_env_skips_no_frames": Row(
+        "silent",
+        "`GymEnv` makes the environment with `frameskip=1` unless you pass `frame_skip`. This "
+        "replaces the number that the environment is registered with, 4 for `ALE/Pong-v5`. A "
+        "`frameskip=4` of yours is replaced as well.",
+        "Write `GymEnv(name, frame_skip=4)`.",
+    ),
     "hook_changes_nothing_that_is_stored": Row(
         "silent",
         "With `replay_buffer` a `Collector` keeps its steps apart, in a `LazyStackedTensorDict`. "

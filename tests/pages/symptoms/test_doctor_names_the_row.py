@@ -62,6 +62,7 @@ def seen(request, tmp_path_factory):
 ALSO_TRUE = {
     "decimals_are_lost": {"actions_have_no_effect", "no_episode_ends"},
     "delta_saves_no_memory": {"actions_have_no_effect", "no_episode_ends"},
+    "gym_env_skips_no_frames": {"actions_have_no_effect"},
     "specs_and_data_disagree": {"actions_have_no_effect"},
     "evaluation_collector_explores": {"output_ignores_its_input", "one_environment_for_both"},
     "evaluation_takes_random_actions": {"output_ignores_its_input"},

@@ -2,8 +2,18 @@
 
 import copy
 
+import gymnasium
 import torch
-from torchrl.envs import RewardScaling, RewardSum, SerialEnv, Transform, TransformedEnv, VecNormV2
+from gymnasium.envs.classic_control import CartPoleEnv
+from torchrl.envs import (
+    GymEnv,
+    RewardScaling,
+    RewardSum,
+    SerialEnv,
+    Transform,
+    TransformedEnv,
+    VecNormV2,
+)
 
 from tests.support.healthy_pipelines import cartpole
 from tests.support.planted import in_batch, only
@@ -74,6 +84,23 @@ def return_is_not_the_score(pipeline):
         env = TransformedEnv(TransformedEnv(base, change), RewardSum())
         yield {"env": env, "policy": pipeline["policy"]}
         yield {"env": env}
+
+
+class _Skips(CartPoleEnv):
+    def __init__(self, frameskip):
+        super().__init__()
+
+
+def gym_env_skips_no_frames(pipeline):
+    if "collector" not in pipeline:
+        return
+    name = "Skips-v0"
+    if name not in gymnasium.registry:
+        gymnasium.register(name, entry_point=_Skips, kwargs={"frameskip": 4})
+    started = SerialEnv(2, lambda: GymEnv(name))
+    started.reset()
+    for env in (GymEnv(name), started):
+        yield {"env": TransformedEnv(env, RewardSum())}
 
 
 def workers_normalize_differently(pipeline):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 
 import torch
 
@@ -16,6 +17,7 @@ from torchrl_doctor.objects import (
     next_key,
     rolled_out_by_hand,
     transforms_of,
+    wrapped_by,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
@@ -197,6 +199,22 @@ def ends_at_once(env, rows):
         taken, step = twin.step_and_maybe_reset(step)
         ends.append(done_of(taken))
     return all(one.all() for one in ends[1:])
+
+
+@check("gym_env_skips_no_frames", "GymEnv skips no frames")
+def gym_env_skips_no_frames(env):
+    from torchrl.envs import GymEnv
+
+    below = below_transforms(env)
+    first = next(iter(vars(below).get("_envs") or [below]))  # those of a ParallelEnv stay away
+    spec = getattr(wrapped_by(first), "spec", None) if isinstance(first, GymEnv) else None
+    used = getattr(spec, "kwargs", {}).get("frameskip")
+    if used is None or any("FrameSkip" in type(one).__name__ for one in transforms_of(env)):
+        return None
+    registered = sys.modules["gymnasium"].spec(spec.id).kwargs.get("frameskip")
+    if used == 1 and registered not in (None, 1):
+        return applies(f"{spec.id} is registered with frameskip={registered}, this one has 1")
+    return clear(f"frameskip is {used}") if registered else None
 
 
 @check("specs_and_data_disagree", "check_env_specs says that specs and data differ")
