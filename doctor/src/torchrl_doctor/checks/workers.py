@@ -39,7 +39,7 @@ def every_environment_starts_alike(batch=None, collector=None, env=None):
         return reseeded
     seen = starts_of(batches_of(batch)[0]) if batch is not None else None
     if seen is not None and seen.state == UNDECIDED:
-        seen = starts_of_copies(env) or seen
+        seen = starts_of_copies(env) or seeds_of_processes(env) or seen
     if not is_multi_process(collector) or (seen and seen.state != UNDECIDED):
         return seen
     seeds, why_not = told_by_workers(collector, seeds_of_workers)
@@ -89,6 +89,23 @@ def state_of(generator):
     if isinstance(generator, torch.Generator):
         return generator.get_state().tolist()
     return generator.bit_generator.state
+
+
+def seeds_of_processes(env):
+    """Applies where the environments of a `ParallelEnv` tell one seed of gymnasium; else None."""
+    leaf = below_transforms(env)
+    if type(leaf).__name__ != "ParallelEnv" or leaf.is_closed:
+        return None
+    with uninterrupted():
+        try:
+            seeds = list(leaf.np_random_seed())
+        except AttributeError:  # not environments of gymnasium
+            return None
+    if len(seeds) < 2 or not all(isinstance(one, int) and one >= 0 for one in seeds):
+        return None
+    if len(set(seeds)) == len(seeds):
+        return None
+    return applies(f"the {len(seeds)} environments of ParallelEnv have the seeds {seeds}")
 
 
 def seeds_of_workers(collector):
