@@ -19,6 +19,7 @@ from torchrl.envs import (
     Compose,
     ExplorationType,
     GymWrapper,
+    ParallelEnv,
     RenameTransform,
     RewardSum,
     StepCounter,
@@ -29,7 +30,7 @@ from torchrl.modules import ValueOperator
 from torchrl.objectives import IQLLoss, TD3BCLoss, ValueEstimators
 from torchrl_doctor import APPLIES, diagnose, watch
 
-from tests.support.defects.environments import Team
+from tests.support.defects.environments import Corridor, Team
 from tests.support.defects.means import Scaled, Shifted
 from tests.support.defects.pipelines import (
     PIPELINES as USUAL,
@@ -503,6 +504,17 @@ def test_a_sampler_that_is_smaller_than_its_storage():
     buffer.extend(TensorDict(observation=torch.rand(40, 2), batch_size=40))  # more would crash
     found = diagnose(replay_buffer=buffer, only="collected_rows_are_lost", seconds=60)
     assert [one.state for one in found] == [APPLIES]
+
+
+def test_workers_are_not_asked_for_what_they_lack():
+    """They would end."""
+    make = functools.partial(Corridor, continuous=True)
+    env = ParallelEnv(2, make, mp_start_method="fork")
+    env.set_seed(0, static_seed=True)
+    given = {"env": env, "batch": env.rollout(20, break_when_any_done=False)}
+    diagnose(**given, only="every_environment_starts_alike", seconds=60)
+    assert env.rollout(3).shape == (2, 3)
+    env.close()
 
 
 def test_workers_that_nobody_can_ask_act_with_a_copy():

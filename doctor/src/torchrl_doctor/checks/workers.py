@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import linecache
 import math
@@ -96,11 +97,15 @@ def seeds_of_processes(env):
     leaf = below_transforms(env)
     if type(leaf).__name__ != "ParallelEnv" or leaf.is_closed:
         return None
+    makers = {
+        id(m): (m, k) for m, k in zip(leaf.create_env_fn, leaf.create_env_kwargs, strict=True)
+    }
+    for make, options in makers.values():
+        with contextlib.closing(make(**options)) as one:
+            if not isinstance(getattr(one, "np_random_seed", None), int):
+                return None  # a worker that is asked for what it lacks would end
     with uninterrupted():
-        try:
-            seeds = list(leaf.np_random_seed())
-        except AttributeError:  # not environments of gymnasium
-            return None
+        seeds = list(leaf.np_random_seed())
     if len(seeds) < 2 or not all(isinstance(one, int) and one >= 0 for one in seeds):
         return None
     if len(set(seeds)) == len(seeds):
