@@ -7,6 +7,7 @@ import gymnasium
 import pytest
 import torch
 from tensordict import TensorDict
+from tensordict.nn import NormalParamExtractor
 from torch import nn
 from torchrl.data import (
     LazyTensorStorage,
@@ -18,19 +19,38 @@ from torchrl.envs import (
     Compose,
     ExplorationType,
     GymWrapper,
+    ParallelEnv,
+    RenameTransform,
     RewardSum,
     StepCounter,
     TransformedEnv,
     set_exploration_type,
 )
 from torchrl.modules import ValueOperator
-from torchrl.objectives import ValueEstimators
+from torchrl.objectives import IQLLoss, TD3BCLoss, ValueEstimators
 from torchrl_doctor import APPLIES, diagnose, watch
 
-from tests.support.defects.means import Scaled
-from tests.support.defects.pipelines import PIPELINES
+from tests.support.defects.environments import Corridor, Team
+from tests.support.defects.means import Scaled, Shifted
+from tests.support.defects.pipelines import (
+    PIPELINES as USUAL,
+)
+from tests.support.defects.pipelines import ActorCritic, OnPolicy, QLearning, multi_async
 from tests.support.defects.planting import accepted, watched
 
+RENAMED = {
+    "rename": functools.partial(RenameTransform, ["observation"], ["state"]),
+    "steps": StepCounter,
+    "return": RewardSum,
+}
+CORRIDOR = {"task": "continuous_corridor"}
+STATE = CORRIDOR | {"inputs": ("state",), "transforms": RENAMED}
+PIPELINES = USUAL | {
+    "dqn_async": lambda: multi_async(QLearning(rounds=3)),
+    "iql_state": lambda: ActorCritic(loss_type=IQLLoss, offline=True, **STATE),
+    "sac_state": lambda: ActorCritic(**STATE),
+    "td3_bc_corridor": lambda: ActorCritic(loss_type=TD3BCLoss, offline=True, **CORRIDOR),
+}
 PLANTED = {}
 
 
@@ -91,6 +111,156 @@ def data_set_has_lost_why_it_ends(script):
             rows["next", name].zero_()
 
     change_data(script, reasonless)
+
+
+@plant("data_set_is_shifted", "td3_bc_corridor")
+def data_set_has_rewards_one_row_early(script):
+    change_data(script, lambda rows: rows.set(("next", "reward"), rows["next", "reward"].roll(-1)))
+
+
+@plant("data_set_is_shifted", "cql_discrete")
+def data_set_has_actions_one_row_late(script):
+    change_data(script, lambda rows: rows.set("action", rows["action"].roll(1, 0)))
+
+
+@plant("data_set_is_shifted", "iql_state")
+def data_set_repeats_observations_under_another_key(script):
+    change_data(script, lambda rows: rows["next"].set("state", rows["state"].clone()))
+
+
+@plant("data_set_has_no_ends", "iql_state")
+def data_set_has_no_ends_under_another_key(script):
+    def endless(rows):
+        for name in ("done", "terminated", "truncated"):
+            rows["next", name].zero_()
+
+    change_data(script, endless)
+
+
+@plant("values_too_low_at_time_limits", "td3_bc_corridor")
+def data_set_has_done_for_terminated(script):
+    change_data(script, lambda rows: rows["next"].set("terminated", rows["next", "done"].clone()))
+
+
+@plant("rows_are_stored_twice", "sac_state")
+def rows_come_twice_under_another_key(script):
+    fill = script.fill
+
+    def twice(batch):
+        fill(batch)
+        fill(batch)
+
+    script.fill = twice
+
+
+@plant("reward_is_a_running_sum", "dqn")
+def rows_are_stored_with_the_sum_as_reward(script):
+    def stored(batch):
+        rows = batch.reshape(-1).clone()
+        rows["next", "reward"] = rows["next", "episode_reward"]
+        return rows
+
+    script.stored = stored
+
+
+# --- several agents -------------------------------------------------------------------------------
+
+
+@plant("values_too_low_at_time_limits", "ippo")
+def team_has_done_for_terminated(script):
+    def estimate(batch):
+        rewards = batch["next", "agents", "reward"]
+        for name in ("done", "terminated"):
+            flag = batch["next", "done"].unsqueeze(-1).expand(rewards.shape)
+            batch["next", "agents", name] = flag
+        OnPolicy.estimate(script, batch)
+
+    script.estimate = estimate
+
+
+@plant("advantages_leak_between_environments", "mappo_continuous")
+def team_is_flattened_before_gae(script):
+    script.frames = script.capacity = 70  # no episode ends where an environment does
+    estimate = script.estimate
+
+    def flat(batch):
+        rows = batch.reshape(-1)
+        estimate(rows)
+        batch.update(rows.reshape(batch.shape))
+
+    script.estimate = flat
+
+
+@plant("probabilities_as_logits", "ippo")
+def team_has_a_softmax_before_its_logits(script):
+    net = script.net
+    script.net = lambda outputs, centralized: nn.Sequential(
+        net(outputs, centralized), *[nn.Softmax(-1)] * (outputs == 3)
+    )
+
+
+class Paid(Team):
+    by = 0.0
+
+    def _step(self, tensordict):
+        out = super()._step(tensordict)
+        out["agents", "reward"] = self.by * out["agents", "reward"]
+        return out
+
+
+class PaidInMillions(Paid):
+    by = 1e7
+
+
+@plant("all_rewards_are_zero", "mappo")
+def team_is_paid_nothing(script):
+    script.env_maker = lambda: Paid
+
+
+@plant("numbers_are_far_from_one", "mappo")
+def team_is_paid_in_millions(script):
+    script.env_maker = lambda: PaidInMillions
+
+
+@plant("noise_is_gone_or_all", "mappo_continuous")
+def team_has_a_huge_deviation(script):
+    module = script.module
+
+    def wide(net, in_keys, out_keys):
+        if len(out_keys) == 2:
+            wider = nn.Sequential(Shifted(8.0), NormalParamExtractor(scale_mapping="exp"))
+            net = nn.Sequential(net[0], wider)
+        return module(net, in_keys, out_keys)
+
+    script.module = wide
+
+
+# --- collectors and environments ------------------------------------------------------------------
+
+
+@plant("epsilon_starts_at_zero", "dqn")
+def collector_is_told_not_to_explore(script):
+    script.collector_options["exploration_type"] = ExplorationType.DETERMINISTIC
+
+
+@plant("every_environment_starts_alike", "ppo_parallel")
+def processes_have_one_seed(script):
+    script.then("env", lambda script: script.env.set_seed(0, static_seed=True))
+
+
+class Ends(gymnasium.Wrapper):
+    def step(self, action):
+        *step, terminated, truncated, info = self.env.step(action)
+        return *step, terminated or truncated, False, info
+
+
+def acrobot_that_ends():
+    return GymWrapper(Ends(gymnasium.make("Acrobot-v1", max_episode_steps=20)))
+
+
+@plant("worse_with_a_shorter_time_limit", "dqn_dueling")
+def wrapper_has_one_flag_for_both_ends(script):
+    script.env_maker = lambda: acrobot_that_ends
 
 
 # --- evaluation -----------------------------------------------------------------------------------
@@ -334,3 +504,24 @@ def test_a_sampler_that_is_smaller_than_its_storage():
     buffer.extend(TensorDict(observation=torch.rand(40, 2), batch_size=40))  # more would crash
     found = diagnose(replay_buffer=buffer, only="collected_rows_are_lost", seconds=60)
     assert [one.state for one in found] == [APPLIES]
+
+
+def test_workers_are_not_asked_for_what_they_lack():
+    """They would end."""
+    make = functools.partial(Corridor, continuous=True)
+    env = ParallelEnv(2, make, mp_start_method="fork")
+    env.set_seed(0, static_seed=True)
+    given = {"env": env, "batch": env.rollout(20, break_when_any_done=False)}
+    diagnose(**given, only="every_environment_starts_alike", seconds=60)
+    assert env.rollout(3).shape == (2, 3)
+    env.close()
+
+
+def test_workers_that_nobody_can_ask_act_with_a_copy():
+    script = PIPELINES["dqn_async"]()
+    script.then("policy", lambda script: setattr(script, "policy", copy.deepcopy(script.policy)))
+    script.build()
+    report, error = watched(script)
+    script.shutdown()
+    assert error is None
+    assert "collector_keeps_its_own_policy" in [one.slug for one in report.applies]

@@ -7,7 +7,7 @@ from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.modules import ValueOperator
 from torchrl.objectives import A2CLoss, DQNLoss, SoftUpdate
 from torchrl.objectives.value import GAE
-from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
+from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose, look
 
 from tests.support.claims import guards
 from tests.support.defects.environments import Team
@@ -29,6 +29,21 @@ def agents():
         buffers[name].extend(env.rollout(40, break_when_any_done=False))
     updaters = {name: SoftUpdate(loss, tau=0.1) for name, loss in losses.items()}
     return {"loss_module": losses, "replay_buffer": buffers, "target_updater": updaters, "env": env}
+
+
+def test_two_looks_tell_which_group_does_not_learn(agents):
+    losses = agents["loss_module"]
+    trained = {
+        name: list(loss.value_network_params.values(True, True)) for name, loss in losses.items()
+    }
+    trained["prey"] = trained["prey"][:1]
+    before = look(**agents)
+    with torch.no_grad():
+        for weight in (*trained["hunters"], *trained["prey"]) * 12:
+            weight.add_(0.01)
+    only = "part_of_the_network_never_changes"
+    found = diagnose(**agents, since=before, only=only, seconds=SECONDS).applies
+    assert [one.evidence.partition(":")[0] for one in found] == ["prey"]
 
 
 @guards("doctor-groups")

@@ -123,6 +123,13 @@ def legal_action(env, step):
     return step.set(key, action.long() if action.dtype is torch.bool else action)
 
 
+def steppable(env):
+    """A copy that can be stepped in this process; None of one whose environments are elsewhere."""
+    inner = below_transforms(env)
+    closed = hasattr(inner, "create_env_fn") and inner.is_closed  # a copy would start it
+    return None if type(inner).__name__ == "ParallelEnv" or closed else copied(env)
+
+
 def _rejoin(env):
     """A deep copy of a started `SerialEnv` resets into other memory than it reads: join the two."""
     from torchrl.envs import SerialEnv

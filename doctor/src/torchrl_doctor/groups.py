@@ -17,7 +17,9 @@ def groups_of(named):
 def given_to(group, named):
     """The arguments of one group: its own of each dictionary, and what all groups share."""
     own = {n: one for n, one in named.items() if n in BY_NAME and type(one) is dict}
-    return named | {name: one.get(group) for name, one in own.items()} | {"by_group": own}
+    given = named | {name: one.get(group) for name, one in own.items()} | {"by_group": own}
+    looks = getattr(named.get("since"), "groups", {})  # an earlier look had those of the group
+    return given | ({"since": looks[group]} if group in looks else {})
 
 
 def merged(reports, site):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from torchrl_doctor.groups import given_to, groups_of
 from torchrl_doctor.objects import (
     FEWEST_UPDATES,
     exploration_modules,
@@ -48,6 +49,7 @@ class Look:
         self.numbers = {}
         self.optimized = None  # what a `Watching` has seen of optimizers
         self.watched = {}  # and of what the loop does besides
+        self.groups = {one: Look(given_to(one, given)) for one in groups_of(given)}
         for name, value in given.items():
             with contextlib.suppress(TypeError):  # a list or a dictionary cannot be referred to
                 self.roots[name] = weakref.ref(value)

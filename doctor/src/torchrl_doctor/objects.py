@@ -320,8 +320,8 @@ def stored_leaves(replay_buffer):
 
 def stored_leaf(replay_buffer, key):
     """One tensor of the storage, or None."""
-    data = replay_buffer.storage.get(slice(None)) if stored_leaves(replay_buffer) else None
-    return data.get(key, None) if hasattr(data, "get") else None
+    data = stored_data(replay_buffer)
+    return None if data is None else data.get(key, None)
 
 
 def goes_on(batch):
@@ -378,6 +378,41 @@ def get_next(data, key):
     if data is None:
         return None
     return data.get(next_key(key), None)
+
+
+def paid_in(data):
+    """The rewards of the data, also of groups of agents, one line for each row; None without."""
+    later = data.get("next", None) if hasattr(data, "get") else None
+    if later is None:
+        return None
+    one = later.get("reward", None)
+    if one is not None:
+        return one
+    width = (data.numel(), -1)
+    leaves = [key for key in later.keys(True, True) if key[-1] == "reward"]
+    found = [later[key] for key in leaves if isinstance(later[key], torch.Tensor)]
+    return torch.cat([one.reshape(width) for one in found], -1) if found else None
+
+
+def written_as(name, rows, policy):
+    """The entry *name* of the rows, or that of a group of agents, which the policy writes."""
+    keys = [key for key in getattr(policy, "out_keys", ()) if key[-1] == name]
+    found = [rows.get(key, None) for key in (name, *keys)]
+    return next((one for one in found if isinstance(one, torch.Tensor)), None)
+
+
+def stored_data(replay_buffer):
+    """The rows of the storage, where they are in one block; else None."""
+    data = replay_buffer.storage.get(slice(None)) if stored_leaves(replay_buffer) else None
+    return data if hasattr(data, "get") else None
+
+
+def stored_observation(replay_buffer, policy):
+    """The key that a data set has its observations under: ``observation``, or what is read."""
+    data = stored_data(replay_buffer)
+    if data is None or data.get("observation", None) is not None:
+        return "observation"
+    return next(iter(observed_keys(data, policy)), "observation")
 
 
 def observed_keys(data, network):

@@ -163,8 +163,10 @@ OTHER_ROWS = {
     ),
     "data_set_is_shifted": Row(
         "silent",
-        "The next observations were taken from another row than the following one.",
-        "Build them as `observation[1:]`, and drop the last row of each episode.",
+        "The next observations, the actions or the rewards were taken from another row than "
+        "their own.",
+        "Build the next observations as `observation[1:]`, beside `action[:-1]` and the reward of "
+        "that action, and drop the last row of each episode.",
     ),
     "actions_have_no_effect": Row(
         "silent",

@@ -9,7 +9,8 @@ import torch
 from torchrl_doctor.followers import followed, weights_of_workers
 from torchrl_doctor.looks import trained_weights
 from torchrl_doctor.objects import batches_of, is_multi_process, repeats
-from torchrl_doctor.verdicts import applies, check, clear, undecided
+from torchrl_doctor.private import private
+from torchrl_doctor.verdicts import APPLIES, applies, check, clear, undecided
 
 
 @check("collector_keeps_its_own_policy", "The collector never sees the trained policy")
@@ -22,6 +23,12 @@ def collector_keeps_its_own_policy(
             return None  # workers_never_learn
         learns = policy if isinstance(policy, torch.nn.Module) else acts
         known = isinstance(learns, torch.nn.Module)
+        # Workers that share memory with the main process get the weights of its own policy.
+        schemes = private(collector, "_weight_sync_schemes", None) or {}
+        shared = {type(one).__name__ for one in schemes.values()} == {"SharedMemWeightSyncScheme"}
+        found = followed(since, "collector.trained", ["collector.policy"]) if since else None
+        if shared and found is not None and found.state == APPLIES:
+            return found
         return weights_of_workers(collector, learns, batch, since, loss_module) if known else None
     if not isinstance(acts, torch.nn.Module):
         return None

@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from torchrl_doctor.copies import below_transforms, copied, legal_action
+from torchrl_doctor.copies import below_transforms, copied, legal_action, steppable
 from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
@@ -308,13 +308,6 @@ def a_reset_of_one_resets_others(env):
         if (plain[key] != after[key]).any():
             return applies(f"reset with _reset for one of {len(plain) + 1} changes {key} of others")
     return clear(f"a reset of one of {len(plain) + 1} leaves the others")
-
-
-def steppable(env):
-    """A copy that can be stepped in this process; None of one whose environments are elsewhere."""
-    inner = below_transforms(env)
-    closed = hasattr(inner, "create_env_fn") and inner.is_closed  # a copy would start it
-    return None if type(inner).__name__ == "ParallelEnv" or closed else copied(env)
 
 
 def is_about_specs(text):

@@ -10,7 +10,7 @@ import re
 import torch
 
 from torchrl_doctor.checks.numbers import FEWEST_ROWS, observed
-from torchrl_doctor.objects import act, batches_of, done_of, get_next, modules_of
+from torchrl_doctor.objects import act, batches_of, done_of, get_next, modules_of, written_as
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import CLEAR, applies, check, clear, undecided
 
@@ -43,7 +43,7 @@ def output_ignores_its_input(policy, batch):
 
 @check("noise_is_gone_or_all", "The policy's noise is gone, or is all", f"{NETWORKS}#networks")
 def noise_is_gone_or_all(batch, policy=None):
-    scale = batches_of(batch)[-1].get("scale", None)
+    scale = written_as("scale", batches_of(batch)[-1], policy)
     if scale is None or not scale.is_floating_point():
         return None
     if scale.max() < NARROW:
@@ -55,7 +55,7 @@ def noise_is_gone_or_all(batch, policy=None):
 
 @check("probabilities_as_logits", "Probabilities are taken for logits", f"{NETWORKS}#networks")
 def probabilities_as_logits(batch, policy=None):
-    logits = batches_of(batch)[-1].get("logits", None)
+    logits = written_as("logits", batches_of(batch)[-1], policy)
     if logits is None or not logits.is_floating_point() or logits.shape[-1] < 2:
         return None
     sums = logits.sum(-1)

@@ -5,12 +5,13 @@ They have no rows in the debugging map; ``reference/doctor_numbers`` shows each 
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 
 import torch
 
-from torchrl_doctor.copies import below_transforms, copied, legal_action
+from torchrl_doctor.copies import below_transforms, copied, legal_action, steppable
 from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
@@ -19,18 +20,22 @@ from torchrl_doctor.objects import (
     keys_of,
     modules_of,
     multi_steps,
+    next_key,
     observed_keys,
+    paid_in,
     rolled_out_by_hand,
     step_limits,
+    stored_data,
     stored_leaf,
+    stored_observation,
     transforms_of,
 )
 from torchrl_doctor.private import private
+from torchrl_doctor.shifts import best_lag
 from torchrl_doctor.verdicts import applies, check, clear, undecided
 
 PAGE = "reference/doctor_numbers"
 FEWEST_ROWS = 16  # fewer may well be alike
-STEP = ("observation", "action")  # by which rows are told apart
 NEXT_TO_ZERO = 1e-4  # of a reward
 MANY_ROWS_OF_DATA = 40
 SOME_ROWS = 2000  # of a storage that are compared
@@ -66,7 +71,7 @@ def numbers_are_not_finite(batch=None, policy=None, own_batch=None, error=None):
         return None
     rows = batches_of(batch)[-1]
     looked_at = observed(rows, policy)
-    if (reward := get_next(rows, "reward")) is not None:
+    if (reward := paid_in(rows)) is not None:
         looked_at["next", "reward"] = reward
     for key, values in looked_at.items():
         if wrong := int((~values.isfinite()).reshape(rows.numel(), -1).any(-1).sum()):
@@ -86,7 +91,7 @@ def numbers_are_far_from_one(batch=None, sample=None, policy=None):
         return None
     met = []
     normal = any(re.search(r"Norm(\dd)?$", type(one).__name__) for one in modules_of(policy))
-    rewards = [get_next(one, "reward") for one in (rows, sample) if one is not None]
+    rewards = [paid_in(one) for one in (rows, sample) if one is not None]
     sizes = [float(one.detach().abs().double().median()) for one in rewards if one is not None]
     if sizes and sizes[-1] >= LARGE_REWARD:  # of what the loss gets
         return applies(f"half of the rewards are {sizes[-1]:.3g} and more: scale the reward")
@@ -240,7 +245,7 @@ def two_discounts(loss_module, replay_buffer=None, collector=None):
 @check(
     "reward_is_a_running_sum", "The loss learns from a sum of rewards", f"{PAGE}#a-sum-as-reward"
 )
-def reward_is_a_running_sum(env, value_estimator=None, loss_module=None):
+def reward_is_a_running_sum(env, value_estimator=None, loss_module=None, sample=None):
     summed = {
         key
         for one in transforms_of(env)
@@ -256,6 +261,13 @@ def reward_is_a_running_sum(env, value_estimator=None, loss_module=None):
     for name, key in keys.items():
         if key in summed:
             return applies(f"{name} reads {key!r}, which RewardSum writes")
+    for key, one in itertools.product(set(keys.values()), summed if sample is not None else ()):
+        before, after, reward = sample.get(one, None), get_next(sample, one), get_next(sample, key)
+        if before is None or after is None or reward is None or reward.shape != before.shape:
+            continue
+        gone_on = (before != 0) & (before != after)
+        if gone_on.sum() >= FEWEST_ROWS // 2 and torch.equal(reward[gone_on], after[gone_on]):
+            return applies(f"{key!r} of a sample is {one!r} in {int(gone_on.sum())} rows")
     if unknown := set(keys.values()) - set(env.full_reward_spec.keys(True, True)):
         return undecided(f"what writes {', '.join(map(repr, unknown))}? Give the env that does")
     return clear(f"rewards are read from {', '.join(sorted(set(map(repr, keys.values()))))}")
@@ -320,10 +332,10 @@ def all_rewards_are_zero(batch=None, replay_buffer=None, env=None, collector=Non
     seen = []  # the rewards, and whether they are enough to tell
     if batch is not None:
         rows = batches_of(batch)[-1]
-        seen.append((get_next(rows, "reward"), bool(scaled) or bool(done_of(rows).any())))
+        seen.append((paid_in(rows), bool(scaled) or bool(done_of(rows).any())))
     if replay_buffer is not None:
         paid = bool(seen) and seen[0][0] is not None and bool(seen[0][0].any())
-        seen.append((stored_leaf(replay_buffer, ("next", "reward")), a_data_set or paid))
+        seen.append((paid_in(stored_data(replay_buffer)), a_data_set or paid))
     reached = []
     for rewards, enough in seen:
         if rewards is None or rewards.numel() < FEWEST_ROWS:
@@ -452,15 +464,16 @@ def pixels_are_not_scaled(batch, policy):
 
 
 @check("rows_are_stored_twice", "Each row is stored twice", f"{PAGE}#rows-stored-twice")
-def rows_are_stored_twice(replay_buffer):
+def rows_are_stored_twice(replay_buffer, policy=None):
     number = min(len(replay_buffer), SOME_ROWS)
-    parts = [stored_leaf(replay_buffer, key) for key in STEP]
+    step = (stored_observation(replay_buffer, policy), "action")  # by which rows are told apart
+    parts = [stored_leaf(replay_buffer, key) for key in step]
     if any(one is None for one in parts):
         rows = replay_buffer.storage
         rows = rows.get(range(number)) if type(rows).__name__ == "ListStorage" else []
         if any(not hasattr(one, "batch_size") or one.batch_size for one in rows):
             return None
-        found = [[one.get(key, None) for one in rows] for key in STEP]
+        found = [[one.get(key, None) for one in rows] for key in step]
         if not rows or any(one is None for column in found for one in column):
             return None
         parts = [torch.stack(column) for column in found]
@@ -474,10 +487,10 @@ def rows_are_stored_twice(replay_buffer):
 
 
 @check("data_set_has_no_ends", "A data set has no ends", f"{PAGE}#data-sets")
-def data_set_has_no_ends(replay_buffer, collector=None):
+def data_set_has_no_ends(replay_buffer, collector=None, policy=None):
     done = stored_leaf(replay_buffer, ("next", "done"))
-    now = stored_leaf(replay_buffer, "observation")
-    later = stored_leaf(replay_buffer, ("next", "observation"))
+    key = stored_observation(replay_buffer, policy)
+    now, later = (stored_leaf(replay_buffer, one) for one in (key, next_key(key)))
     number = len(replay_buffer)
     ids = stored_leaf(replay_buffer, TRAJ_IDS)
     if collector is not None and ids is not None and done is not None and not done[:number].any():
@@ -501,10 +514,10 @@ def data_set_has_no_ends(replay_buffer, collector=None):
     return None
 
 
-@check("data_set_is_shifted", "Next observations are shifted", f"{PAGE}#data-sets")
-def data_set_is_shifted(replay_buffer, collector=None):
-    now = stored_leaf(replay_buffer, "observation")
-    later = stored_leaf(replay_buffer, ("next", "observation"))
+@check("data_set_is_shifted", "A column of a data set is shifted", f"{PAGE}#data-sets")
+def data_set_is_shifted(replay_buffer, collector=None, policy=None, env=None):
+    key = stored_observation(replay_buffer, policy)
+    now, later = (stored_leaf(replay_buffer, one) for one in (key, next_key(key)))
     number = min(len(replay_buffer), SOME_ROWS)
     if now is None or later is None or number < MANY_ROWS_OF_DATA:
         return None
@@ -520,7 +533,39 @@ def data_set_is_shifted(replay_buffer, collector=None):
     best = max(shares, key=shares.get)
     if best != 1 and shares[best] > 0.8 > 2 * shares[1]:
         return applies(f"the next observation of a row is the observation {best} rows on")
-    return clear("next observations are those of the next row") if shares[1] > 0.8 else None
+    if shares[1] <= 0.5:
+        return None
+    rows, untold = stored_data(replay_buffer)[:number], []
+    for name, values in (("action", rows.get("action", None)), ("reward", paid_in(rows))):
+        if values is None or (values == values[:1]).all():
+            continue  # it makes no difference where it stands
+        lag = best_lag(rows, key, name)
+        # Random steps of a copy show what a row tells where nothing is shifted.
+        if lag and env is not None and best_lag(random_steps(env), key, name) == 0:
+            way = "next" if lag > 0 else "last"
+            return applies(f"the {name} of a row is the one that fits the {way} row")
+        if lag:
+            return undecided(f"is the {name} off by a row? Give env=, to compare with")
+        if lag is None:
+            untold.append(name)
+    if untold:
+        said = "next observations are those of the next row"
+        return undecided(f"{said}; no row tells whether its {' or '.join(untold)} is its own")
+    return clear("next observations, actions and rewards are those of their rows")
+
+
+def random_steps(env):
+    """Rows of some random steps of a copy, time last; None where it cannot be stepped here."""
+    if (twin := steppable(env)) is None:
+        return None
+    rows, step, end = [], twin.reset(), time.process_time() + SECONDS_OF_STEPS
+    while len(rows) < ENOUGH_STEPS and time.process_time() < end:
+        after, step = twin.step_and_maybe_reset(legal_action(twin, step))
+        rows.append(after.clone())
+    return torch.stack(rows, -1)
+
+
+ENOUGH_STEPS = 200
 
 
 @check("actions_have_no_effect", "The action has no effect", f"{PAGE}#actions-without-effect")

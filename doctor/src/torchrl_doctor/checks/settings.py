@@ -13,6 +13,7 @@ from torchrl_doctor.copies import below_transforms
 from torchrl_doctor.objects import (
     DROPOUT,
     batches_of,
+    exploration_modules,
     get_next,
     keys_of,
     modules_of,
@@ -224,7 +225,12 @@ def learning_rate_is_wrong(optimizer):
 
 
 @check("epsilon_starts_at_zero", "The policy never explores", f"{SETTINGS}#no-exploration")
-def epsilon_starts_at_zero(policy, loss_module=None, batch=None, collector=None):
+def epsilon_starts_at_zero(policy, loss_module=None, batch=None, collector=None, eval_env=None):
+    kind = getattr(getattr(collector, "exploration_type", None), "name", "RANDOM")
+    learns = {kind.__name__ for kind in type(loss_module).__mro__} & LEARN_FROM_ANY_ACTION
+    evaluates = eval_env is not None and getattr(collector, "env", None) is eval_env
+    if kind != "RANDOM" and learns and not evaluates and exploration_modules(policy):
+        return applies(f"the collector has exploration_type {kind}: no module of the policy acts")
     for module in modules_of(policy):
         for name in ("eps", "sigma"):
             start = number(getattr(module, f"{name}_init", None))

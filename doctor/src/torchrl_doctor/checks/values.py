@@ -27,12 +27,14 @@ from torchrl_doctor.objects import (
     observed_keys,
     one_batch,
     step_limits,
+    stored_data,
     stored_leaf,
     strangers,
     times_changed,
     transforms_of,
     value_key,
     walked_dim,
+    wrapped_by,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
@@ -40,7 +42,14 @@ from torchrl_doctor.verdicts import applies, check, clear, undecided
 
 @check("values_too_low_at_time_limits", "Values are too low in a task with a time limit")
 def values_too_low_at_time_limits(
-    batch=None, sample=None, value_estimator=None, loss_module=None, env=None
+    batch=None,
+    sample=None,
+    value_estimator=None,
+    loss_module=None,
+    env=None,
+    replay_buffer=None,
+    collector=None,
+    own_batch=None,
 ):
     if value_estimator is None and loss_module is None:
         return None
@@ -76,7 +85,30 @@ def values_too_low_at_time_limits(
         written = last_part(getattr(one, "truncated_key", None))
         if written == last_part(key) and getattr(one, "max_steps", None):
             return applies(f"{type(one).__name__}(max_steps={one.max_steps}) writes {key}")
+    if collector is None and own_batch is None and sample is not None:  # of a data set
+        given = {"data set": stored_data(replay_buffer), "sample of the buffer": sample}
+    for name, data in given.items():
+        if (why := cuts_that_are_deaths(data, done_key, key)) is not None:
+            return applies(f"{why} in the {name}: time limits count as death")
     return limits_told_apart(given, done_key, key, env)
+
+
+def cuts_that_are_deaths(data, done_key, key):
+    """How the data say of each time limit that it terminates as well; None where they do not."""
+    cut, dead, root = (get_next(data, one) for one in ("truncated", key, "terminated"))
+    if cut is None or dead is None or not data.ndim:
+        return None
+    width = (data.numel(), -1)
+    cuts, deaths = cut.reshape(width).any(-1), dead.reshape(width).any(-1)
+    if int(cuts.sum()) < FEWEST_CUTS or (cuts & ~deaths).any():
+        return None
+    said = f"{int(cuts.sum())} rows that are truncated are {key} as well"
+    if key != "terminated" and root is not None and not root.reshape(width).any(-1)[cuts].any():
+        return f"{said}, and not 'terminated',"
+    return said if (deaths & ~cuts).any() else None
+
+
+FEWEST_CUTS = 3  # more than both ends meet in by chance
 
 
 def limits_told_apart(given, done_key, key, env):
@@ -176,16 +208,16 @@ def targets_again(data, estimator):
     numbers = [getattr(estimator, "gamma", None), getattr(estimator, "lmbda", 1.0)]
     if numbers[0] is None or any(one is None for one in (value, target, *later)):
         return {}
-    if any(one.shape != target.shape for one in (value, *later)) or target.ndim != data.ndim + 1:
+    if any(one.shape != target.shape for one in (value, *later)) or target.ndim <= data.ndim:
         return {}
     dim, found = walked_dim(data, estimator), {}
     for how in ("in time", "one line"):
         parts = [value, *later]
         if how == "one line":
-            parts = [one.reshape(-1, one.shape[-1]) for one in parts]
-        ways = [one.movedim(dim, -2) if how == "in time" else one for one in parts]
-        again = generalized_advantage_estimate(*numbers, *ways)[1]
-        found[how] = again.movedim(-2, dim) if how == "in time" else again.reshape(target.shape)
+            parts = [one.reshape(-1, *one.shape[data.ndim :]) for one in parts]
+        walked = dim if how == "in time" else 0  # behind it may be agents
+        again = generalized_advantage_estimate(*numbers, *[x.movedim(walked, -2) for x in parts])[1]
+        found[how] = again.movedim(-2, walked).reshape(target.shape)
     return found
 
 
@@ -672,6 +704,7 @@ def worse_with_a_shorter_time_limit(batch, env, value_estimator=None, loss_modul
     lengths = lengths_of_deaths(data, done, terminated)
     deaths = terminated.reshape(data.numel(), -1).any(-1)
     longest, limits = max(lengths, default=0), step_limits(env)
+    declared = getattr(getattr(wrapped_by(env), "spec", None), "max_episode_steps", None)
     if not lengths:
         return None
     network = getattr(
@@ -680,12 +713,13 @@ def worse_with_a_shorter_time_limit(batch, env, value_estimator=None, loss_modul
     if any(end_is_seen(data, key, deaths) for key in observed_keys(data, network)):
         return clear("the observation tells the last step from all others")
     cut = get_next(data, "truncated")
-    if cut is not None and (cut & ~terminated.reshape(cut.shape)).any():
+    if cut is not None and (cut.reshape(data.numel(), -1).any(-1) & ~deaths).any():
         return clear("a time limit is reported as truncated")
     ties = lengths.count(longest)
     found = f"{ties} of {len(lengths)} episodes terminate after {longest} steps, none later"
-    if longest in limits and ties > 1 and longest > 1:
-        return applies(f"{found}, and env.{limits[longest]} is {longest}")
+    known = limits | {declared: "spec.max_episode_steps"}
+    if longest in known and ties > 1 and longest > 1:
+        return applies(f"{found}, and env.{known[longest]} is {longest}")
     limit, deaths = deaths_at_a_limit(env, limits)
     if deaths > 1:
         return applies(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import linecache
 import math
@@ -39,7 +40,7 @@ def every_environment_starts_alike(batch=None, collector=None, env=None):
         return reseeded
     seen = starts_of(batches_of(batch)[0]) if batch is not None else None
     if seen is not None and seen.state == UNDECIDED:
-        seen = starts_of_copies(env) or seen
+        seen = starts_of_copies(env) or seeds_of_processes(env) or seen
     if not is_multi_process(collector) or (seen and seen.state != UNDECIDED):
         return seen
     seeds, why_not = told_by_workers(collector, seeds_of_workers)
@@ -89,6 +90,27 @@ def state_of(generator):
     if isinstance(generator, torch.Generator):
         return generator.get_state().tolist()
     return generator.bit_generator.state
+
+
+def seeds_of_processes(env):
+    """Applies where the environments of a `ParallelEnv` tell one seed of gymnasium; else None."""
+    leaf = below_transforms(env)
+    if type(leaf).__name__ != "ParallelEnv" or leaf.is_closed:
+        return None
+    makers = {
+        id(m): (m, k) for m, k in zip(leaf.create_env_fn, leaf.create_env_kwargs, strict=True)
+    }
+    for make, options in makers.values():
+        with contextlib.closing(make(**options)) as one:
+            if not isinstance(getattr(one, "np_random_seed", None), int):
+                return None  # a worker that is asked for what it lacks would end
+    with uninterrupted():
+        seeds = list(leaf.np_random_seed())
+    if len(seeds) < 2 or not all(isinstance(one, int) and one >= 0 for one in seeds):
+        return None
+    if len(set(seeds)) == len(seeds):
+        return None
+    return applies(f"the {len(seeds)} environments of ParallelEnv have the seeds {seeds}")
 
 
 def seeds_of_workers(collector):
