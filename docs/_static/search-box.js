@@ -74,7 +74,7 @@
 
     const select = (n) => {
       const options = [...list.children];
-      active = options.length ? (n + options.length) % options.length : -1;
+      active = n;
       options.forEach((one, at) => one.setAttribute("aria-selected", at === active));
       if (active < 0) return input.removeAttribute("aria-activedescendant");
       input.setAttribute("aria-activedescendant", options[active].id);
@@ -116,7 +116,7 @@
       list.replaceChildren(...options);
       list.hidden = false;
       input.setAttribute("aria-expanded", "true");
-      select(0);
+      select(hits[0]?.sure ? 0 : -1);
       if (!whole) list.scrollTop = 0;
     };
 
@@ -127,10 +127,14 @@
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (step && !list.hidden) {
         event.preventDefault();
-        select(active + step);
+        const { length } = list.children;
+        select(active < 0 && step < 0 ? length - 1 : (active + step + length) % length);
       } else if (event.key === "Enter" && active >= 0 && !event.isComposing) {
         event.preventDefault();
         list.children[active].click();
+      } else if (event.key === "Enter" && whole && !list.hidden && !event.isComposing) {
+        event.preventDefault(); // all hits are here; in other fields the form leads to the search page
+        select(0);
       } else if (event.key === "Escape" && !list.hidden && !form.closest("dialog")) {
         close();
       }

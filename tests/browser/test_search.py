@@ -71,6 +71,30 @@ def test_hits_by_keys(open_page, site_url, sample, key):
     page.wait_for_url("**/reference/glossary/old_names.html#term-MultiaSyncDataCollector")
 
 
+def test_enter_opens_a_clear_hit_and_else_shows_all(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    chosen = page.locator("[aria-selected=true]")
+    ask(page, "gpu", "here")
+    assert chosen.count() == 0
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search.html?q=gpu")
+    first = page.locator("#search-page-hits [role=option]").first
+    first.wait_for()
+    assert chosen.count() == 0
+    page.keyboard.press("Enter")  # all are here: the first one is selected, and opened by the next
+    assert first.get_attribute("aria-selected") == "true"
+    page.goto(site_url)
+    address = ask(page, "gpu", "here").first.evaluate("(hit) => hit.pathname")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{address}*")
+    page.goto(site_url)
+    ask(page, "Too many open files", "here")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/too_many_open_files.html")
+
+
 def test_a_slash_in_a_field_is_a_slash(open_page, site_url):
     page = open_page()
     page.goto(site_url)
@@ -145,6 +169,7 @@ def test_nothing_found_leads_on(open_page, site_url):
     assert "Nothing found" in page.locator(".search-status").last.inner_text()
     for hit in hits.all():
         assert page.request.get(hit.evaluate("(e) => e.href")).ok
+    page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_url("**/reference/triage.html")

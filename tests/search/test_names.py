@@ -112,6 +112,22 @@ def test_every_old_name_leads_to_its_row(search):
     assert {"CompositeSpec", "TD0Estimate", "set_exploration_mode", "_make_shuttle"} <= set(rows)
 
 
+def test_an_old_name_in_other_words_leads_to_the_name_of_today(search):
+    """Beside what answers the rest, and first where a message or the query is about the name."""
+    beside, missed, asked = search(
+        [
+            "MultiSyncDataCollector hangs",
+            "AttributeError: module 'torchrl.data' has no attribute 'CompositeSpec'",
+            "split_trajs deprecated",
+        ]
+    )
+    places = [
+        address.partition("#")[2] for address, _ in (beside[0], beside[1], missed[0], asked[0])
+    ]
+    names = ["term-MultiSyncDataCollector", "old-CompositeSpec", "old-split_trajs"]
+    assert places == ["it-hangs", *names]
+
+
 def test_names_of_the_api_and_plain_words():
     queries = ["TensorDict", "set_recurrent_mode", "memory efficient", "xyzzy=1"]
     whole, api, words, nothing = evaluate(SITE, queries, HITS)["answers"]

@@ -15,6 +15,7 @@ from tests.support.search import evaluate, sections
 FIRST = 3
 SHARE = 0.95
 HITS = "(query) => ManualSearch.search(query).map(({ address }) => address)"
+SURE = "(query) => ManualSearch.search(query).filter((hit) => hit.sure).map((hit) => hit.address)"
 ROW = "reference/debugging_map.html#symptom-"
 
 
@@ -58,3 +59,15 @@ def test_readers_find_the_answer_among_the_first_hits():
         if not right[query] and not (query.held_out and enough):
             print(f"missed ({query.kind}): {query.words!r}\n    first: {', '.join(hits[:FIRST])}")
     assert enough
+
+
+@pytest.mark.site
+def test_what_enter_opens_at_once_is_right():
+    """The field opens the first hit where the engine calls it sure, and all hits elsewhere."""
+    asked = queries.read()
+    found = evaluate(SITE, [query.words for query in asked], SURE)["answers"]
+    sure = [(query, hits[0]) for query, hits in zip(asked, found, strict=True) if hits]
+    assert len(sure) >= len(asked) / 3
+    right = sum(any(answers(hit, one) for one in query.targets) for query, hit in sure)
+    print(f"sure of {len(sure)} of {len(asked)}, {right} are right ({right / len(sure):.1%})")
+    assert right >= 0.9 * len(sure)

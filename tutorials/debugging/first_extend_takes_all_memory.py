@@ -23,7 +23,7 @@ themselves are small.
 # Break it
 # --------
 #
-# Ten transitions of stacked frames. The buffer has room for far more than any machine has.
+# Ten transitions of stacked frames, and a buffer that would need more memory than any machine has.
 
 import torch
 from tensordict import TensorDict

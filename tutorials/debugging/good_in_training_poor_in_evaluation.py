@@ -7,8 +7,9 @@ observations, the same policy acts as if it had learned nothing.
 
 :Subsystem: evaluation
 :Effect: silent
-:Cause: Two ``VecNormV2`` that are made separately keep separate statistics. That of the evaluation
-   environment has seen a few steps, so it maps observations to other numbers than in training.
+:Cause: Two ``VecNormV2`` that are made separately keep separate statistics. The one of the
+   evaluation environment has seen a few steps, so it maps observations to other numbers than in
+   training.
 :Fix: Give the evaluation environment ``vecnorm.frozen_copy()`` of the training one.
 :Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
    :source:`torchrl.envs.transforms.VecNormV2.frozen_copy`
@@ -73,8 +74,8 @@ assert unhealthy["largest difference"] > 0.5, (
 )
 
 # %%
-# The policy was trained on observations with a standard deviation of about one: that is
-# the scale. A copy that is not frozen starts right, and drifts with each evaluation.
+# The policy was trained on observations with a standard deviation of about one, so this difference
+# is large. A copy that is not frozen starts right, and drifts with each evaluation.
 
 drifting = {
     "env": broken["env"],

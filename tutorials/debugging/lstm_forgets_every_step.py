@@ -78,7 +78,7 @@ print(healthy)
 assert healthy["forgot"] == 0, "the fix does not work"
 
 # %%
-# What the steps start from: a state that never moves, and one that begins anew with each episode.
+# Without the primer the hidden state never moves. With it, the state begins anew with each episode.
 
 zeros = torch.zeros(40, 1, 8)
 figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")

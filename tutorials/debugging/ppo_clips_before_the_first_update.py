@@ -84,9 +84,9 @@ assert unhealthy["clip_fraction"] > 0.05, (
 # Fix it
 # ------
 #
-# If the shapes agree already, look for :doc:`dropout in the policy
-# </tutorials/debugging/actions_stay_noisy>` and, with an LSTM, at :doc:`how minibatches are drawn
-# </tutorials/debugging/ppo_ratio_off_in_minibatches>`.
+# Without the added dimension each ratio is one. If your shapes agree already, look for
+# :doc:`dropout in the policy </tutorials/debugging/actions_stay_noisy>` and, with an LSTM, at
+# :doc:`how minibatches are drawn </tutorials/debugging/ppo_ratio_off_in_minibatches>`.
 
 fixed = first_batch(make_alike=False)
 healthy = check(fixed["batch"], fixed["loss_module"])

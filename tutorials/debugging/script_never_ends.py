@@ -136,8 +136,8 @@ del collector
 assert not worker.is_alive(), "no longer reproduces: the worker outlives its collector"
 
 # %%
-# But Python deletes the variables of a script after that function. Those of a function go when it
-# returns, which may end the workers.
+# But Python deletes the variables of a script only after it has joined the workers. Variables of a
+# function are deleted when it returns, and the workers may end with them.
 #
 # Fix it
 # ------

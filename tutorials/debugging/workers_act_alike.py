@@ -61,7 +61,7 @@ broken = collect(seed=None)
 # Check it
 # --------
 #
-# Two streams of fair choices agree in some steps and differ in others.
+# If each worker drew for itself, two of them would agree in some steps and differ in others.
 
 
 def check(batch):
@@ -80,7 +80,7 @@ assert broken["batch"]["action"].argmax(-1).unique().numel() == 2
 # Fix it
 # ------
 #
-# The seed is passed on from worker to worker, each of which gets another one.
+# With ``set_seed`` each worker gets a seed of its own.
 
 fixed = collect(seed=0)
 healthy = check(fixed["batch"])

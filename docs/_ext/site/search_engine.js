@@ -11,11 +11,14 @@ const ManualSearch = (() => {
     symptom: 1.15, "how-to": 1.3, tutorial: 1.2, term: 1.1, performance: 1, reference: 0.9, API: 0.8, change: 0.7,
     record: 0.3,
   };
+  const OLD_NAMES = "reference/glossary/old_names.html";
   const NAMED = ["change", "API", "knob", "term"]; // the last comes first under its own name
   const SYNONYM = 0.5;
   const NAME = 1.5; // SliceSampler
   const PART_OF_NAME = 0.5; // slice, of SliceSampler
   const SPOKEN = 1.5; // what a symbol in the query names
+  const ASKED = { "how-to": 1.2, tutorial: 1.2 }; // more of the kind, to a question that begins with "how"
+  const SURE = 2; // times the score of the next page: Enter opens the first hit at once
   const FILLERS = new Set("agent error problem torchrl train work".split(" ")); // of any question
   const FILLER = 0.4;
   const COVERED = 1.6; // power of the number of words that an entry has
@@ -50,6 +53,10 @@ const ManualSearch = (() => {
     /torch\.Size\([^)]*\)|\[[\d\s,.x-]*\]|\([\d\s,.x-]*\)/g, // shapes
     /\b0x[\da-f]+\b|\b\d[\w.]*/gi,
   ];
+  /* The name that a message misses. */
+  const MISSED = /(?:cannot import name|has no attribute) ['"‘`](\w+)|name ['"‘`](\w+)['"’`] is not defined/;
+  const OLD = /\b(?:deprecat\w*|renamed?|removed|replace\w*|old name)\b/i;
+  const HOW = /^\s*how\s+(?:to|do|does|can|should)\b/i;
   const message = (text) => {
     const lines = text.trim().split("\n");
     const last = lines.findLastIndex((line) => RAISED.test(line));
@@ -125,6 +132,13 @@ const ManualSearch = (() => {
     return new Set([...forms, ...dotted].map(plain).filter(Boolean));
   };
 
+  /* Entries of a name that only code for an older release has. */
+  const gone = (name) => {
+    const all = (named.get(plain(name)) || []).filter((id) => entries[id].title === name);
+    const isOld = (id) => entries[id].kind === "change" || entries[id].address.startsWith(OLD_NAMES);
+    return all.every(isOld) ? all : [];
+  };
+
   /* -- Asking. A word that the index does not have stands for the nearest ones, a letter or two away,
         or for the known beginning of it. */
   const has = (term) => vocabulary.has(term);
@@ -194,13 +208,19 @@ const ManualSearch = (() => {
     const last = /\w$/.test(query) ? asked.findLast((one) => one[0] !== "=") : null;
     const spelling = pasted ? [] : [...names(query), ...names(right)]; // a message names keys of its own
     const exact = new Set(spelling.flatMap((name) => named.get(name) || []));
+    const missed = MISSED.exec(text)?.slice(1).find(Boolean);
+    if (missed) gone(missed).forEach((id) => exact.add(id));
     const symbols = words
       .filter((word) => split(word).length > 1)
       .flatMap((word) => named.get(plain(spelled.get(word) || word)) || []);
     const spoken = new Set(symbols);
+    const asksHow = HOW.test(text);
     const found = index.search(asked.join(" "), {
       boost: FIELDS,
-      boostDocument: (id) => KINDS[entries[id].kind] * (spoken.has(id) ? SPOKEN : 1),
+      boostDocument: (id) => {
+        const { kind } = entries[id];
+        return KINDS[kind] * (spoken.has(id) ? SPOKEN : 1) * ((asksHow && ASKED[kind]) || 1);
+      },
       filter: ({ id }) => !only || entries[id].kind === only,
       boostTerm: (term) => weights.get(term).weight,
       prefix: (term) => !pasted && term === last,
@@ -211,12 +231,18 @@ const ManualSearch = (() => {
       const covered = new Set(hit.queryTerms.map((term) => weights.get(term).word)).size;
       hit.score *= covered ** COVERED / hit.queryTerms.length;
     }
-    const rank = ({ id }) => {
-      const { address, kind, title } = entries[id];
-      if (!exact.has(id)) return -2;
-      return NAMED.indexOf(address.includes("#knob-") ? "knob" : kind) + (title === query.trim() ? 0.5 : 0);
-    };
+    const level = ({ address, kind }) => NAMED.indexOf(address.includes("#knob-") ? "knob" : kind);
+    const rank = ({ id }) => (exact.has(id) ? level(entries[id]) + (entries[id].title === query.trim() ? 0.5 : 0) : -2);
     found.sort((a, b) => rank(b) - rank(a) || b.score - a.score || a.id - b.id);
+    const asksOld = OLD.test(text);
+    const old = new Set(
+      asksOld
+        ? symbols.filter((id) => entries[id].kind === "change")
+        : words.flatMap((word) => gone(spelled.get(word) || word)),
+    );
+    const at = found.findIndex(({ id }) => old.has(id));
+    const to = asksOld ? 0 : 1; // beside what answers, the name of today
+    if (at > to) found.splice(to, 0, ...found.splice(at, 1));
     const pages = new Map();
     const hits = found.filter(({ id }) => {
       const { address, kind } = entries[id];
@@ -225,14 +251,19 @@ const ManualSearch = (() => {
       pages.set(page, before + 1);
       return before < SAME_PAGE || exact.has(id) || kind === "term" || kind === "change";
     });
+    const [best, ...others] = hits.map(({ id, score }) => ({ ...entries[id], id, score }));
+    const pageOf = ({ address }) => address.split("#")[0];
+    const next = others.find((one) => pageOf(one) !== pageOf(best))?.score || 0;
+    const isNamed = best && level(best) >= 0 && (exact.has(best.id) || plain(best.title).startsWith(plain(query)));
+    const isSure = isNamed || best?.score > SURE * next;
     /* The message of the page that has most words of the pasted one. */
     const alike = (lines, terms) => {
       const count = (line) => telling(steady(line)).filter((term) => terms.includes(term)).length;
       return lines.reduce((best, line) => (count(line) > (best ? count(best) : 0) ? line : best), "");
     };
-    return (only ? found : hits.slice(0, MOST)).map(({ id, score, terms }) => {
+    return (only ? found : hits.slice(0, MOST)).map(({ id, score, terms }, n) => {
       const entry = entries[id];
-      return { ...entry, snippet: (pasted && alike(entry.messages, terms)) || entry.snippet, score, terms };
+      return { ...entry, snippet: (pasted && alike(entry.messages, terms)) || entry.snippet, score, terms, sure: n === 0 && isSure };
     });
   };
 
