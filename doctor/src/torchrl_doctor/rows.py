@@ -239,7 +239,7 @@ ROWS = {
     ),
     "good_in_training_poor_in_evaluation": Row(
         "silent",
-        "Two `VecNormV2` that are made separately keep separate statistics. That of the "
+        "Two `VecNormV2` that are made separately keep separate statistics. The one of the "
         "evaluation environment has seen a few steps, so it maps observations to other numbers "
         "than in training.",
         "Give the evaluation environment `vecnorm.frozen_copy()` of the training one.",
