@@ -252,6 +252,7 @@ def test_auto_falls_back():
         (processes | factory, "process"),
         (processes | {"policy": make_policy()}, "thread"),
         (processes | factory | {"env_backend": "threading"}, "thread"),
+        (processes | factory | {"envs_per_worker": 2}, "thread"),
     ):
         assert AsyncBatchedCollector(one, **options).server_backend == backend
 

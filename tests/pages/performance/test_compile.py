@@ -187,6 +187,15 @@ def test_beyond_the_limit_it_runs_eagerly(eager_backend, caplog):
     assert len(said) == 1
 
 
+@guards("over-limit-fullgraph-raises")
+def test_beyond_the_limit_a_full_graph_raises(eager_backend):
+    double = torch.compile(lambda row: 2 * row, backend="eager", fullgraph=True, dynamic=False)
+    for size in range(2, torch._dynamo.config.recompile_limit + 2):
+        double(torch.zeros(size))
+    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+        double(torch.zeros(100))
+
+
 @guards("keep-model-and-function", "compiled-shares-parameters")
 def test_the_function_of_warmup_calls_the_model():
     from torchrl import compile_with_warmup

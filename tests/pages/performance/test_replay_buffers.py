@@ -277,6 +277,22 @@ def test_cached_episodes_miss_a_direct_change():
     assert len(buffer.sample()) == 64
 
 
+@guards("prioritized-cache-misses-other-writers")
+@pytest.mark.parametrize("cached", [True, False])
+def test_cached_prioritized_slices_run_over_ends_that_another_buffer_wrote(cached):
+    sampler = PrioritizedSliceSampler(
+        SMALL_ROWS, 0.6, 0.4, slice_len=4, traj_key=samplers.TRAJ_KEY, cache_values=cached
+    )
+    buffer, rows = filled(sampler)
+    buffer.sample()
+    other = TensorDictReplayBuffer(storage=buffer.storage)
+    shorter = rows.clone()
+    shorter[samplers.TRAJ_KEY] = torch.arange(len(rows)) // 5
+    other.extend(shorter)
+    slices = buffer.sample()[samplers.TRAJ_KEY].reshape(-1, 4)
+    assert bool((slices != slices[:, :1]).any()) == cached
+
+
 @guards("prioritized-slices-loop")
 def test_prioritized_slices_loop_over_the_episodes():
     sampler = PrioritizedSliceSampler(
