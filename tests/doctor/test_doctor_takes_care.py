@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer, TensorStorage
@@ -167,3 +168,15 @@ def test_a_postproc_that_could_change_something_is_not_called(postproc, called):
     assert KEPT == []
     assert buffer.write_count == 0
     assert any("postproc is not called" in note for note in report.notes) != called
+
+
+@pytest.mark.parametrize("size", [(3, 4, 4), (8,)], ids=["images", "vectors"])
+def test_images_of_a_simple_game_come_again(size):
+    """Vectors do not, so there the same rows are rows that were stored twice."""
+    frames = torch.rand(10, *size).repeat(6, *(1 for _ in size))
+    rows = {"pixels": frames, "next": {"pixels": frames.roll(-1, 0)}, "action": torch.zeros(60, 1)}
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(60), batch_size=10)
+    buffer.extend(TensorDict(rows, [60]))
+    policy = TensorDictModule(torch.nn.Flatten(), ["pixels"], ["action"])
+    state = said("rows_are_stored_twice", replay_buffer=buffer, policy=policy)
+    assert state == {3: None, 1: APPLIES}[len(size)]

@@ -39,6 +39,7 @@ FEWEST_ROWS = 16  # fewer may well be alike
 NEXT_TO_ZERO = 1e-4  # of a reward
 MANY_ROWS_OF_DATA = 40
 SOME_ROWS = 2000  # of a storage that are compared
+MIN_DIMS_OF_IMAGES = 4  # rows of them; of vectors three in a storage of two dimensions
 
 
 def observed(rows, policy):
@@ -477,6 +478,8 @@ def rows_are_stored_twice(replay_buffer, policy=None):
         if not rows or any(one is None for column in found for one in column):
             return None
         parts = [torch.stack(column) for column in found]
+    if parts[0].ndim >= MIN_DIMS_OF_IMAGES:
+        return None  # a simple game has few of them
     held = torch.cat([one[:number].reshape(number, -1).float() for one in parts], -1)
     if len(held) < FEWEST_ROWS or (held == held.round()).all():
         return None  # places of a grid come again
