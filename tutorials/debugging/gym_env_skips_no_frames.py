@@ -2,8 +2,8 @@
 GymEnv skips no frames
 ======================
 
-Episodes of an Atari game have four times as many steps as in other libraries, and the agent learns
-more slowly than papers say.
+Episodes of an Atari game have several times the steps that they have in other libraries, and the
+agent learns more slowly than papers say.
 
 :Subsystem: environments
 :Effect: silent

@@ -488,6 +488,24 @@ def wrapped_by(env):
     return private(env, "_env", None) if "_env" in vars(env) else None
 
 
+def made_from(env):
+    """The ``EnvSpec`` that ``gymnasium.make`` made an environment from; None where it has none.
+
+    A wrapper of gymnasium makes a spec when it is asked for one, and keeps it: the game is asked.
+    """
+    return getattr(getattr(wrapped_by(env), "unwrapped", None), "spec", None)
+
+
+def time_limit(env):
+    """After how many steps a ``TimeLimit`` of gymnasium ends an episode; None without one."""
+    limits, wrapper = [], wrapped_by(env)
+    while wrapper is not None:
+        own = getattr(wrapper, "__dict__", {})
+        limits.append(own.get("_max_episode_steps", None))
+        wrapper = own.get("env")
+    return min(filter(None, limits), default=None)
+
+
 FEWEST_UPDATES = 10  # a loop may take some before its first step of an updater, or of priorities
 
 

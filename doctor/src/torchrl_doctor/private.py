@@ -41,6 +41,10 @@ PRIVATE = {
     "_wrapped_policy_maybe_compiled": (COLLECTOR, "the compiled policy, which is not copied"),
     "_running_free": ("torchrl.collectors.MultiCollector", "whether workers go on collecting"),
     "_env": ("torchrl.envs.GymWrapper", "what it wraps, whose generator it passes on"),
+    "_max_episode_steps": (
+        "gymnasium.wrappers.TimeLimit",
+        "after how many steps it ends an episode",
+    ),
     "_envs": ("torchrl.envs.SerialEnv", "its environments, once it has started"),
     "_mp_values": ("torchrl.envs.EnvCreator", "its locks, which a copy of an environment keeps"),
     "_count": ("torchrl.envs.VecNormV2", "how many steps its statistics have seen"),

@@ -14,10 +14,10 @@ from torchrl_doctor.objects import (
     batches_of,
     both_sides,
     done_of,
+    made_from,
     next_key,
     rolled_out_by_hand,
     transforms_of,
-    wrapped_by,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
@@ -207,7 +207,7 @@ def gym_env_skips_no_frames(env):
 
     below = below_transforms(env)
     first = next(iter(vars(below).get("_envs") or [below]))  # those of a ParallelEnv stay away
-    spec = getattr(wrapped_by(first), "spec", None) if isinstance(first, GymEnv) else None
+    spec = made_from(first) if isinstance(first, GymEnv) else None
     used = getattr(spec, "kwargs", {}).get("frameskip")
     if used is None or any("FrameSkip" in type(one).__name__ for one in transforms_of(env)):
         return None

@@ -15,8 +15,8 @@ from torchrl_doctor.objects import (
     flat,
     get_next,
     in_time,
+    time_limit,
     transforms_of,
-    wrapped_by,
 )
 from torchrl_doctor.verdicts import STATES, applies, check, clear, undecided
 
@@ -280,7 +280,7 @@ def seen_otherwise(env, eval_env, read):
 def declared_limit(env):
     """After how many steps transforms, or gymnasium, say that an episode ends; else infinity."""
     found = [getattr(one, "max_steps", None) for one in transforms_of(env)]
-    found.append(getattr(getattr(wrapped_by(env), "spec", None), "max_episode_steps", None))
+    found.append(time_limit(env))
     return min(filter(None, found), default=math.inf)
 
 

@@ -30,11 +30,11 @@ from torchrl_doctor.objects import (
     stored_data,
     stored_leaf,
     strangers,
+    time_limit,
     times_changed,
     transforms_of,
     value_key,
     walked_dim,
-    wrapped_by,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
@@ -704,7 +704,6 @@ def worse_with_a_shorter_time_limit(batch, env, value_estimator=None, loss_modul
     lengths = lengths_of_deaths(data, done, terminated)
     deaths = terminated.reshape(data.numel(), -1).any(-1)
     longest, limits = max(lengths, default=0), step_limits(env)
-    declared = getattr(getattr(wrapped_by(env), "spec", None), "max_episode_steps", None)
     if not lengths:
         return None
     network = getattr(
@@ -717,7 +716,7 @@ def worse_with_a_shorter_time_limit(batch, env, value_estimator=None, loss_modul
         return clear("a time limit is reported as truncated")
     ties = lengths.count(longest)
     found = f"{ties} of {len(lengths)} episodes terminate after {longest} steps, none later"
-    known = limits | {declared: "spec.max_episode_steps"}
+    known = limits | {time_limit(env): "spec.max_episode_steps"}
     if longest in known and ties > 1 and longest > 1:
         return applies(f"{found}, and env.{known[longest]} is {longest}")
     limit, deaths = deaths_at_a_limit(env, limits)
