@@ -247,7 +247,7 @@ assert gaps(paused[:]) > 0 == gaps(buffer[:])
 #    :class: wrong-on-purpose
 #
 #    Priorities with workers. The sampler of your process does not hear of the rows that another
-#    process writes, and never draws them.
+#    process writes. It draws only from the places that your own process filled.
 
 some_rows = buffer[:100].exclude("index")
 

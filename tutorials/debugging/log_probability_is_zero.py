@@ -85,7 +85,7 @@ assert not broken["batch"]["logits"].any(), "no longer reproduces: logits are wr
 assert "logits" not in collect(random_frames=20, use_buffers=False)["batch"]
 
 # %%
-# Random rows lack the keys in a replay buffer that the collector extends, too. A
+# Random rows lack the keys in a replay buffer that a ``Collector`` extends, too. A
 # ``LazyTensorStorage`` has no place for the keys by then, so the first batch of the policy raises.
 # To avoid that, leave ``replay_buffer`` out and extend the buffer in your own loop.
 

@@ -206,7 +206,7 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 # Plain ``"scan"`` does not lower the peak. In the record below its peak is above that of ``"pad"``,
 # a little for the GRU and several times for the LSTM. :claim:`plain-scan-peaks-above-pad`
 # :doc:`/reference/recurrent_backends` has other sizes and numbers of resets. Called eagerly, the
-# scan of the LSTM is traced again on each call. That of the GRU is not.
+# plain scan of the LSTM is traced again on each call that needs gradients, that of the GRU is not.
 # :claim:`eager-lstm-scan-traced-each-call`
 #
 # .. record-table:: memory_recurrent@cpu
