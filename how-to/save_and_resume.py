@@ -211,7 +211,7 @@ for name in expected:
 # Neither the position in an episode nor the generator of an environment is saved. That is why the
 # loop begins a new episode, with a seed that depends on the number of frames, after each save: a
 # resumed run then begins the same episode. Both runs pay for that: each save cuts an episode off.
-# Without ``start_episode`` you lose no episode, and a resumed run has other numbers.
+# Without ``start_episode`` no episode is cut, but a resumed run gives other numbers.
 # :claim:`resume-without-start-episode-differs`
 #
 # The trajectory ids alone are not equal. Loading draws a new :ref:`id <collector-ids>`, so those of
@@ -290,8 +290,8 @@ collector.shutdown()
 # ------------------------------
 #
 # ``Checkpoint`` copies a memory-mapped buffer at each save. Leave a large one out and save it
-# beside the checkpoint: if ``scratch_dir`` is the folder ``storage`` below the one that you name,
-# ``dumps`` leaves the rows where they are. :claim:`dumps-in-place-writes-no-rows`
+# beside the checkpoint: if ``scratch_dir`` is the ``storage`` subfolder of the folder that
+# ``dumps`` gets, ``dumps`` leaves the rows where they are. :claim:`dumps-in-place-writes-no-rows`
 
 
 def mapped_buffer():

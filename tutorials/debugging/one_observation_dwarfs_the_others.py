@@ -141,8 +141,8 @@ assert max(healthy["deviations"]) < 10 * median(healthy["deviations"]), (
 
 # %%
 # A trained cart goes farther than one with random actions, so its position now deviates by more
-# than one. That is no harm here. Where it is, take :class:`~torchrl.envs.transforms.VecNormV2`,
-# whose statistics follow the training (:doc:`/how-to/normalize_across_workers`).
+# than one. If that does harm in your task, take :class:`~torchrl.envs.transforms.VecNormV2`, whose
+# statistics follow the training (:doc:`/how-to/normalize_across_workers`).
 #
 # What it does to the return
 # --------------------------
@@ -166,5 +166,4 @@ plt.show()
 assert better[0] > last[-1], "normalization no longer helps each seed"
 
 # %%
-# Each line is a seed. Even the worst one with normalized observations ends above all others. How
-# much longer training would help the others was not measured.
+# Each line is a seed. Even the worst one with normalized observations ends above all others.

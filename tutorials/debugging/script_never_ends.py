@@ -2,8 +2,8 @@
 The script is done, and the process never ends
 ==============================================
 
-A script with a ``ParallelEnv`` or a multi-process collector has run its last line or printed a
-traceback, and the prompt does not come back. A cluster's job runs until its time limit.
+A script with a ``ParallelEnv`` or multi-process collector ran its last line or printed a traceback,
+and the prompt does not come back. A cluster's job runs until its time limit.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
@@ -24,7 +24,7 @@ traceback, and the prompt does not come back. A cluster's job runs until its tim
 # Break it
 # --------
 #
-# The loop ends by itself, with all its frames. The worker stays.
+# The loop ends with all its frames. The worker stays.
 #
 # .. fold:: Imports
 
@@ -63,7 +63,7 @@ broken = {"collector": collector}
 # Check it
 # --------
 #
-# Count the workers that are alive at the end of your script.
+# Count the workers alive at the end of your script.
 
 
 def check(collector):

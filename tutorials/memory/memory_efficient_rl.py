@@ -22,8 +22,8 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
 # Copy this version for losses on single transitions, such as DQN. It stores each observation once
-# and returns complete transitions. A terminated one stays, because no loss bootstraps from its next
-# observation. Without ``step_count_key`` some of them can be silently wrong.
+# and returns complete transitions. Terminated transitions stay, because no loss bootstraps from
+# their next observation. Without ``step_count_key`` some of them can be silently wrong.
 #
 # For GAE keep the NaN rows (:ref:`memory-pipeline`): each ends a slice, and without these ends GAE
 # sums across unrelated slices.
@@ -60,7 +60,7 @@ collector.shutdown()
 #    * - large observations, sampled in slices
 #      - ``compact_obs``, rebuilt as above
 #      - the next observation where a trajectory or a slice ends
-#    * - floats, sampled one by one, or with a loss that needs the last one of a trajectory
+#    * - float observations, sampled singly or needed at trajectory ends
 #      - :ref:`NextObservationDelta <memory-delta>`
 #      - half of the saving, a rounding error
 #    * - n-step returns
@@ -410,12 +410,12 @@ restore = NextObservationDelta(in_keys=["observation"])
 delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
-# Both pipelines sample the same rows. GAE takes the end of a slice for a truncation, unless it
-# terminated. There the delta pipeline bootstraps from the real next observation and the compact one
-# from the current observation. So the advantage is off by the change of the value in one step,
-# times ``gamma``, and the error fades over the rows before the end. It is small with this untrained
-# critic. With a value that changes fast it is not (:doc:`n_step_and_truncations`). Longer slices
-# have fewer ends.
+# Both pipelines sample the same rows. GAE takes the end of a slice for a truncation, unless the
+# episode terminated there. There the delta pipeline bootstraps from the real next observation and
+# the compact one from the current observation. So the advantage is off by the change of the value
+# in one step, times ``gamma``, and the error fades over the rows before the end. It is small with
+# this untrained critic. With a value that changes fast it is not (:doc:`n_step_and_truncations`).
+# Longer slices have fewer ends.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
 assert difference.max() > DELTA_TOLERANCE

@@ -200,8 +200,8 @@ fig.set_label(
 # * The delta with ``compact_obs`` saves no more than the delta alone, which has already replaced
 #   the next observation.
 # * The markers, step count and ``is_init``, cost bytes, so their saving is negative. The collector
-#   counts them as observations, so ``compact_obs`` drops their copies as well. Even so they take
-#   more than half of what ``compact_obs`` saves.
+#   counts them as observations, so ``compact_obs`` drops their copies as well. They still cost more
+#   than half of what ``compact_obs`` saves.
 #
 # .. fold:: Collect CartPole in seven configurations
 

@@ -97,7 +97,7 @@ def slices(**options):
 
 
 def ratio(actor, sample, recurrent=True):
-    """What a PPO loss would compute before the first step: probability now over that then."""
+    """What a PPO loss would compute before the first step: current probability by stored one."""
     with torch.no_grad(), set_recurrent_mode(recurrent):
         now = actor.get_dist(sample.clone()).log_prob(sample["action"])
     return (now - sample["action_log_prob"]).exp().flatten()
