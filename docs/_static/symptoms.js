@@ -79,37 +79,54 @@
         choose({});
         show();
       }
-      if (place.matches("details.symptom")) place.open = true;
+      if (place.matches("details.symptom")) {
+        fill(place);
+        place.open = true;
+      }
       place.scrollIntoView();
     };
     window.addEventListener("hashchange", lead);
     lead();
   };
 
-  /* The link of a symptom is copied instead of followed, where a browser lets a page copy. */
-  if (navigator.clipboard) {
-    document.querySelectorAll(".symptom-link").forEach((link) => {
-      link.textContent = "Copy link";
-      link.addEventListener("click", async (event) => {
-        event.preventDefault();
-        await navigator.clipboard.writeText(location.href.split(/[?#]/)[0] + link.hash);
-        link.textContent = "Link copied";
-      });
-    });
-  }
-
-  /* Closed rows come back to what a browser finds in the page (see the style sheet) when the theme, too, has
-     asked each block of code for its width: at once, and once more after the last change of the page. Not all
-     in one turn, in which a phone would answer nothing. */
+  /* A row is filled when a reader opens it: made at once, the rows would keep a phone from answering. */
+  const copyLink = async (event) => {
+    const link = event.target;
+    event.preventDefault();
+    await navigator.clipboard.writeText(location.href.split(/[?#]/)[0] + link.hash);
+    link.textContent = "Link copied";
+  };
+  const fill = (row) => {
+    const kept = row.querySelector("noscript");
+    if (!kept) return;
+    kept.outerHTML = kept.textContent;
+    const code = row.querySelector(".highlight-python pre");
+    code.id = `${row.id}-check`;
+    // As sphinx-copybutton writes it, which saw no code here.
+    code.insertAdjacentHTML("afterend", `<button class="copybtn o-tooltip--left" data-tooltip="${messages[locale].copy}"
+      data-clipboard-target="#${code.id}">${iconCopy}</button>`);
+    if (!navigator.clipboard) return; // where a browser lets a page copy, the link of a symptom is copied
+    const link = row.querySelector(".symptom-link");
+    link.textContent = "Copy link";
+    link.addEventListener("click", copyLink);
+  };
+  const fillAll = (place) => place.querySelectorAll("details.symptom").forEach(fill);
+  document.addEventListener("click", ({ target }) => {
+    const summary = target.closest("details.symptom > summary");
+    if (summary) fill(summary.parentNode);
+  });
+  window.addEventListener("beforeprint", () => fillAll(document));
+  /* The others follow, for those who let the browser find words in the page. Not all in one turn. */
   window.addEventListener("load", () => {
     document.querySelectorAll(".symptom-group").forEach((group, number) => {
-      setTimeout(() => group.classList.add("has-rows"), 1000 + 100 * number);
+      setTimeout(() => fillAll(group), 1000 + 100 * number);
     });
   });
 
   /* The theme lets the keyboard reach what scrolls; in a closed row nothing is drawn, nor scrolls. */
   const reach = ({ target }) => {
     if (!target.matches("details.symptom")) return;
+    fill(target); // a script, or words that the browser found, may have opened it
     for (const code of target.querySelectorAll("pre"))
       if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
   };

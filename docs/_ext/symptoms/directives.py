@@ -22,7 +22,8 @@ pages of the silent symptoms of a subsystem, or of several with commas between t
 narrows the map to words, a subsystem and an effect, and keeps all three in the address:
 ``?q=lstm&subsystem=recurrent+state&effect=silent``.
 With words the nearest symptoms come first, whatever their subsystem, as the search of the manual
-ranks them. Without scripts the filter hides, and the map is whole and readable.
+ranks them. Without scripts the filter hides, and the map is whole and readable: what a row holds
+stands in a ``<noscript>``, which costs a phone nothing until ``symptoms.js`` takes it out.
 
 A page without the form of a symptom is the warning ``symptoms.form``, in every build until it is
 cured; a loud symptom whose page prints no message ``symptoms.message``, a silent one behind a loud
@@ -163,7 +164,7 @@ class SymptomMap(SymptomDirective):
         row = symptom_row("", summary, ids=[label], classes=["symptom"], **fields_of(symptom))
         domain = self.env.domains.standard_domain
         domain.note_hyperlink_target(label, self.env.docname, label, symptom.title)
-        row += nodes.raw("", LINK.format(label), format="html")
+        row += nodes.raw("", f"<noscript>\n{LINK.format(label)}", format="html")
         row += self.fields({name: fields[name] for name in ("Cause", "Fix")})
         row += self.caption("The check, to paste")
         row += nodes.literal_block(symptom.check, symptom.check, language="python")
@@ -175,6 +176,7 @@ class SymptomMap(SymptomDirective):
         rest |= {name: fields[name] for name in others if fields[name] != EMPTY.get(name)}
         rest |= {"Executed": f":doc:`/{symptom.docname}`", "Doctor": f"``{symptom.slug}``"}
         row += self.fields(rest)
+        row += nodes.raw("", "</noscript>\n", format="html")
         return row
 
     def fields(self, texts):
