@@ -101,7 +101,7 @@
     if (!kept) return;
     kept.outerHTML = kept.textContent;
     const code = row.querySelector(".highlight-python pre");
-    code.id = `${row.id}-check`;
+    code.id = `check-of-${row.id}`;
     // As sphinx-copybutton writes it, which saw no code here.
     code.insertAdjacentHTML("afterend", `<button class="copybtn o-tooltip--left" data-tooltip="${messages[locale].copy}"
       data-clipboard-target="#${code.id}">${iconCopy}</button>`);
@@ -110,17 +110,15 @@
     link.textContent = "Copy link";
     link.addEventListener("click", copyLink);
   };
-  const fillAll = (place) => place.querySelectorAll("details.symptom").forEach(fill);
   document.addEventListener("click", ({ target }) => {
     const summary = target.closest("details.symptom > summary");
     if (summary) fill(summary.parentNode);
   });
-  window.addEventListener("beforeprint", () => fillAll(document));
-  /* The others follow, for those who let the browser find words in the page. Not all in one turn. */
-  window.addEventListener("load", () => {
-    document.querySelectorAll(".symptom-group").forEach((group, number) => {
-      setTimeout(() => fillAll(group), 1000 + 100 * number);
-    });
+  /* All of them for a printer, and for who lets the browser find words in the page. */
+  const fillAll = () => document.querySelectorAll("details.symptom").forEach(fill);
+  window.addEventListener("beforeprint", fillAll);
+  document.addEventListener("keydown", ({ key, ctrlKey, metaKey }) => {
+    if (key === "F3" || ((ctrlKey || metaKey) && key.toLowerCase() === "f")) fillAll();
   });
 
   /* The theme lets the keyboard reach what scrolls; in a closed row nothing is drawn, nor scrolls. */

@@ -7,7 +7,6 @@ from tests.browser.probes import CLIPBOARD, violations
 WORDS_FIELD = "What do you see?"
 ROW = "details.symptom"
 ENTRY = ".error-entry"
-FILLED = "!document.querySelector('details.symptom noscript')"
 
 # What somebody types who does not know the cause, and the row that has to be among the first.
 WORDS = {
@@ -92,9 +91,9 @@ FIRST = 3
 def opened(open_page, site_url):
     """A function that opens a page of the reference; all requests have to stay on the site."""
 
-    def opened(name, **options):
+    def opened(name, anchor="", **options):
         page = open_page(**options)
-        page.goto(f"{site_url}reference/{name}.html")
+        page.goto(f"{site_url}reference/{name}.html{anchor}")
         page.wait_for_load_state("networkidle")
         return page
 
@@ -272,7 +271,7 @@ def test_a_link_leads_to_what_the_filter_hides(opened):
 
 def test_print_opens_every_row_and_leaves_the_form_out(opened):
     page = opened("debugging_map")
-    page.wait_for_function(FILLED)
+    page.keyboard.press("Control+f")
     page.emulate_media(media="print")
     assert page.locator(f"{ROW} .symptom-fields").first.is_visible()
     assert not page.get_by_label(WORDS_FIELD).is_visible()
@@ -382,33 +381,33 @@ def test_without_scripts_everything_is_readable(opened, name):
 def test_open_rows_are_accessible(opened, scheme, width):
     page = opened("debugging_map", color_scheme=scheme, width=width)
     page.evaluate("document.querySelectorAll('details.symptom').forEach(d => d.open = true)")
-    page.wait_for_function(FILLED)
+    page.keyboard.press("Control+f")
     assert violations(page) == []
 
 
-def test_rows_are_filled_last_and_can_be_found(open_page, site_url):
+def test_a_row_is_filled_when_it_is_opened(opened):
     """At once they would keep a phone from answering: there are thousands of elements."""
-    page = open_page()
-    page.goto(site_url + "reference/debugging_map.html", wait_until="domcontentloaded")
-    inside, kept = page.locator(f"{ROW} dl"), page.locator(f"{ROW} noscript")
-    assert (inside.count(), kept.count()) == (0, page.locator(ROW).count())
-    kept.first.wait_for(state="detached")
-    page.wait_for_function(FILLED)
-    assert inside.count() == 2 * page.locator(ROW).count()
-
-
-def test_a_row_that_is_opened_is_filled_at_once(open_page, site_url):
-    page = open_page()
-    page.add_init_script("window.setTimeout = () => 0")  # the others never follow
-    page.goto(site_url + "reference/debugging_map.html#symptom-lstm-forgets-every-step")
-    assert page.locator(f"{ROW}[open] dl").count() == 2
-    second = page.locator(ROW).nth(1)
-    second.locator("summary").focus()
+    page = opened("debugging_map", "#symptom-lstm-forgets-every-step")
+    rows, filled = page.locator(ROW), page.locator(f"{ROW} dl")
+    assert page.locator(f"{ROW}[open] dl").count() == filled.count() == 2
+    rows.nth(1).locator("summary").focus()
     page.keyboard.press("Enter")
-    second.locator("button.copybtn").wait_for()
-    assert page.locator(f"{ROW} dl").count() == 4
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    rows.nth(1).locator("button.copybtn").wait_for()
+    rows.nth(2).evaluate("(row) => (row.open = true)")
+    rows.nth(2).locator("button.copybtn").wait_for()
+    assert filled.count() == 2 * 3
+
+
+@pytest.mark.parametrize("key", ["Control+f", "F3"])
+def test_closed_rows_can_be_found(opened, key):
+    page = opened("debugging_map")
+    page.keyboard.press(key)
+    assert page.locator(f"{ROW} dl").count() == 2 * page.locator(ROW).count()
+
+
+def test_closed_rows_are_printed(opened):
+    page = opened("debugging_map")
+    page.pdf()
     assert page.locator(f"{ROW} dl").count() == 2 * page.locator(ROW).count()
 
 
@@ -421,7 +420,7 @@ def test_closed_rows_can_be_found_without_scripts(open_page, site_url):
 
 def test_a_button_copies_what_is_to_be_pasted(opened):
     page = opened("debugging_map")
-    page.wait_for_function(FILLED)
+    page.keyboard.press("Control+f")
     checks = page.locator(f"{ROW} .highlight-python").count()
     assert page.locator(f"{ROW} .highlight-python button.copybtn").count() == checks > 0
     assert page.locator(f"{ROW} .highlight-none").count() > 0
