@@ -30,7 +30,7 @@ from sphinx.util import logging
 from sphinx_gallery import gen_rst
 
 from docs._ext.gallery.children import children, end_children, end_server
-from docs._ext.gallery.cost import cpu_seconds, slowness
+from docs._ext.gallery.cost import cpu_seconds
 from docs._ext.gallery.stack import write_stamp
 from docs._ext.gallery.warnings import TutorialWarnings, record_run
 from docs._ext.support.assertions import explain
@@ -58,7 +58,6 @@ class RunningTutorial:
     executing: bool = False
     timed_out: bool = False
     cpu_seconds: float = 0.0
-    slowness: float = field(default_factory=slowness)
     images: list = field(default_factory=list)
 
     @property
@@ -158,8 +157,7 @@ def finish_tutorial(gallery_conf, fname, when):
     tutorial.cpu_seconds += cpu_seconds() - used_before
     passed = Path(f"{tutorial.target}.md5").is_file()  # sphinx-gallery's word for it
     if passed and not problems:
-        slow = (tutorial.slowness + slowness()) / 2
-        write_stamp(tutorial.target, tutorial.warnings.used, tutorial.cpu_seconds, slow)
+        write_stamp(tutorial.target, tutorial.warnings.used, tutorial.cpu_seconds)
     _finished = tutorial
 
 

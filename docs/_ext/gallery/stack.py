@@ -12,11 +12,10 @@ the build, with the versions and the cure.
 ``write_stamp`` writes ``<name>.stamp.json`` beside a generated tutorial::
 
     {"allowed_warnings": [], "cpu_seconds": 7.512, "date": "2026-11-20T10:00:00Z", "device": "cpu",
-     "python": "3.11.7", "slowness": 1.4, "tutorial": "memory_efficient_rl.py",
-     "versions": {"torch": "2.15.0", ...}}
+     "python": "3.11.7", "tutorial": "memory_efficient_rl.py", "versions": {"torch": "2.15.0", ...}}
 
 The date is the time of the run in UTC, or ``SOURCE_DATE_EPOCH`` where that is set. No page shows
-the processor time and the slowness, which differ from run to run (see ``cost``).
+the processor time, which differs from run to run (see ``cost``).
 """
 
 import functools
@@ -102,7 +101,7 @@ def device_in_use():
     return "cpu"
 
 
-def write_stamp(target, allowed_warnings, cpu_seconds, slowness):
+def write_stamp(target, allowed_warnings, cpu_seconds):
     """Write the stamp of the tutorial whose copy is ``target``."""
     stamp = {
         "tutorial": target.name,
@@ -112,7 +111,6 @@ def write_stamp(target, allowed_warnings, cpu_seconds, slowness):
         "versions": {name: installed_version(name) for name in STAMPED},
         "allowed_warnings": sorted(allowed_warnings),
         "cpu_seconds": round(cpu_seconds, 3),
-        "slowness": round(slowness, 2),
     }
     text = json.dumps(stamp, indent=1, sort_keys=True) + "\n"
     target.with_suffix(".stamp.json").write_text(text, encoding="utf-8")
