@@ -11,6 +11,7 @@ time that a test or a suite calls ``gc.collect()``.
 """
 
 import gc
+import multiprocessing
 import os
 from unittest import mock
 
@@ -38,3 +39,16 @@ def pytest_runtest_setup(item):
 def pytest_collection_finish():
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def forkserver():
+    """Workers are forks of a process that has imported torchrl, once for all tests of this one.
+
+    Not for a test that reads what they print, or sets what they read in the environment.
+    """
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_forkserver_preload(["torchrl.collectors", "torchrl.envs"])
+    multiprocessing.set_start_method("forkserver", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)

@@ -110,6 +110,7 @@ def test_a_sum_of_losses_keeps_every_graph():
     assert detached.grad_fn is None
 
 
+@pytest.mark.usefixtures("forkserver")
 @guards("workers-count")
 def test_workers_count_calls_and_the_collector_does_not():
     policy = TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["action"])

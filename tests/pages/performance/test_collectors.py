@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import multiprocessing
 import time
 import warnings
 from pathlib import Path
@@ -151,22 +150,17 @@ def test_throughput_of_one_process(tmp_path):
     kept.close()
 
 
+@pytest.mark.usefixtures("forkserver")
 def test_workers(tmp_path):
     """Both collectors with workers, and what they do to the threads of this process."""
-    before = multiprocessing.get_start_method()
-    multiprocessing.set_start_method("forkserver", force=True)
-    multiprocessing.set_forkserver_preload(["torchrl.collectors", "torchrl.envs"])
-    try:
-        kept = suite.Kept(StepCost(tmp_path / "cost"), CPU)
-        for name in ("multi-sync", "multi-async"):
-            entry = noted(suite.bench_throughput, CPU, kept, name, 2, (0, "none"))
-            assert entry["key"] == f"throughput-n2-{name}-none-0"
-        trap = noted(suite.bench_trap, CPU, kept, 1)
-        assert set(trap["sampled"]) == {"frames_per_second", "vs_steady"}
-        kept.close()
-        check_threads(tmp_path)
-    finally:
-        multiprocessing.set_start_method(before, force=True)
+    kept = suite.Kept(StepCost(tmp_path / "cost"), CPU)
+    for name in ("multi-sync", "multi-async"):
+        entry = noted(suite.bench_throughput, CPU, kept, name, 2, (0, "none"))
+        assert entry["key"] == f"throughput-n2-{name}-none-0"
+    trap = noted(suite.bench_trap, CPU, kept, 1)
+    assert set(trap["sampled"]) == {"frames_per_second", "vs_steady"}
+    kept.close()
+    check_threads(tmp_path)
 
 
 @guards("collector-threads-reduced")

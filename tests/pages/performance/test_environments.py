@@ -2,8 +2,6 @@
 
 import functools
 import inspect
-import multiprocessing
-import multiprocessing.forkserver
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -48,15 +46,6 @@ def small():
     ):
         yield
     suite.prepare.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def forkserver():
-    before = multiprocessing.get_start_method(allow_none=True)
-    multiprocessing.set_forkserver_preload(["torchrl.envs", "gymnasium"])
-    multiprocessing.set_start_method("forkserver", force=True)
-    yield
-    multiprocessing.set_start_method(before, force=True)
 
 
 @pytest.fixture

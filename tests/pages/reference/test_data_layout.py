@@ -102,6 +102,7 @@ def test_a_marked_trajectory_goes_on():
     assert first["collector", "traj_ids"][-1] == second["collector", "traj_ids"][0]
 
 
+@pytest.mark.usefixtures("forkserver")
 @guards("parallel-moves-specs-only")
 @pytest.mark.parametrize("has_spec", [True, False])
 def test_which_entries_a_parallel_env_moves(has_spec):

@@ -182,6 +182,7 @@ def test_only_the_single_process_collector_can_leave_trajectory_ids_out():
     assert "track_traj_ids" not in inspect.signature(MultiCollector.__init__).parameters
 
 
+@pytest.mark.usefixtures("forkserver")
 @pytest.mark.slow
 @guards("ids-from-one-pool", "cat-results-joins", "multi-update-by-scheme")
 def test_two_workers():

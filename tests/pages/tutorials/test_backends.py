@@ -5,7 +5,6 @@ import io
 from unittest import mock
 
 import pytest
-import torch
 from torchrl.modules import LSTMModule, set_recurrent_matmul_precision
 from torchrl.modules.tensordict_module import _rnn_precision, rnn
 
@@ -18,6 +17,7 @@ from tests.support.tutorial_script import (
     failing_assertion,
     failing_in,
     in_a_process,
+    run_driver,
 )
 
 PAGE = ROOT / "tutorials" / "recurrent" / "backends.py"
@@ -112,24 +112,19 @@ def test_page_notices_another_tanh():
 
 
 def without_triton():
-    """The precision that PyTorch starts with; what stops the lessons, and what they print."""
-    precision = [torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32]
+    """What stops the lessons where torchrl finds no Triton, and what they print."""
     found = []
     with no_triton():
         for page in (PAGE, KERNELS):
             printed = io.StringIO()
             found.append([failing_assertion(page, printed=printed), printed.getvalue()])
-    return precision, found
+    return found
 
 
-@pytest.fixture(scope="module")
-def bare():
-    return in_a_process(__file__, "without_triton()")
-
-
-@pytest.mark.slow
-def test_pages_pass_without_triton(bare):
-    _, ((said, printed), (of_kernels, by_kernels)) = bare
+@pytest.mark.mutation
+def test_pages_pass_without_triton():
+    found = in_a_process(__file__, "without_triton()")
+    (said, printed), (of_kernels, by_kernels) = found
     assert said == of_kernels == "the page passed"
     assert "pad, scan, auto: no effect" in printed  # the last line it prints
     assert "requires the triton package" in by_kernels
@@ -137,11 +132,15 @@ def test_pages_pass_without_triton(bare):
     assert "no CUDA device here" in by_kernels
 
 
-@pytest.mark.slow
+PRECISION = """
+import json, torch
+print(json.dumps([torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32]))
+"""
+
+
 @guards("pytorch-starts-highest", "kernels-precise-unless-asked")
-def test_precision_that_pytorch_starts_with(bare):
-    precision, _ = bare
-    assert precision == ["highest", True]
+def test_precision_that_pytorch_starts_with():
+    assert run_driver(PRECISION, PAGE) == ["highest", True]
 
 
 @guards("auto-precision-default")

@@ -6,8 +6,14 @@ from unittest import mock
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torchrl.collectors import Collector
-from torchrl.data import LazyMemmapStorage
+from torchrl.data import (
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    SliceSampler,
+    TensorDictReplayBuffer,
+)
 from torchrl.envs.transforms import (
     MultiStepTransform,
     NextObservationDelta,
@@ -18,7 +24,7 @@ from torchrl.objectives.value import TD0Estimator, TDLambdaEstimator, ValueEstim
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.suites import recorded
-from tests.support.tutorial_script import Changes, all_of, in_a_process, run_driver
+from tests.support.tutorial_script import Changes, all_of, in_a_process
 
 LESSONS = ROOT / "tutorials" / "memory"
 
@@ -120,33 +126,25 @@ def test_page_notices_a_changed_torchrl(caught, change):
     assert caught[change.name] == change.assertion
 
 
-# After the lesson, with its names: rows where one slice touches the next, in the sample and in
-# what the transform saw.
-TOUCHING = """
-import contextlib, io, json, runpy, sys
-import matplotlib
-matplotlib.use("agg")
-with contextlib.redirect_stdout(io.StringIO()):
-    page = runpy.run_path(sys.argv[1])
-touching, wrong, id_key = page["touching"], page["wrong"], page["TRAJ_KEY"]
-stored = page["full"]["next", "done"][touching["index"].flatten()]
-same_id = touching[id_key][1:] == touching[id_key][:-1]
-print(json.dumps({
-    "done in the sample": touching["next", "done"][wrong].all().item(),
-    "done when rebuilt": stored[wrong].any().item(),
-    "one trajectory": same_id[wrong[:-1]].all().item(),
-}))
-"""
-
-
-@pytest.mark.slow
 @guards("touching-rows-are-done-in-the-sample")
 def test_the_sampler_marks_ends_after_the_transform():
-    assert run_driver(TOUCHING, LESSONS / "memory_efficient_rl.py") == {
-        "done in the sample": True,
-        "done when rebuilt": False,
-        "one trajectory": True,
-    }
+    """In slices of one trajectory, whose observations count its steps."""
+    steps = torch.arange(40.0).unsqueeze(-1)
+    ends = dict.fromkeys(["done", "terminated", "truncated"], torch.zeros(40, 1, dtype=torch.bool))
+    rows = {"observation": steps, ("collector", "traj_ids"): torch.zeros(40, dtype=torch.int64)}
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(40),
+        sampler=SliceSampler(slice_len=4, traj_key=("collector", "traj_ids")),
+        transform=NextStateReconstructor(),
+        batch_size=64,
+    )
+    buffer.extend(TensorDict({**rows, "next": ends}, [40]))
+    sample = buffer.sample()
+    after, now = sample["next", "observation"], sample["observation"]
+    wrong = (after.isfinite() & (after != now + 1)).squeeze(-1)
+    assert wrong.any()
+    assert sample["next", "done"][wrong].all()
+    assert not buffer[:]["next", "done"].any()  # what the transform saw
 
 
 @guards("plain-scan-peaks-above-pad")
