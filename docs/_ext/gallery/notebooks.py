@@ -32,7 +32,8 @@ from sphinx_gallery.notebook import jupyter_notebook
 from docs._ext.gallery.cache import galleries
 from docs._ext.gallery.stack import installed_version
 from docs._ext.site.claims import unmarked
-from docs._ext.support.files import write_if_changed
+from docs._ext.support.files import state_of, write_if_changed
+from docs._ext.support.page_state import page_state
 
 logger = logging.getLogger(__name__)
 
@@ -191,13 +192,17 @@ def install_line(requirements):
 def write_notebooks(app):
     """builder-inited, after the gallery: write notebook and archive of every tutorial."""
     conf = app.config.sphinx_gallery_conf
+    known = page_state(app.env, "notebooks")
     for script, copy in [pair for gallery in galleries(app) for pair in gallery.copies()]:
         if not copy.is_file():
             continue
         page = copy.relative_to(app.srcdir).with_suffix(".html").as_posix()
         page = app.config.html_baseurl + page if app.config.html_baseurl else f"``{page}``"
-        notebook, left = notebook_of(script, conf, page, app.config.notebook_requirements)
         name = copy.relative_to(app.srcdir).as_posix()
+        files = [copy, *(copy.with_suffix(suffix) for suffix in (".ipynb", ".zip"))]
+        if known.get(name) == state_of(page, *files):
+            continue
+        notebook, left = notebook_of(script, conf, page, app.config.notebook_requirements)
         for markup in left:
             logger.warning(
                 "%s: the notebook cannot show %r; reword it, or add a converter to "
@@ -211,6 +216,8 @@ def write_notebooks(app):
         write_if_changed(copy.with_suffix(".ipynb"), text)
         members = {copy.name: copy.read_bytes(), copy.with_suffix(".ipynb").name: text.encode()}
         write_if_changed(copy.with_suffix(".zip"), archive(members))
+        if not left:
+            known[name] = state_of(page, *files)
 
 
 def archive(members):

@@ -28,7 +28,8 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 from uv import find_uv_bin
 
-from docs._ext.support.files import write_if_changed
+from docs._ext.support.files import state_of, write_if_changed
+from docs._ext.support.page_state import page_state
 
 FOLDER = "doctor"
 ADDRESS = Path("src", "torchrl_doctor", "about.py")
@@ -49,6 +50,9 @@ def make_files(app):
     source, folder = Path(app.confdir, "doctor"), Path(app.srcdir, FOLDER)
     if not source.is_dir():
         return
+    known = page_state(app.env, FOLDER)
+    if known.get("made of") == state(app, source, folder):
+        return
     with tempfile.TemporaryDirectory() as made:
         package = Path(made, "package")
         shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -65,6 +69,14 @@ def make_files(app):
     for old in folder.glob("*.whl"):
         if old.name != wheels[0].name:
             old.unlink()
+    known["made of"] = state(app, source, folder)
+
+
+def state(app, source, folder):
+    """Of the package, the address of the site, and the files that were made of both."""
+    files = [path for path in source.rglob("*") if "__pycache__" not in path.parts]
+    files = sorted([*files, *folder.rglob("*")])
+    return state_of(app.config.site_url, *map(str, files), *files)
 
 
 def wheel_of(app):
@@ -96,6 +108,7 @@ class DoctorInstall(SphinxDirective):
 
 def setup(app):
     app.setup_extension("docs._ext.site.page_meta")
+    app.setup_extension("docs._ext.support.page_state")
     app.add_role("doctor-wheel", DoctorWheel())
     app.add_directive("doctor-install", DoctorInstall)
     app.connect("builder-inited", make_files)
