@@ -248,8 +248,8 @@ FIELD = """\
 role="combobox" aria-expanded="false" aria-autocomplete="list" aria-controls="search-{name}-hits" \
 autocomplete="off" autocorrect="off" autocapitalize="off" spellcheck="false" \
 placeholder="loss is NaN, LSTM forgets, SliceSampler">
-<div class="search-hits" role="listbox" id="search-{name}-hits" aria-label="Found" hidden></div>
 <p class="search-status" role="status"></p>
+<div class="search-hits" role="listbox" id="search-{name}-hits" aria-label="Found" hidden></div>
 </form>
 """
 
