@@ -105,14 +105,15 @@
         options.push(option(all, options.length, element("span", "search-title", "All that is found")));
       }
       if (!hits.length) {
-        const leads = NOWHERE.map(([page, title, what], n) =>
+        const others = NOWHERE.filter(([page]) => !location.pathname.endsWith(page));
+        const leads = others.map(([page, title, what], n) =>
           option(root + page, n, element("span", "search-title", title), element("span", "search-snippet", what)),
         );
         options.push(...leads);
       }
       status.textContent = hits.length
         ? `${hits.length} found`
-        : "Nothing found. What leads on: the error index, triage, the doctor.";
+        : "Nothing found. These lead on:";
       list.replaceChildren(...options);
       list.hidden = false;
       input.setAttribute("aria-expanded", "true");

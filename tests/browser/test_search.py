@@ -18,6 +18,11 @@ Traceback (most recent call last):
 TypeError: 'NoneType' object is not subscriptable
 """
 
+UNCOVERED = """(e) => {
+    const { x, y, height } = e.getBoundingClientRect();
+    return e.contains(document.elementFromPoint(x + 9, y + height / 2));
+}"""
+
 
 def ask(page, words, name="header"):
     """Type into a field; its hits."""
@@ -166,7 +171,9 @@ def test_nothing_found_leads_on(open_page, site_url):
     hits = ask(page, "xyzzyxyzzy", "here")
     titles = page.locator("#search-here-hits .search-title").all_inner_texts()
     assert titles == ["Error index", "Triage", "Doctor"]
-    assert "Nothing found" in page.locator(".search-status").last.inner_text()
+    status = page.locator(".search-status").last
+    assert "Nothing found" in status.inner_text()
+    assert status.evaluate(UNCOVERED)
     for hit in hits.all():
         assert page.request.get(hit.evaluate("(e) => e.href")).ok
     page.keyboard.press("ArrowDown")

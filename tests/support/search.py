@@ -41,9 +41,10 @@ def evaluate(site, queries, expression):
 
 
 def index_of(site):
-    """What ``ManualSearch.load`` gets in the script of a site."""
+    """What ``ManualSearch.load`` gets in the script of a site, its entries as rows."""
     script = Path(site, "_static", "search.js").read_text(encoding="utf-8")
-    return json.loads(script.rpartition("ManualSearch.load(")[2].rpartition(")")[0])
+    index = json.loads(script.rpartition("ManualSearch.load(")[2].rpartition(")")[0])
+    return {**index, "entries": list(zip(*index["entries"], strict=True))}
 
 
 def titles_and_addresses(site):

@@ -89,8 +89,9 @@ const ManualSearch = (() => {
     });
     named = new Map();
     const abouts = {}; // what the first entry of a page says of it
-    for (const [page, , anchor, , snippet] of data.entries) if (!anchor) abouts[page] ??= snippet;
-    entries = data.entries.map(([page, kind, anchor, title, snippet, also, messages, body], id) => {
+    const rows = (data.entries[0] || []).map((_, n) => data.entries.map((column) => column[n]));
+    for (const [page, , anchor, , snippet] of rows) if (!anchor) abouts[page] ??= snippet;
+    entries = rows.map(([page, kind, anchor, title, snippet, also, messages, body], id) => {
       let term = 0;
       const ids = body ? body.split(" ").map((step) => (term += parseInt(step, 36))) : [];
       const [name, heading] = data.pages[page];

@@ -248,8 +248,8 @@ FIELD = """\
 role="combobox" aria-expanded="false" aria-autocomplete="list" aria-controls="search-{name}-hits" \
 autocomplete="off" autocorrect="off" autocapitalize="off" spellcheck="false" \
 placeholder="loss is NaN, LSTM forgets, SliceSampler">
-<div class="search-hits" role="listbox" id="search-{name}-hits" aria-label="Found" hidden></div>
 <p class="search-status" role="status"></p>
+<div class="search-hits" role="listbox" id="search-{name}-hits" aria-label="Found" hidden></div>
 </form>
 """
 
@@ -388,19 +388,25 @@ def index_of(env):
         "stop": sorted(set(stems(" ".join(ENGLISH_STOPWORDS)))),
         "synonyms": synonyms,
         "terms": " ".join(terms),
-        "entries": [
-            (
-                pages.index(one.page),
-                kinds.index(one.kind),
-                one.anchor.replace(nodes.make_id(one.title), "*", 1),
-                one.title,
-                one.snippet,
-                one.also,
-                one.messages,
-                body,
+        # Columns: what is alike stands together, and gzip finds it.
+        "entries": list(
+            zip(
+                *(
+                    (
+                        pages.index(one.page),
+                        kinds.index(one.kind),
+                        one.anchor.replace(nodes.make_id(one.title), "*", 1),
+                        one.title,
+                        one.snippet,
+                        one.also,
+                        one.messages,
+                        body,
+                    )
+                    for one, body in zip(found, steps, strict=True)
+                ),
+                strict=True,
             )
-            for one, body in zip(found, steps, strict=True)
-        ],
+        ),
     }
 
 
