@@ -196,7 +196,7 @@ def subject_text(subject: dict) -> str:
 
 def _listing(subject: dict) -> list[str]:
     """The symbols of one subject, each with the first sentence of its docstring."""
-    lines = [subject["about"], ""]
+    lines = [subject["about"], "", ".. rst-class:: section-list", ""]
     for symbol in subject["symbols"]:
         name = source_lookup.locate(symbol).name
         lines += [f":py:obj:`{name} <{symbol}>`", f"   {summary(symbol)}"]
