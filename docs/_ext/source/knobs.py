@@ -259,7 +259,7 @@ class KnobRole(SphinxRole):
 class KnobIndex(SiteTable):
     """``knob-index``: every knob with its page."""
 
-    columns: ClassVar = {"Knob": 28, "What it does": 38, "Default": 34}
+    columns: ClassVar = {"Knob": 33, "What it does": 34, "Default": 33}
     classes: ClassVar = ["knobs"]
     entries = staticmethod(entries)
 
