@@ -344,7 +344,7 @@ class ApiIndex(SphinxDirective):
 def summary(symbol: str) -> str:
     """The first sentence of the docstring, without markup that only works at its own place."""
     paragraph = source_lookup.locate(symbol).summary
-    paragraph = re.sub(r":[\w:]+:`~?(?:[\w.]+\.)?([^`]+)`", r"``\1``", paragraph)
+    paragraph = re.sub(r":(?!math:)[\w:]+:`~?(?:[\w.]+\.)?([^`]+)`", r"``\1``", paragraph)
     return re.match(r".*?(?:\.(?=\s|$)|$)", paragraph).group()
 
 

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from sphinx.errors import ExtensionError
 
-from docs._ext.source.api_pages import FOLDER, load_catalog, page_text, related_text
+from docs._ext.source.api_pages import FOLDER, load_catalog, page_text, related_text, summary
 from docs._ext.source.lookup import locate
 from docs._ext.support import galleries
 from tests.support import ROOT
@@ -448,6 +448,11 @@ def test_a_broken_list_is_named(tmp_path):
     (tmp_path / "symbols.toml").write_text("[[subject\n")
     with pytest.raises(ExtensionError, match=r"symbols\.toml"):
         load_catalog(tmp_path)
+
+
+def test_a_summary_keeps_formulas_and_names_alone():
+    assert "TD(:math:`" in summary("torchrl.objectives.value.TDLambdaEstimator")
+    assert "around the ``ReplayBuffer``" in summary("torchrl.data.TensorDictReplayBuffer")
 
 
 def test_lessons_and_symptoms_are_listed_apart():
