@@ -7,6 +7,7 @@
   const UPPER = 0.3; // share of the window's height
   const LONG = 24; // entries; of more, the inner ones show for the section that is being read
   const list = document.getElementById("on-this-page");
+  if (!list) return;
   const bar = list.closest(".bd-sidebar-secondary");
   const links = [...list.querySelectorAll("a")];
   const places = links.map((link) => document.getElementById(decodeURIComponent(link.hash.slice(1))));

@@ -23,7 +23,8 @@ def test_the_side_bar_of_a_symptom_has_a_fold_for_each_subsystem(open_page, site
     page = open_page()
     page.goto(f"{site_url}{SYMPTOMS}{LAST}.html")
     folds = page.locator(".symptom-nav details")
-    names = [name.rpartition(" ")[0] for name in folds.locator("summary").all_inner_texts()]
+    labels = folds.locator("summary").all_inner_texts()
+    names = [label.rpartition("\N{NO-BREAK SPACE}")[0] for label in labels]
     assert sorted(names) == sorted(name.capitalize() for name in SUBSYSTEMS)
     opened = page.locator(".symptom-nav details[open]")
     assert opened.locator("summary").inner_text().startswith("Value estimation and losses")

@@ -303,8 +303,8 @@ class RecordNewest(SphinxDirective):
         newest = sorted(taken, reverse=True)
         for date, address, title in newest[: directives.positive_int(self.arguments[0])]:
             link = link_stamp(self.env, address, title)
-            when = nodes.Text(f", {date[:10]}")
-            items += nodes.list_item("", nodes.paragraph("", "", link, when))
+            when = nodes.inline("", date[:10], classes=["one-line"])
+            items += nodes.list_item("", nodes.paragraph("", "", link, nodes.Text(", "), when))
         return [items]
 
 

@@ -165,14 +165,14 @@ def _lines(panels, metric, x_title, x_unit, log):
         for names in [[one.name for one in panel]]
     }
     top = len(head) * LINE + LETTER
-    before = 2.4 * LINE if named else 0
-    sheet = Sheet(top + sum(heights.values()) + len(panels) * before + 3 * LINE)
+    before = [2 * LINE, *[3 * LINE] * (len(panels) - 1)] if named else [0]  # with the title
+    sheet = Sheet(top + sum(heights.values()) + sum(before) + 3 * LINE)
     for index, text in enumerate(head):
         sheet.text(EDGE, (index + 0.6) * LINE, text)
     for index, (title, panel) in enumerate(panels.items()):
         if named:
-            sheet.text(EDGE, top + 1.25 * LINE, title, weight="bold")
-        top += before
+            sheet.text(EDGE, top + before[index] - LINE, title, weight="bold")
+        top += before[index]
         axes = sheet.panel(left, top, width, heights[title])
         axes.set_yscale("log" if "y" in log else "linear")
         inset = INSET / (width - 2 * INSET)

@@ -103,7 +103,7 @@ def described(lanes):
         for (_, name), times in lines.items():
             number += 1
             start = times[0][0]
-            since = f"from {records.text('s', start)} on" if start else "from the begin"
+            since = f"from {records.text('s', start)} on" if start else "from the start"
             said.append(f"{number}, {name}: {lasting(times)}, {since}.")
     return "Timeline. " + " ".join(said)
 

@@ -77,6 +77,12 @@ FIXES = {
         re.compile(r'<summary>(?=<span class="toctree-toggle")'),
         '<summary aria-label="Pages of this section">',
     ),
+    # In a side bar a long name breaks anywhere; between two words of it is better.
+    "long name": Fix(
+        "not reported",
+        re.compile(r'(?<=<a class="reference internal" href=")([^"]*">)(\w{26,})(?=</a></li>)'),
+        lambda match: match[1] + re.sub(r"(?<=[a-z])(?=[A-Z])", "<wbr>", match[2]),
+    ),
     # A screen reader says "dialog" and nothing else.
     "unnamed dialog": Fix(
         "not reported",
@@ -122,6 +128,7 @@ NEEDED_FOR = {
     "copybutton.css": '<div class="highlight',
     "copybutton.js": '<div class="highlight',
     "design-tabs.js": '"sd-tab-set',
+    "on-this-page.js": "<h2",
     "sg_gallery.css": "sphx-glr-",
     "sg_gallery-binder.css": "binder-badge",
     "sg_gallery-dataframe.css": 'class="dataframe',
@@ -208,6 +215,7 @@ class Templates(BuiltinTemplateLoader):
 
 
 def setup(app):
+    app.add_js_file("on-this-page.js", loading_method="defer")
     app.connect("doctree-resolved", split_paragraphs, priority=900)  # when links are in place
     app.connect("html-page-context", trim_assets, priority=900)  # after those who add some
     return {"parallel_read_safe": True, "parallel_write_safe": True}

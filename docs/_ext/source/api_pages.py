@@ -196,7 +196,7 @@ def subject_text(subject: dict) -> str:
 
 def _listing(subject: dict) -> list[str]:
     """The symbols of one subject, each with the first sentence of its docstring."""
-    lines = [subject["about"], ""]
+    lines = [subject["about"], "", ".. rst-class:: section-list", ""]
     for symbol in subject["symbols"]:
         name = source_lookup.locate(symbol).name
         lines += [f":py:obj:`{name} <{symbol}>`", f"   {summary(symbol)}"]
@@ -344,7 +344,7 @@ class ApiIndex(SphinxDirective):
 def summary(symbol: str) -> str:
     """The first sentence of the docstring, without markup that only works at its own place."""
     paragraph = source_lookup.locate(symbol).summary
-    paragraph = re.sub(r":[\w:]+:`~?(?:[\w.]+\.)?([^`]+)`", r"``\1``", paragraph)
+    paragraph = re.sub(r":(?!math:)[\w:]+:`~?(?:[\w.]+\.)?([^`]+)`", r"``\1``", paragraph)
     return re.match(r".*?(?:\.(?=\s|$)|$)", paragraph).group()
 
 

@@ -259,7 +259,7 @@ class KnobRole(SphinxRole):
 class KnobIndex(SiteTable):
     """``knob-index``: every knob with its page."""
 
-    columns: ClassVar = {"Knob": 3, "What it does": 4, "Default": 3}
+    columns: ClassVar = {"Knob": 33, "What it does": 34, "Default": 33}
     classes: ClassVar = ["knobs"]
     entries = staticmethod(entries)
 

@@ -234,12 +234,17 @@ def mark(app, doctree, docname):
     ]
     for page, fragment, words in marks_of(app, docname):
         plain = re.sub(r"``|\*\*|:[\w:]+:(?=`)|`", "", words).translate(STRAIGHT)
-        pattern = re.compile(r"\s+".join(map(re.escape, plain.split())))
-        for text in texts:
-            if found := pattern.search(text.astext().translate(STRAIGHT)):
-                link = make_refnode(app.builder, docname, page, fragment, nodes.Text("see erratum"))
-                wrap(text, *found.span(), link)
-                break
+        both = plain, re.sub(r"^[\w.]+: ", "", plain)  # of a field, its colon is not shown
+        patterns = [r"\s+".join(map(re.escape, one.split())) for one in both]
+        found = (
+            (text, match)
+            for pattern in patterns
+            for text in texts
+            if (match := re.search(pattern, text.astext().translate(STRAIGHT)))
+        )
+        for text, match in itertools.islice(found, 1):
+            link = make_refnode(app.builder, docname, page, fragment, nodes.Text("see erratum"))
+            wrap(text, *match.span(), link)
 
 
 def wrap(text, start, end, link):

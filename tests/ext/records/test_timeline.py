@@ -114,7 +114,7 @@ def test_alternative_text_has_every_line(project):
     clean(project)
     label = re.search(r'role="img" aria-label="([^"]*)"', picture(project))[1]
     assert label.replace("\u00a0", " ") == (
-        "Timeline. driver: 1, iteration: 10 ms, from the begin. 2, collect: 6 ms, from the begin. "
+        "Timeline. driver: 1, iteration: 10 ms, from the start. 2, collect: 6 ms, from the start. "
         "3, epoch: 2 ×, 3 ms together, from 6 ms on. worker 0: "
         "4, rollout &lt;&amp;&gt;: 4 ms, from 1 ms on."
     )

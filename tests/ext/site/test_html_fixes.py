@@ -20,8 +20,10 @@ from sphinx_gallery import gen_rst
 
 from docs._ext.site import html_fixes
 from docs._ext.site.html_fixes import DIALOGS, FIXES, absolute, corrected
+from tests.support import ROOT
 
 THEME = Path(pydata_sphinx_theme.__file__).parent
+STATIC = ROOT / "docs" / "_static"
 CARD = """<div class="sphx-glr-thumbcontainer" tooltip="Two &lt;words&gt;."><img src="x.png" />
 <p><a class="reference internal" href="m.html"><span class="doc">Title</span></a></p>
   <div class="sphx-glr-thumbnail-title">Title</div>
@@ -56,6 +58,7 @@ def upstream_text():
         ("gallery card", '<div class="sphx-glr-thumbcontainer" {tags}tooltip="{intro}">'),
         ("gallery tags", "<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),
         ("sidebar fold", '"toctree-toggle"'),
+        ("long name", '"bd-sidenav"'),
         ("unnamed dialog", '<dialog id="pst-search-dialog">'),
         ("blocking script", "self.add_js_file('doctools.js', priority=200)"),
         ("plain spans", "cspan = f'<span class=\"{css_class}\"{title}>'"),
@@ -97,6 +100,14 @@ def test_sidebar_fold_gets_a_name():
     html = '<summary><span class="toctree-toggle" role="presentation">'
     assert corrected(html).startswith('<summary aria-label="Pages of this section"><span')
     assert corrected("<summary>Text</summary>") == "<summary>Text</summary>"
+
+
+def test_a_long_name_in_a_sidebar_breaks_between_its_words():
+    link = '<li><a class="reference internal" href="x.html">{}</a></li>'
+    long = corrected(link.format("SliceSamplerWithoutReplacement"))
+    assert long == link.format("Slice<wbr>Sampler<wbr>Without<wbr>Replacement")
+    for other in ("SliceSampler", "A title of several longer words"):
+        assert corrected(link.format(other)) == link.format(other)
 
 
 @pytest.mark.parametrize("name", DIALOGS)
@@ -186,7 +197,7 @@ def test_assets_named_in_the_list_exist():
     import sphinx_design
 
     folders = [Path(package.__file__).parent for package in (sphinx_copybutton, sphinx_design)]
-    folders += [Path(gen_rst.__file__).parent, Path(sphinx.__file__).parent / "themes"]
+    folders += [Path(gen_rst.__file__).parent, Path(sphinx.__file__).parent / "themes", STATIC]
     names = {path.name for folder in folders for path in folder.rglob("*") if path.is_file()}
     names |= {name.removesuffix("_t") for name in names}
     assert (html_fixes.NEEDED_FOR.keys() | html_fixes.UNUSED) - names == set()

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from sphinx.errors import ExtensionError
 
-from docs._ext.source.api_pages import FOLDER, load_catalog, page_text, related_text
+from docs._ext.source.api_pages import FOLDER, load_catalog, page_text, related_text, summary
 from docs._ext.source.lookup import locate
 from docs._ext.support import galleries
 from tests.support import ROOT
@@ -291,6 +291,9 @@ ARGUMENTS = """
 
                 - ``fast``: as it likes
                 - ``slow``: not
+
+        Returns:
+            int: Its speed.
         """
 
 
@@ -314,11 +317,11 @@ def test_words_that_are_corrected_are_marked_in_the_docstring(site):
     for text in ("It is slow.", "What to do:</strong> Wait.", "Very slow."):
         assert text in shown
     assert "It could say: “slow”" in proof
-    # a correction of other words reaches the page of the symbol
-    site.edit("guide.rst", "``fast``: as it likes", "``slow``: not")
+    # a correction of other words reaches the page of the symbol, where a field has no colon
+    site.edit("guide.rst", "``fast``: as it likes", "int: Its speed")
     assert site.build().returncode == 0
     engine = site.page(f"{FOLDER}/tiny.Engine")
-    assert "slow: not" in re.sub("<[^>]+>", "", engine.partition("upstream-erratum")[2][:200])
+    assert '<span class="upstream-erratum">Its speed</span>' in engine
 
 
 @pytest.mark.slow
@@ -445,6 +448,11 @@ def test_a_broken_list_is_named(tmp_path):
     (tmp_path / "symbols.toml").write_text("[[subject\n")
     with pytest.raises(ExtensionError, match=r"symbols\.toml"):
         load_catalog(tmp_path)
+
+
+def test_a_summary_keeps_formulas_and_names_alone():
+    assert "TD(:math:`" in summary("torchrl.objectives.value.TDLambdaEstimator")
+    assert "around the ``ReplayBuffer``" in summary("torchrl.data.TensorDictReplayBuffer")
 
 
 def test_lessons_and_symptoms_are_listed_apart():
