@@ -144,8 +144,7 @@ ROWS = {
     "entropy_is_gone_early": Row(
         "silent",
         "The steps are too large, and nothing rewards entropy. The policy becomes deterministic "
-        "before it has learned. The log-probability of the action that it takes then has hardly "
-        "any gradient.",
+        "before it has learned, and the log-probability of its action has hardly any gradient.",
         "Lower the learning rate. If that is not enough, raise the bonus for entropy: "
         "`ClipPPOLoss(..., entropy_coeff=0.1)`.",
     ),
@@ -531,8 +530,7 @@ ROWS = {
     "q_values_explode": Row(
         "silent",
         "`eps` of `SoftUpdate` is the share that the target network keeps. With `eps=0.005` it "
-        "takes over nearly all of the trained weights at each step, and the network chases its "
-        "own values.",
+        "takes over nearly all of the trained weights, and the network chases its own values.",
         "Pass the small number as `tau`: `SoftUpdate(loss, tau=0.005)` is the same as `eps=0.995`.",
     ),
     "q_values_stop_improving": Row(
