@@ -269,7 +269,7 @@ with collecting([make_env], prioritized, Permits(5)) as collector:
     assert drawn(prioritized) == len(some_rows)
 
 # %%
-# Under "spawn" the collector raises. If there was no warm-up, ``sample()`` does.
+# Under "spawn" the collector raises. Under "fork", without a warm-up, ``sample()`` raises.
 # :claim:`background-priorities-elsewhere` Use a ``Collector``: its ``start()`` collects in a thread
 # of your process.
 

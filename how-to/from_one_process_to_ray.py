@@ -228,7 +228,7 @@ print("two workers, with and without the call: the same bits")
 # %%
 # Remote collectors have copies: without a call they act with their first weights
 # (:ref:`performance-weight_sync-ray`). So do workers with a ``policy_factory``:
-# :ref:`symptom-workers-never-learn`. And ``total_frames=-1`` is endless but on Ray, where the loop
+# :ref:`symptom-workers-never-learn`. With ``total_frames=-1`` a loop is endless, but on Ray it
 # ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
 #
 # A worker that dies

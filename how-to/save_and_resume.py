@@ -347,8 +347,9 @@ assert not folder.exists()
 # * ``Unexpected key(s) in state_dict: "_value_estimator.gamma"``: call ``make_value_estimator``
 #   before you load. Otherwise the loss makes its estimator at its first use.
 #   :claim:`loss-state-needs-estimator`
-# * ``Cannot save a non-initialized storage``: the buffer is empty. A ``ListStorage`` cannot be
-#   saved at all. :claim:`checkpoint-refuses-empty-and-list`
+# * ``Cannot save a non-initialized storage``: the buffer is empty. ``ListStorage doesn't
+#   support serialization``: write ``state_dict()`` of the buffer with ``torch.save``.
+#   :claim:`checkpoint-refuses-empty-and-list`
 # * ``Cannot restore a prefetch queue``: :ref:`symptom-saved-prefetch-queue-is-refused`.
 # * ``missing=[...]``: the save lacks a component. With ``strict="ignore"`` that one stays as it is.
 #   :claim:`checkpoint-strict-ignore`

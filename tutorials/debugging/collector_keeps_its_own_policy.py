@@ -82,7 +82,7 @@ assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
 
 # %%
 # Without these two arguments, or where the policy is there already, the collector uses the object
-# that you gave it, so training changes its weights. That is why the call is often missing from code
+# that you gave it, so training changes its weights. That is why the call may be missing from code
 # that once ran on the CPU.
 #
 # Fix it

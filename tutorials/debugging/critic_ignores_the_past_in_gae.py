@@ -10,7 +10,7 @@ The loss that trains the critic computes other values for the same steps.
 :Cause: A loss module switches recurrent modules to sequences. A value estimator that you call
    yourself does not, so the critic takes single steps, each from the stored state, or from
    zeros if there is none.
-:Fix: Call the estimator inside ``with set_recurrent_mode(True):``. Make it with
+:Fix: Call the estimator under ``set_recurrent_mode(True)``. Make it with
    ``deactivate_vmap=True`` or ``shifted=True``.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`

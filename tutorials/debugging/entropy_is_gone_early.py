@@ -8,7 +8,7 @@ in each state, and its return stays low.
 :Subsystem: exploration
 :Effect: silent
 :Cause: The steps are too large, and nothing rewards entropy. The policy becomes deterministic
-   before it has learned, and its log-probabilities have hardly any gradient.
+   before it has learned, and the log-probability of its action has hardly any gradient.
 :Fix: Lower the learning rate. If that is not enough, raise the bonus for entropy:
    ``ClipPPOLoss(..., entropy_coeff=0.1)``.
 :Decided in: :source:`torchrl.objectives.PPOLoss._weighted_loss_entropy`

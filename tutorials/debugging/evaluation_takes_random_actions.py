@@ -9,7 +9,7 @@ and differs from run to run.
 :Effect: silent
 :Cause: Outside of a context the exploration type is ``None``, which the exploration modules
    treat like ``RANDOM``.
-:Fix: Evaluate under ``with set_exploration_type(ExplorationType.DETERMINISTIC):``.
+:Fix: Evaluate under ``set_exploration_type(ExplorationType.DETERMINISTIC)``.
 :Decided in: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: :term:`exploration type`
 :Threads: none found

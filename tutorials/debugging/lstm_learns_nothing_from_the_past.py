@@ -9,7 +9,7 @@ what to remember, as if it were trained without a past.
 :Effect: silent
 :Cause: A loss that is not a ``LossModule`` calls the LSTM step by step. Each step starts from
    its stored state, which is a constant, so no gradient gets past it.
-:Fix: Compute the loss inside ``with set_recurrent_mode(True):``, or derive it from
+:Fix: Compute the loss under ``set_recurrent_mode(True)``, or derive it from
    ``LossModule``.
 :Decided in: :source:`torchrl.objectives.common._forward_wrapper`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`

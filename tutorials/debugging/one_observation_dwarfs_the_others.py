@@ -8,7 +8,7 @@ others are around one.
 :Subsystem: environments
 :Effect: silent
 :Cause: Entries of the observation have units of their own. The first layer starts with weights of
-   one size for all of them, so the largest entry decides what each unit computes.
+   one size for all of them, so the largest entry drowns the others in each unit.
 :Fix: Bring all entries to one scale: append ``ObservationNorm(in_keys=["observation"],
    standard_normal=True)`` and call its ``init_stats``, or append ``VecNormV2``.
 :Decided in: :source:`torchrl.envs.transforms.ObservationNorm._apply_transform`

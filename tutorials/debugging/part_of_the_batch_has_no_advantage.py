@@ -52,7 +52,7 @@ broken = with_slots(1)
 # Check it
 # --------
 #
-# An advantage that is zero to the last bit is no estimate. The estimator marks such rows in
+# Count the rows whose advantage is exactly zero. The estimator marks such rows in
 # ``shifted_valid``.
 
 

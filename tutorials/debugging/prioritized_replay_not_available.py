@@ -7,7 +7,7 @@ and points to a warning above that was often never printed.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: The compiled part of TorchRL cannot be loaded, most often because it was built for
+:Cause: The compiled part of TorchRL cannot be loaded, for example because it was built for
    another version of torch. The import hides that error: the classes become ``None``.
 :Fix: Install versions of torch and torchrl that belong together, or build torchrl from source.
    ``python -c "import torchrl._torchrl"`` names the missing piece.

@@ -8,7 +8,7 @@ and swings by orders of magnitude.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: ``eps`` of ``SoftUpdate`` is the share that the target network keeps. With ``eps=0.005`` it
-   takes over the trained weights at each step, and the network chases its own values.
+   takes over nearly all of the trained weights, and the network chases its own values.
 :Fix: Pass the small number as ``tau``: ``SoftUpdate(loss, tau=0.005)`` is the same as
    ``eps=0.995``.
 :Decided in: :source:`torchrl.objectives.SoftUpdate._step`
@@ -136,8 +136,8 @@ assert found["largest Q"] > found["limit"], "no longer reproduces without a targ
 # %%
 # Other causes, with the same check:
 #
-# * **No episode ends for the loss**: ``batch["next", "terminated"].sum()`` is 0. The values then
-#   approach the limit, however bad the policy is.
+# * **No episode ends for the loss**: ``batch["next", "terminated"].sum()`` is 0. With equal rewards
+#   the values then approach the limit, however bad the policy.
 # * **The n-step discount is lost**: a ``select`` drops ``"steps_to_next_obs"``, which
 #   ``MultiStepTransform`` writes, and the loss discounts n steps like one.
 # * **Rewards are large**, and so is the limit. Scale them with ``RewardScaling``.

@@ -9,7 +9,7 @@ the most likely one.
 :Effect: silent
 :Cause: Without an exploration type around it, a ``ProbabilisticActor`` uses its own default,
    which is deterministic. A collector sets ``RANDOM`` by itself, ``env.rollout`` does not.
-:Fix: Roll out under ``with set_exploration_type(ExplorationType.RANDOM):``, or use a collector.
+:Fix: Roll out under ``set_exploration_type(ExplorationType.RANDOM)``, or use a collector.
 :Decided in: :source:`torchrl.modules.SafeProbabilisticModule.__init__`
 :Behind it: :term:`exploration type`
 :Threads: :thread:`2175`

@@ -102,7 +102,7 @@ assert not unhealthy["limit is high enough"], "no longer reproduces: the limit i
 # Fix it
 # ------
 #
-# The soft limit is yours to raise, up to the hard limit, which only the administrator can.
+# The soft limit is yours to raise, up to the hard limit, which only the administrator can raise.
 
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

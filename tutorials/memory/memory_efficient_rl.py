@@ -23,7 +23,8 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 # %%
 # Copy this version for losses on single transitions, such as DQN. It stores each observation once
 # and returns complete transitions. Terminated transitions stay, because no loss bootstraps from
-# their next observation. Without ``step_count_key`` some of them can be silently wrong.
+# their next observation. Without ``step_count_key`` some next observations can be silently wrong.
+# For several environments give the storage ``ndim=2``.
 #
 # For GAE keep the NaN rows (:ref:`memory-pipeline`): each ends a slice, and without these ends GAE
 # sums across unrelated slices.
@@ -411,11 +412,11 @@ delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
 # Both pipelines sample the same rows. GAE takes the end of a slice for a truncation, unless the
-# episode terminated there. There the delta pipeline bootstraps from the real next observation and
-# the compact one from the current observation. So the advantage is off by the change of the value
-# in one step, times ``gamma``, and the error fades over the rows before the end. It is small with
-# this untrained critic. With a value that changes fast it is not (:doc:`n_step_and_truncations`).
-# Longer slices have fewer ends.
+# episode terminated there. At a truncation the delta pipeline bootstraps from the real next
+# observation, and the compact one from the current observation. So the advantage is off by the
+# change of the value in one step, times ``gamma``, and the error fades over the rows before the
+# end. It is small with this untrained critic. With a value that changes fast it is not
+# (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
 assert difference.max() > DELTA_TOLERANCE
@@ -430,7 +431,7 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # entries. If it is most of the frame, ``compact_obs`` nearly halves the memory, and you lose the
 # next observation at the ends of trajectories and slices. From here, one lesson each:
 #
-# * :doc:`saving_by_observation_size`: what ``compact_obs`` and the delta save for your shapes
+# * :doc:`saving_by_observation_size`: what both options save for your shapes, and cost in time
 # * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs
 # * :doc:`n_step_and_truncations`: where you have to keep the next observation
 # * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory

@@ -519,7 +519,7 @@ for mistake in [None, *MISTAKES]:
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#conclusion
 #
 # * You discard each batch after a few updates here, so the weights have changed little since its
-#   states were stored. In a large replay buffer they become stale: see :term:`burn-in`.
+#   states were stored. In a large replay buffer stored states become stale: see :term:`burn-in`.
 # * The critic has no memory. With a recurrent critic, switch recurrent mode on around GAE, which
 #   does not switch it on itself: see :ref:`recurrent-advantages`.
 #

@@ -87,7 +87,7 @@ OTHER_ROWS = {
     ),
     "each_step_ends_an_episode": Row(
         "silent",
-        "A flag is never taken back, or a limit on steps is one.",
+        "A flag is never taken back, or the limit of steps is 1.",
         "Look at `env.rollout(5)` without transforms, and at the limit of `StepCounter`.",
     ),
     "all_rewards_are_zero": Row(
@@ -142,7 +142,8 @@ OTHER_ROWS = {
     ),
     "masked_actions_are_taken": Row(
         "silent",
-        "The policy does not read `action_mask`, or the mask means the opposite: true is allowed.",
+        "The policy does not read `action_mask`, or the mask is the wrong way round: true means "
+        "allowed.",
         "Append `ActionMask()` to the environment, and use a distribution such as "
         "`MaskedCategorical`.",
     ),

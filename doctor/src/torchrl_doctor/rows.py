@@ -117,8 +117,8 @@ ROWS = {
         "A loss module switches recurrent modules to sequences. A value estimator that you call "
         "yourself does not, so the critic takes single steps, each from the stored state, or from "
         "zeros if there is none.",
-        "Call the estimator inside `with set_recurrent_mode(True):`. Make it with "
-        "`deactivate_vmap=True` or `shifted=True`.",
+        "Call the estimator under `set_recurrent_mode(True)`. Make it with `deactivate_vmap=True` "
+        "or `shifted=True`.",
     ),
     "decimals_are_lost": Row(
         "silent",
@@ -144,7 +144,7 @@ ROWS = {
     "entropy_is_gone_early": Row(
         "silent",
         "The steps are too large, and nothing rewards entropy. The policy becomes deterministic "
-        "before it has learned, and its log-probabilities have hardly any gradient.",
+        "before it has learned, and the log-probability of its action has hardly any gradient.",
         "Lower the learning rate. If that is not enough, raise the bonus for entropy: "
         "`ClipPPOLoss(..., entropy_coeff=0.1)`.",
     ),
@@ -192,7 +192,7 @@ ROWS = {
         "silent",
         "Outside of a context the exploration type is `None`, which the exploration modules treat "
         "like `RANDOM`.",
-        "Evaluate under `with set_exploration_type(ExplorationType.DETERMINISTIC):`.",
+        "Evaluate under `set_exploration_type(ExplorationType.DETERMINISTIC)`.",
     ),
     "every_environment_starts_alike": Row(
         "silent",
@@ -304,7 +304,7 @@ ROWS = {
         "silent",
         "A loss that is not a `LossModule` calls the LSTM step by step. Each step starts from its "
         "stored state, which is a constant, so no gradient gets past it.",
-        "Compute the loss inside `with set_recurrent_mode(True):`, or derive it from `LossModule`.",
+        "Compute the loss under `set_recurrent_mode(True)`, or derive it from `LossModule`.",
     ),
     "lstm_outputs_change_after_done": Row(
         "silent",
@@ -464,7 +464,7 @@ ROWS = {
     "one_observation_dwarfs_the_others": Row(
         "silent",
         "Entries of the observation have units of their own. The first layer starts with weights "
-        "of one size for all of them, so the largest entry decides what each unit computes.",
+        "of one size for all of them, so the largest entry drowns the others in each unit.",
         'Bring all entries to one scale: append `ObservationNorm(in_keys=["observation"], '
         "standard_normal=True)` and call its `init_stats`, or append `VecNormV2`.",
     ),
@@ -522,7 +522,7 @@ ROWS = {
     ),
     "prioritized_replay_not_available": Row(
         "loud",
-        "The compiled part of TorchRL cannot be loaded, most often because it was built for "
+        "The compiled part of TorchRL cannot be loaded, for example because it was built for "
         "another version of torch. The import hides that error: the classes become `None`.",
         "Install versions of torch and torchrl that belong together, or build torchrl from "
         'source. `python -c "import torchrl._torchrl"` names the missing piece.',
@@ -530,7 +530,7 @@ ROWS = {
     "q_values_explode": Row(
         "silent",
         "`eps` of `SoftUpdate` is the share that the target network keeps. With `eps=0.005` it "
-        "takes over the trained weights at each step, and the network chases its own values.",
+        "takes over nearly all of the trained weights, and the network chases its own values.",
         "Pass the small number as `tau`: `SoftUpdate(loss, tau=0.005)` is the same as `eps=0.995`.",
     ),
     "q_values_stop_improving": Row(
@@ -550,7 +550,7 @@ ROWS = {
         "silent",
         "`NextObservationDelta` stores differences as `float16`, and a difference beyond the "
         "largest `float16` becomes infinite.",
-        "Pass `delta_dtype=torch.bfloat16`, which has the range of `float32` in as many bytes, or "
+        "Pass `delta_dtype=torch.bfloat16`, which has the range of `float32` in two bytes, or "
         "scale the observations.",
     ),
     "return_is_not_the_score": Row(
@@ -726,7 +726,7 @@ ROWS = {
         "silent",
         "Without an exploration type around it, a `ProbabilisticActor` uses its own default, "
         "which is deterministic. A collector sets `RANDOM` by itself, `env.rollout` does not.",
-        "Roll out under `with set_exploration_type(ExplorationType.RANDOM):`, or use a collector.",
+        "Roll out under `set_exploration_type(ExplorationType.RANDOM)`, or use a collector.",
     ),
     "stopping_a_rollout_raises": Row(
         "loud",

@@ -222,6 +222,10 @@ def test_buffers_that_are_not_saved(tmp_path):
     listed.extend(rows(5))
     with pytest.raises(NotImplementedError, match="ListStorage doesn't support"):
         Checkpoint(buffer=listed).save(tmp_path / "listed")
+    torch.save(listed.state_dict(), tmp_path / "listed.pt")
+    loaded = buffer(ListStorage(10))
+    loaded.load_state_dict(torch.load(tmp_path / "listed.pt"))
+    assert (loaded[:] == listed[:]).all()
 
 
 @guards("checkpoint-strict-ignore")

@@ -280,6 +280,14 @@ def test_no_cuda_sync_makes_copies_blocking(monkeypatch):
 @guards("no-exploration-outside")
 def test_no_exploration_type_is_set_outside_a_collector():
     assert exploration_type() is None
+    seen = []
+
+    def act(observation):
+        seen.append(exploration_type())
+        return torch.tensor([1, 0])
+
+    GymEnv("CartPole-v1").rollout(2, act)
+    assert set(seen) == {None}
 
 
 @guards("random-frames-zeros")

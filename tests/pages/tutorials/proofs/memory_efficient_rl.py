@@ -22,6 +22,26 @@ if __name__ == "__main__":
     assert int(slice_end.sum()) == BATCH_FRAMES // SLICE_FRAMES
     assert difference[slice_end].max() > DELTA_TOLERANCE
 
+    # With several environments the storage has two dimensions.
+    from torchrl.envs import SerialEnv
+
+    def three(**options):
+        env = TransformedEnv(SerialEnv(3, lambda: GymEnv("CartPole-v1")), StepCounter())
+        env.set_seed(SEED)
+        collector = Collector(env, frames_per_batch=90, total_frames=90, **options)
+        torch.manual_seed(SEED)
+        rows = next(iter(collector)).set("row", torch.arange(90).view(3, 30))
+        collector.shutdown()
+        return rows
+
+    by_count = NextStateReconstructor(step_count_key="step_count")
+    cells = LazyTensorStorage(90, ndim=2)
+    drawn = make_buffer(three(compact_obs=True), by_count, cells).sample()
+    known = ~drawn[NEXT_OBS].isnan().any(-1)
+    real_next = three()[NEXT_OBS].flatten(0, 1)[drawn["row"]]
+    assert known.sum() >= BATCH_FRAMES // 2
+    assert torch.equal(drawn[NEXT_OBS][known], real_next[known])
+
     # Rows without a next observation end the slices: without them GAE sums across slices.
     estimator = GAE(gamma=0.99, lmbda=0.95, value_network=make_networks()[1])
     absent = compact_batch[NEXT_OBS].isnan().any(-1)
