@@ -411,7 +411,7 @@ def tables(batch, replay_buffer=None, collector=None):
     """Pairs of a name and rows: the last batch and, without a collector, some that are stored."""
     found = [] if batch is None else [("rows", batches_of(batch)[-1])]
     data = None if replay_buffer is None or collector is not None else stored_data(replay_buffer)
-    if data is not None:
+    if hasattr(data, "batch_size"):  # a dictionary of tensors may be stored as well
         found.append(("stored rows", data[: min(len(replay_buffer), SOME_ROWS)]))
     return found
 
@@ -438,7 +438,8 @@ def last_part(key):
 
 def observed_keys(data, network):
     """Keys of *network* that stand at the root and under next, and so tell which row follows."""
-    keys = getattr(network, "in_keys", None) or list(filter(is_seen, data.keys(True, True)))
+    of_data = data.keys(True, True) if hasattr(data, "batch_size") else data.keys()
+    keys = getattr(network, "in_keys", None) or list(filter(is_seen, of_data))
     pairs = {key: (data.get(key, None), get_next(data, key)) for key in keys if key != "is_init"}
     return [
         k for k, (a, b) in pairs.items() if a is not None and b is not None and a.shape == b.shape

@@ -315,8 +315,9 @@ def ppo_worse_with_small_minibatches(
         return applies(f"the value estimator writes {written!r}, the loss reads {key!r}")
     own = one_batch(own_batch)
     if value_estimator is not None and own is not None and sample is not None:
-        stored = sample.get(key, None) is not None
-        if own.get(key, None) is not None and not stored:
+        lacks = sample.get(key, None) is None and own.get(key, None) is not None
+        critic, done_key = value_estimator.value_network, value_key("done", loss_module)
+        if lacks and in_no_order(sample, value_estimator, critic, done_key):
             return applies(f"{key} is in the batch and not in the sample: was it stored before?")
     network = getattr(loss_module, "critic_network", None)
     seen = None
