@@ -310,6 +310,18 @@ def test_the_environment_is_printed_without_torch(tmp_path, as_one_file):
     assert document["Imports"]["torch"] == "torch is not installed"
     assert document["Versions"]["torch"] == "not installed"
     assert document["Imports"]["extension of torchrl"].startswith("does not load")
+    if not as_one_file:
+        done = subprocess.run(
+            [sys.executable, "-S", "-m", "torchrl_doctor", "pipeline.py:make"],
+            env={"PYTHONPATH": str(source)},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert f"{sys.executable} has no torch; install the doctor beside" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_the_reason_why_the_extension_does_not_load_is_said(tmp_path):

@@ -163,6 +163,23 @@ def test_a_copy_of_what_is_watched_is_not_watched():
     assert given["collector"]._frames == 0
 
 
+@pytest.mark.parametrize("zeroed", [True, False])
+def test_a_loss_that_no_step_follows_is_named(zeroed):
+    given, _ = loop(2)
+    optimizer = torch.optim.Adam(given["loss_module"].parameters())
+    batch = next(iter(given["collector"]))
+    with watch(**given, **OPTIONS, share=1) as watching:
+        for _ in range(12):
+            given["loss_module"](batch)["loss"].backward()
+            if zeroed:  # too early
+                optimizer.zero_grad()
+                optimizer.step()
+    given["collector"].shutdown()
+    said = {one.slug: one.evidence for one in watching.report.applies}
+    cause = "had a gradient in 12 steps" if zeroed else "12 losses were computed"
+    assert cause in said["part_of_the_network_never_changes"]
+
+
 def test_a_compiled_loss_is_not_hooked():
     given, _ = loop(2)
     given["loss_module"].compile()  # without a call nothing is compiled

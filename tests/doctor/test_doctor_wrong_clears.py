@@ -14,16 +14,19 @@ from torchrl.data import (
 from torchrl.envs import (
     DoubleToFloat,
     EnvBase,
+    GymEnv,
+    MultiStepTransform,
     ObservationNorm,
     RewardSum,
     SerialEnv,
     TransformedEnv,
 )
+from torchrl.modules import TanhModule, ValueOperator
 from torchrl.objectives import A2CLoss
 from torchrl.objectives.value import GAE
 from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
 
-from tests.support.healthy_pipelines import cartpole
+from tests.support.healthy_pipelines import cartpole, categorical_actor, logits
 
 
 def said(slug, **given):
@@ -170,3 +173,116 @@ def test_two_shapes_in_an_estimator():
     assert said(slug, value_estimator=estimator, batch=rows) == CLEAR
     rows["next", "reward"] = torch.zeros(40, 3, 1)
     assert said(slug, value_estimator=estimator, batch=rows) == APPLIES
+
+
+def held(rows):
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(len(rows)), batch_size=16)
+    buffer.extend(rows)
+    return buffer
+
+
+def set_to(key, value):
+    return lambda rows: rows[key].view(-1)[::7].fill_(value)
+
+
+@pytest.mark.parametrize(
+    ("slug", "change"),
+    [
+        ("numbers_are_not_finite", set_to(("next", "reward"), torch.nan)),
+        ("numbers_are_not_finite", set_to("observation", torch.inf)),
+        ("numbers_are_far_from_one", lambda rows: rows["next", "reward"].mul_(1e6)),
+        ("observations_never_change", lambda rows: rows["observation"].zero_()),
+        ("truncated_is_not_done", lambda rows: rows["next", "done"].zero_()),
+        ("each_step_ends_an_episode", lambda rows: rows["next", "done"].fill_(True)),
+        ("samples_differ_from_what_the_policy_saw", lambda rows: rows["observation"].add_(50)),
+    ],
+)
+def test_a_data_set_is_looked_at_beside_what_a_copy_collects(slug, change):
+    env = cartpole()
+    policy, rows = categorical_actor(env, logits()), rollout(env)
+    given = {"env": env, "policy": policy, "frames": 32}
+    assert said(slug, replay_buffer=held(rows), **given) != APPLIES
+    change(spoiled := rows.clone())
+    assert said(slug, replay_buffer=held(spoiled), **given) == APPLIES
+
+
+def test_rows_of_several_steps_are_no_truncated_ones():
+    """`MultiStepTransform` moves the flags that it is told of."""
+    transform = MultiStepTransform(3, 0.99, done_keys=["done", "truncated"])
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(40), transform=transform)
+    buffer.extend(rollout())
+    stored = buffer[:]["next"]
+    assert (stored["terminated"] & ~stored["done"]).any()
+    assert said("truncated_is_not_done", replay_buffer=buffer) is None
+
+
+def estimated(rows):
+    torch.manual_seed(0)
+    critic = ValueOperator(torch.nn.Linear(4, 1), in_keys=["observation"])
+    estimator = GAE(gamma=0.9, lmbda=0.9, value_network=critic)
+    with torch.no_grad():
+        return estimator, estimator(rows)
+
+
+def test_targets_of_shuffled_rows_are_known():
+    rows, slug = rollout(), "advantages_look_like_noise"
+    order = torch.randperm(40)
+    for batch in (estimated(rows.clone())[1], estimated(rows.clone())[1][order]):
+        estimator, _ = estimated(rows.clone())
+        assert said(slug, value_estimator=estimator, batch=batch) != APPLIES
+    estimator, batch = estimated(rows[order].clone())
+    assert said(slug, value_estimator=estimator, batch=batch) == APPLIES
+
+
+def test_targets_with_limits_as_deaths_are_known():
+    rows, slug = rollout(), "values_too_low_at_time_limits"
+    rows["next", "terminated"][::9] = False
+    rows["next", "truncated"] = rows["next", "done"] & ~rows["next", "terminated"]
+    rows["next", "done"][::9] = rows["next", "truncated"][::9] = True
+    estimator, batch = estimated(rows.clone())
+    assert said(slug, value_estimator=estimator, batch=batch) == CLEAR
+    lacking = rows.exclude(("next", "terminated"), ("next", "truncated"))
+    batch = rows.update(estimated(lacking.clone())[1])
+    assert said(slug, value_estimator=estimator, batch=batch) == APPLIES
+
+
+def test_an_advantage_that_comes_after_the_rows_were_stored():
+    env, slug = cartpole(), "ppo_worse_with_small_minibatches"
+    actor = categorical_actor(env, logits())
+    rows = rollout(env)
+    estimator, batch = estimated(rows.clone())
+    loss = A2CLoss(actor, estimator.value_network)
+    given = {"loss_module": loss, "value_estimator": estimator, "batch": batch}
+    assert said(slug, replay_buffer=held(batch), **given) != APPLIES
+    assert said(slug, replay_buffer=held(rows), **given) == APPLIES
+
+
+@pytest.mark.parametrize(("high", "state"), [(2.0, CLEAR), (1.0, APPLIES)])
+def test_a_tanh_module_has_bounds_too(high, state):
+    policy = TanhModule(["param"], ["action"], low=-2.0, high=high)
+    env = Sensor(action=torch.float32)
+    assert said("actions_and_bounds_differ", env=env, policy=policy) == state
+
+
+@pytest.mark.parametrize(
+    ("other", "state"),
+    [
+        (lambda: cartpole(), CLEAR),
+        (lambda: GymEnv("CartPole-v1", sutton_barto_reward=False), CLEAR),  # the default
+        (lambda: GymEnv("CartPole-v1", sutton_barto_reward=True), APPLIES),
+        (lambda: GymEnv("Acrobot-v1"), APPLIES),
+    ],
+)
+def test_evaluation_plays_another_game(other, state):
+    policy = categorical_actor(cartpole(), logits())
+    given = {"env": cartpole(), "eval_env": other(), "policy": policy}
+    assert said("evaluation_is_another_task", **given) == state
+
+
+@pytest.mark.parametrize(
+    ("options", "state"), [({}, None), ({"maximize": True}, APPLIES), ({"lr": 1e-12}, APPLIES)]
+)
+def test_an_optimizer_that_goes_the_wrong_way_or_none(options, state):
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], **options)
+    slug = "learning_rate_is_wrong" if "lr" in options else "a_setting_is_out_of_range"
+    assert said(slug, optimizer=optimizer) == state

@@ -7,7 +7,7 @@ from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.modules import ValueOperator
 from torchrl.objectives import A2CLoss, DQNLoss, SoftUpdate
 from torchrl.objectives.value import GAE
-from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose, look
+from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose, look, watch
 
 from tests.support.claims import guards
 from tests.support.defects.environments import Team
@@ -44,6 +44,34 @@ def test_two_looks_tell_which_group_does_not_learn(agents):
     only = "part_of_the_network_never_changes"
     found = diagnose(**agents, since=before, only=only, seconds=SECONDS).applies
     assert [one.evidence.partition(":")[0] for one in found] == ["prey"]
+
+
+@guards("doctor-watch-groups")
+def test_a_watched_loop_records_each_group(agents):
+    """Of `prey` the optimizer has a part, and gradients stay: both are said of it alone."""
+    losses, env = agents["loss_module"], agents["env"]
+    held = {name: list(loss.parameters()) for name, loss in losses.items()}
+    held["prey"] = held["prey"][:1]
+    optimizers = {name: torch.optim.Adam(one) for name, one in held.items()}
+    batch = env.rollout(20, break_when_any_done=False)
+    with watch(**agents, share=1, seconds=SECONDS, frames=10) as watching:
+        for _ in range(15):
+            for name, loss in losses.items():
+                loss(batch)["loss"].backward()
+                optimizers[name].step()
+                agents["target_updater"][name].step()
+                if name == "hunters":
+                    loss.zero_grad()
+            watching.record(batch)
+    assert {f"{name}: {what}" for name in losses for what in ("loss", "grad_norm")} <= {
+        *watching.series
+    }
+    assert watching.series["prey: loss"].kind == watching.series["hunters: loss"].kind == "loss"
+    said = {one.slug: one.evidence.partition(":")[0] for one in watching.report.applies}
+    assert said == {
+        "part_of_the_network_never_changes": "prey",
+        "gradients_are_never_zeroed": "prey",
+    }
 
 
 @guards("doctor-groups")

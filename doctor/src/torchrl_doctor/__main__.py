@@ -2,6 +2,8 @@
 
 import sys
 
+NEEDED = ("torch", "torchrl", "tensordict")
+
 
 def main(arguments=None):
     """Run `cli.main`, but for ``env``, which works where torch is missing."""
@@ -10,8 +12,14 @@ def main(arguments=None):
         from torchrl_doctor.machine import print_environment
 
         return print_environment(arguments[1:])
-    from torchrl_doctor import cli
-
+    try:
+        from torchrl_doctor import cli
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            raise
+        said = f"{sys.executable} has no {error.name}; install the doctor beside your pipeline"
+        print(f"torchrl-doctor: {said}. torchrl-doctor env works without.", file=sys.stderr)
+        return 2
     return cli.main(arguments)
 
 

@@ -14,6 +14,11 @@ def groups_of(named):
     return list(dict.fromkeys(group for one in dictionaries for group in one))
 
 
+def of_groups(value):
+    """An argument by group; by None where all groups share it, or there are none."""
+    return value if type(value) is dict else {None: value}
+
+
 def given_to(group, named):
     """The arguments of one group: its own of each dictionary, and what all groups share."""
     own = {n: one for n, one in named.items() if n in BY_NAME and type(one) is dict}

@@ -407,6 +407,18 @@ def stored_data(replay_buffer):
     return data if hasattr(data, "get") else None
 
 
+def tables(batch, replay_buffer=None, collector=None):
+    """Pairs of a name and rows: the last batch and, without a collector, some that are stored."""
+    found = [] if batch is None else [("rows", batches_of(batch)[-1])]
+    data = None if replay_buffer is None or collector is not None else stored_data(replay_buffer)
+    if hasattr(data, "batch_size"):  # a dictionary of tensors may be stored as well
+        found.append(("stored rows", data[: min(len(replay_buffer), SOME_ROWS)]))
+    return found
+
+
+SOME_ROWS = 2000  # of a storage that are compared
+
+
 def stored_observation(replay_buffer, policy):
     """The key that a data set has its observations under: ``observation``, or what is read."""
     data = stored_data(replay_buffer)
@@ -415,9 +427,19 @@ def stored_observation(replay_buffer, policy):
     return next(iter(observed_keys(data, policy)), "observation")
 
 
+def is_seen(key):
+    """Whether a key has the name of an observation, also of a group of agents."""
+    return last_part(key) in ("observation", "pixels")
+
+
+def last_part(key):
+    return key[-1] if isinstance(key, tuple) else key
+
+
 def observed_keys(data, network):
     """Keys of *network* that stand at the root and under next, and so tell which row follows."""
-    keys = getattr(network, "in_keys", None) or ["observation", "pixels"]
+    of_data = data.keys(True, True) if hasattr(data, "batch_size") else data.keys()
+    keys = getattr(network, "in_keys", None) or list(filter(is_seen, of_data))
     pairs = {key: (data.get(key, None), get_next(data, key)) for key in keys if key != "is_init"}
     return [
         k for k, (a, b) in pairs.items() if a is not None and b is not None and a.shape == b.shape
@@ -485,7 +507,7 @@ def wrapped_by(env):
     """What an environment wraps, of gymnasium say; None where it wraps nothing."""
     while type(env).__name__ == "TransformedEnv":
         env = env.base_env
-    return private(env, "_env", None) if "_env" in vars(env) else None
+    return private(env, "_env", None) if "_env" in getattr(env, "__dict__", ()) else None
 
 
 def made_from(env):
@@ -496,14 +518,31 @@ def made_from(env):
     return getattr(getattr(wrapped_by(env), "unwrapped", None), "spec", None)
 
 
+def wrappers_of(env):
+    """What an environment wraps, of gymnasium say, and what that wraps, from the outside in."""
+    found, wrapper = [], wrapped_by(env)
+    while wrapper is not None:
+        found.append(wrapper)
+        wrapper = getattr(wrapper, "__dict__", {}).get("env")
+    return found
+
+
 def time_limit(env):
     """After how many steps a ``TimeLimit`` of gymnasium ends an episode; None without one."""
-    limits, wrapper = [], wrapped_by(env)
-    while wrapper is not None:
-        own = getattr(wrapper, "__dict__", {})
-        limits.append(own.get("_max_episode_steps", None))
-        wrapper = own.get("env")
+    limits = [getattr(one, "__dict__", {}).get("_max_episode_steps") for one in wrappers_of(env)]
     return min(filter(None, limits), default=None)
+
+
+def first_of_batched(env):
+    """The first environment of a batched one, as far as it is in this process; else None.
+
+    The environment itself where it is not batched.
+    """
+    while type(env).__name__ == "TransformedEnv":
+        env = env.base_env
+    if "create_env_fn" not in vars(env):
+        return env
+    return next(iter(vars(env).get("_envs") or ()), None)
 
 
 FEWEST_UPDATES = 10  # a loop may take some before its first step of an updater, or of priorities

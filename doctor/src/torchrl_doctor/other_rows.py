@@ -37,7 +37,7 @@ OTHER_ROWS = {
         "The distribution has bounds of its own, -1 to 1 for `TanhNormal`, and is not told those "
         "of the environment.",
         'Pass `distribution_kwargs={"low": space.low, "high": space.high}` to the actor, with '
-        "`space = env.action_spec.space`.",
+        "`space = env.action_spec_unbatched.space`, which fits a single action.",
     ),
     "advantage_has_a_graph": Row(
         "silent",

@@ -29,6 +29,9 @@ NOTHING = "No known symptom applies."
 SAVINGS_TITLE = "Time and memory, which is no symptom"
 
 
+WITHOUT_HOST = "Pages are below the address of the manual; site= or --site puts it before them."
+
+
 FOLLOWING = "These follow from it; look again after the fix:"
 
 
@@ -115,6 +118,8 @@ def as_text(report, everything=False, color=False):
     blocks.append([line for note in report.notes for line in in_columns(note, "  ", "- ")])
     end = in_columns(f"{report.counts}" if report.applies else f"{NOTHING} {report.counts}")
     made_with = ", ".join(f"{name} {number}" for name, number in report.versions.items())
+    if not report.site and any(one.page for one in report.applies):
+        end += in_columns(WITHOUT_HOST)
     blocks.append([*end, *in_columns(made_with)])
     return "\n\n".join("\n".join(block) for block in blocks if block)
 

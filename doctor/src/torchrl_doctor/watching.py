@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchrl_doctor.diagnosis import diagnose
 from torchrl_doctor.examination import ARGUMENTS
+from torchrl_doctor.groups import of_groups
 from torchrl_doctor.logs import Log, Series
 from torchrl_doctor.looks import FEWEST_BATCHES, Look, parts_of_collector
 from torchrl_doctor.objects import (
@@ -181,6 +184,31 @@ class Gradients:
         known["at"] = known["parameter"].grad._version
 
 
+class Learner:
+    """What is seen of one loss, of its estimator and of the optimizers that hold its parameters."""
+
+    def __init__(self, loss):
+        self.names = {id(one): name for name, one in getattr(loss, "named_parameters", dict)()}
+        self.steps = self.losses = 0  # calls of the loss, and those with gradients
+        self.held, self.without, self.with_gradient = set(), set(), set()
+        self.shapes = {}  # of what the loss and the estimator get
+        self.gradients = Gradients()
+
+    def keep_shape(self, name, arguments):
+        shape = getattr(next(iter(arguments), None), "batch_size", None)
+        if shape is not None:
+            self.shapes[name] = tuple(shape)
+
+    def optimized(self, steps):
+        """Which trainable parameters of the loss no optimizer holds, and which had no gradient."""
+        return {
+            "steps": steps,
+            "losses": self.losses,
+            "not held": sorted(set(self.names.values()) - self.held),
+            "no gradient": sorted(self.without - self.with_gradient),
+        }
+
+
 class SeenIterator:
     """``collector.iterator`` that shows each batch; a copy of the collector gets its own."""
 
@@ -211,18 +239,16 @@ class Watching:
         self.options = options
         self.report = None
         self.notes = []
-        self.steps = self.updates = self.batches = 0
+        self.updates = self.batches = 0
         self.budget = Budget(share)
         self.recorded, self.pending = {}, []
         self.returns = Returns()
         self.arrived = None  # when the last batch did
-        self.names = {}  # of the parameters of the loss, by their id
-        self.held, self.without, self.with_gradient = set(), set(), set()
+        losses = of_groups(given.get("loss_module"))
+        self.learners = {group: Learner(loss) for group, loss in losses.items()}
         self.middle, self.at_middle = None, (0, 0)
-        self.shapes = {}  # of what the loss and the estimator get
         self.modes = set()  # training or not, of layers that compute something else in it
         self.versions = []  # of the policy: those in a batch, and that of the collector
-        self.gradients = Gradients()
         self.undo = contextlib.ExitStack()
 
     # -- What the reader calls -------------------------------------------------
@@ -232,6 +258,11 @@ class Watching:
         """What was recorded, by name."""
         self.flush()
         return dict(self.recorded)
+
+    @property
+    def steps(self):
+        """How often a loss was called; of several, the one that was called most."""
+        return max(one.steps for one in self.learners.values())
 
     @property
     def overhead(self):
@@ -252,14 +283,17 @@ class Watching:
         self.start = self.look_now()
         self.budget = Budget(self.budget.share)
         self.began = self.budget.clock()
-        loss = self.given.get("loss_module")
-        if isinstance(loss, torch.nn.Module):
-            self.watch_loss(loss)
-        estimator = self.given.get("value_estimator")
-        if isinstance(estimator, torch.nn.Module):
-            self.undo.callback(estimator.register_forward_hook(Hook(self.on_estimate)).remove)
-        for layer in noisy_in_training(self.looked_at.get("policy")):
-            self.undo.callback(layer.register_forward_hook(Hook(self.acting(layer))).remove)
+        for group, loss in of_groups(self.given.get("loss_module")).items():
+            if isinstance(loss, torch.nn.Module):
+                self.watch_loss(loss, group)
+        if any(one.names for one in self.learners.values()):
+            self.undo.callback(register_optimizer_step_pre_hook(self.on_step).remove)
+        for group, estimator in of_groups(self.given.get("value_estimator")).items():
+            if isinstance(estimator, torch.nn.Module):
+                self.hook(estimator, self.on_estimate, group)
+        for policy in of_groups(self.looked_at.get("policy")).values():
+            for layer in noisy_in_training(policy):
+                self.hook(layer, self.on_action, layer)
         if "collector" in self.given:
             self.watch_collector(self.given["collector"])
         return self
@@ -273,10 +307,8 @@ class Watching:
         many = self.updates - updates >= FEWEST_UPDATES
         enough = many and self.batches - batches >= FEWEST_BATCHES
         since = self.middle if self.middle and enough else self.start
-        if since and self.updates:
-            since.optimized = self.optimized()
         if since:
-            since.watched = self.watched()
+            self.tell(since)
         given = dict(self.given)
         if isinstance(error, Exception):
             given["error"] = error
@@ -292,16 +324,16 @@ class Watching:
             return
         self.report.notes += self.notes
 
-    def watch_loss(self, loss):
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
+    def hook(self, module, function, *more):
+        """Call the function after each call of the module."""
+        hook = Hook(functools.partial(function, *more))
+        self.undo.callback(module.register_forward_hook(hook).remove)
 
-        self.names = {id(one): name for name, one in loss.named_parameters()}
-        handle = register_optimizer_step_pre_hook(self.on_step)
-        self.undo.callback(handle.remove)
+    def watch_loss(self, loss, group):
         if loss._compiled_call_impl is not None:
             self.notes.append("The loss is compiled, so its values were not recorded.")
             return
-        self.undo.callback(loss.register_forward_hook(Hook(self.on_loss)).remove)
+        self.hook(loss, self.on_loss, group)
 
     def watch_collector(self, collector):
         if not callable(getattr(collector, "iterator", None)) or "iterator" in vars(collector):
@@ -321,60 +353,60 @@ class Watching:
                 self.notes.append(f"watching: {in_words(error)}")
             return True
 
-    def on_estimate(self, returned, arguments):
-        self.safely(self.keep_shape, "value_estimator", arguments)
+    def learner(self, group):
+        """That of a group; where all groups share a loss, the only one."""
+        return self.learners.get(group) or next(iter(self.learners.values()))
 
-    def acting(self, layer):
-        """A hook that keeps the mode of a layer when the policy acts, without gradients."""
+    def on_estimate(self, group, returned, arguments):
+        self.safely(self.learner(group).keep_shape, "value_estimator", arguments)
 
-        def keep(returned, arguments):
-            if not torch.is_grad_enabled():
-                self.modes.add(layer.training)
+    def on_action(self, layer, returned, arguments):
+        """Keep the mode of a layer when the policy acts, without gradients."""
+        if not torch.is_grad_enabled():
+            self.modes.add(layer.training)
 
-        return keep
-
-    def keep_shape(self, name, arguments):
-        shape = getattr(next(iter(arguments), None), "batch_size", None)
-        if shape is not None:
-            self.shapes[name] = tuple(shape)
-
-    def on_loss(self, losses, arguments):
-        self.steps += 1
-        self.safely(self.keep_shape, "loss_module", arguments)
-        self.safely(self.keep_losses, losses)
+    def on_loss(self, group, losses, arguments):
+        self.learners[group].steps += 1
+        self.learners[group].losses += torch.is_grad_enabled()
+        self.safely(self.learners[group].keep_shape, "loss_module", arguments)
+        self.safely(self.keep_losses, group, losses)
         if "collector" not in self.given:
             self.look_again()
 
-    def keep_losses(self, losses):
+    def keep_losses(self, group, losses):
         if isinstance(losses, torch.Tensor):
             losses = {"loss": losses}
         if not hasattr(losses, "items"):
             return
         for name, value in losses.items():
             if isinstance(name, str) and isinstance(value, torch.Tensor) and value.numel() == 1:
-                self.pending.append((name, self.steps, value.detach().reshape(())))
+                value = value.detach().reshape(())
+                self.pending.append((name, self.learners[group].steps, value, group))
         if len(self.pending) >= PENDING:
             self.flush()
 
     def on_step(self, optimizer, arguments, keywords):
         self.updates += 1
-        self.safely(self.keep_gradients, optimizer)
+        for group in self.learners:
+            self.safely(self.keep_gradients, group, optimizer)
 
-    def keep_gradients(self, optimizer):
-        held = [one for group in optimizer.param_groups for one in group["params"]]
-        held = [one for one in held if id(one) in self.names]
+    def keep_gradients(self, group, optimizer):
+        learner = self.learners[group]
+        names = learner.names
+        held = [one for part in optimizer.param_groups for one in part["params"]]
+        held = [one for one in held if id(one) in names]
         if not held:
             return
-        self.gradients.see(optimizer, held, self.undo)
-        self.held |= {self.names[id(one)] for one in held}
-        none = {self.names[id(one)] for one in held if one.grad is None}
-        known = {self.names[id(one)] for one in held} - none
-        self.without |= none
-        self.with_gradient |= known
+        learner.gradients.see(optimizer, held, self.undo)
+        learner.held |= {names[id(one)] for one in held}
+        none = {names[id(one)] for one in held if one.grad is None}
+        learner.without |= none
+        learner.with_gradient |= {names[id(one)] for one in held} - none
         gradients = [one.grad.detach() for one in held if one.grad is not None]
         if gradients:
             norms = torch.stack([torch.linalg.vector_norm(one) for one in gradients])
-            self.pending.append(("grad_norm", self.updates, torch.linalg.vector_norm(norms)))
+            norm = torch.linalg.vector_norm(norms)
+            self.pending.append(("grad_norm", self.updates, norm, group))
 
     def see_batch(self, batch):
         self.batches += 1
@@ -412,26 +444,24 @@ class Watching:
             self.notes.append(f"watching: {in_words(error)}")
             return None
 
-    def optimized(self):
-        """Which trainable parameters of the loss no optimizer holds, and which had no gradient."""
-        names = set(self.names.values())
-        return {
-            "steps": self.updates,
-            "not held": sorted(names - self.held),
-            "no gradient": sorted(self.without - self.with_gradient),
-        }
+    def tell(self, since):
+        """Add to an earlier look what the loop was seen to do since, of each group its own."""
+        for group, look in (since.groups or {None: since}).items():
+            learner = self.learner(group)
+            look.optimized = learner.optimized(self.updates)
+            look.watched = {
+                "shapes": learner.shapes,
+                "modes": self.modes,
+                "versions": self.versions,
+                "steps without zero_grad": learner.gradients.longest,
+            }
 
-    def watched(self):
-        """What the loop was seen to do, by name: plain numbers."""
-        return {
-            "shapes": self.shapes,
-            "modes": self.modes,
-            "versions": self.versions,
-            "steps without zero_grad": self.gradients.longest,
-        }
-
-    def add(self, name, step, value):
-        self.recorded.setdefault(name, Series(name)).add(step, value)
+    def add(self, name, step, value, group=None):
+        key = name if group is None else f"{group}: {name}"
+        if key not in self.recorded:
+            self.recorded[key] = Series(name)
+            self.recorded[key].name = key  # what kind it is, the group does not tell
+        self.recorded[key].add(step, value)
 
     def flush(self):
         pending, self.pending = self.pending, []
@@ -439,6 +469,6 @@ class Watching:
         for one in pending:
             of_device.setdefault(one[2].device, []).append(one)
         for several in of_device.values():
-            values = torch.stack([value.float() for _, _, value in several]).tolist()
-            for (name, step, _), value in zip(several, values, strict=True):
-                self.add(name, step, value)
+            values = torch.stack([one[2].float() for one in several]).tolist()
+            for (name, step, _, group), value in zip(several, values, strict=True):
+                self.add(name, step, value, group)

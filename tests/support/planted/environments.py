@@ -7,6 +7,7 @@ import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 from torchrl.envs import (
     GymEnv,
+    GymWrapper,
     RewardScaling,
     RewardSum,
     SerialEnv,
@@ -84,6 +85,12 @@ def return_is_not_the_score(pipeline):
         env = TransformedEnv(TransformedEnv(base, change), RewardSum())
         yield {"env": env, "policy": pipeline["policy"]}
         yield {"env": env}
+    paid = gymnasium.wrappers.TransformReward(gymnasium.make("CartPole-v1"), abs)
+    several = SerialEnv(2, lambda: TransformedEnv(cartpole(), RewardScaling(0.0, 0.1)))
+    started = SerialEnv(2, lambda: TransformedEnv(cartpole(), RewardScaling(0.0, 0.1)))
+    started.reset()
+    for inner in (GymWrapper(paid), several, started):
+        yield {"env": TransformedEnv(inner, RewardSum())}
 
 
 class _Skips(CartPoleEnv):
@@ -110,6 +117,8 @@ def workers_normalize_differently(pipeline):
             return TransformedEnv(cartpole(), VecNormV2(in_keys=["observation"]))
 
         env = SerialEnv(2, normalized)
+        env.set_seed(0)
+        yield {"env": env}
         env.rollout(20, break_when_any_done=False)
         yield {"env": env}
 

@@ -3,6 +3,7 @@
 import torch
 from tensordict.nn import InteractionType
 from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.modules import NoisyLinear
 
 from tests.support.planted import collect_anew, move_weights, only, with_batch
 
@@ -17,6 +18,10 @@ def _samples(pipeline):
 
 def evaluation_takes_random_actions(pipeline):
     if not _noise(pipeline):
+        if "collector" in pipeline and _samples(pipeline):
+            with set_exploration_type(ExplorationType.RANDOM), torch.no_grad():
+                batch = pipeline["env"].rollout(15, pipeline["policy"])
+            yield {"policy": pipeline["policy"], "eval_env": pipeline["env"], "batch": batch}
         return
     for amount in (0.5, 0.03):
         for one in _noise(pipeline):
@@ -41,6 +46,8 @@ def epsilon_goes_down_too_soon(pipeline):
     for one in _noise(pipeline):
         now, end = ("eps", "eps_end") if hasattr(one, "eps") else ("sigma", "sigma_end")
         getattr(one, now).fill_(float(getattr(one, end)))
+        one.annealing_num_steps = 3  # where it ends, whatever is counted afterwards
+        yield pipeline | {"batch": [pipeline["batch"]] * 2}
         one.annealing_num_steps = 100_000
         yield pipeline
         yield pipeline | {"batch": [pipeline["batch"]] * 2}
@@ -91,3 +98,33 @@ def evaluation_collector_explores(pipeline):
     if "collector" in pipeline and (_samples(pipeline) or _noise(pipeline)):
         given = only(pipeline, "collector", "policy", "batch")
         yield given | {"eval_env": pipeline["collector"].env}
+
+
+def noisy_network_repeats_its_noise(pipeline):
+    layers = _with_noise(pipeline)
+    if layers:
+        move_weights(pipeline["policy"])
+        yield pipeline
+
+
+def noisy_network_never_learns_its_noise(pipeline):
+    layers = _with_noise(pipeline)
+    for one in layers:
+        with torch.no_grad():
+            one.weight_mu.add_(0.1)
+            one.bias_mu.add_(0.1)
+    if layers:
+        yield pipeline
+
+
+def _with_noise(pipeline):
+    """Make the last layer of the networks a `NoisyLinear`, and return those of the policy."""
+    if "collector" not in pipeline or not _noise(pipeline):
+        return []
+    made = []
+    for parent in list(pipeline["policy"].modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is torch.nn.Linear:
+                made.append(NoisyLinear(child.in_features, child.out_features))
+                parent._modules[name] = made[-1]
+    return made

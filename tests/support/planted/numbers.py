@@ -1,5 +1,6 @@
 """Symptoms of the numbers in the data, and of those that the reader has set."""
 
+import functools
 import math
 
 import torch
@@ -40,8 +41,13 @@ def numbers_are_far_from_one(pipeline):
     def enlarge(values):
         return 1e6 * (values.abs() + 1)
 
+    def enlarge_one(values):
+        values.view(-1)[-1] = 1e6
+        return values
+
     for key in ("observation", ("next", "reward")):
         yield _changed(pipeline, key, enlarge)
+    yield _changed(pipeline, ("next", "reward"), enlarge_one)
 
 
 def one_observation_dwarfs_the_others(pipeline):
@@ -136,6 +142,12 @@ def done_after_a_reset(pipeline):
 def each_step_ends_an_episode(pipeline):
     yield _changed(pipeline, ("next", "done"), torch.ones_like)
 
+    def every_second(done):
+        done[..., ::2, :] = True
+        return done
+
+    yield _changed(pipeline, ("next", "done"), every_second)
+
 
 def all_rewards_are_zero(pipeline):
     if "collector" in pipeline:
@@ -175,7 +187,49 @@ def noise_is_gone_or_all(pipeline):
         for factor in (1e-7, 1e7):
             yield _changed(pipeline, "scale", lambda scale, factor=factor: scale * factor)
 
+            def of_one_number(scale, factor=factor):
+                return torch.cat([scale * factor, scale], -1)
+
+            yield _changed(pipeline, "scale", of_one_number)
+
 
 def probabilities_as_logits(pipeline):
     if "logits" in set(pipeline["batch"].keys()):
         yield _changed(pipeline, "logits", lambda logits: logits.softmax(-1))
+
+
+def masked_actions_are_taken(pipeline):
+    batch = pipeline["batch"].clone()
+    if batch["action"].dtype in (torch.bool, torch.int64):
+        forbids = ~batch["action"].bool()
+        for mask in (forbids, torch.ones_like(forbids)):  # the second has forbidden nothing yet
+            batch["action_mask"] = mask
+            yield in_batch(pipeline, batch)
+
+
+def no_episode_ends(pipeline):
+    """Attributes whose names have "max" in them are no limits of time."""
+    if "collector" not in pipeline or pipeline["env"].batch_size:
+        return
+    if any(getattr(one, "max_steps", None) for one in pipeline["env"].modules()):
+        return
+    inner = _below(pipeline["env"])
+    inner.max_speed, inner.track_length = 3, 5
+    batch = pipeline["batch"].clone()
+    for end in ("done", "truncated", "terminated"):
+        batch["next", end].zero_()
+    inner._step = functools.partial(_without_end, inner._step)
+    yield in_batch(pipeline, batch)
+
+
+def _without_end(step, tensordict):
+    after = step(tensordict)
+    for end in ("done", "truncated", "terminated"):
+        after[end] = torch.zeros_like(after[end])
+    return after
+
+
+def _below(env):
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return env

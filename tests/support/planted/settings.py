@@ -3,10 +3,12 @@
 import copy
 
 import torch
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from tensordict.nn import InteractionType, TensorDictSequential
+from torchrl.data import LazyTensorStorage, RandomSampler, TensorDictReplayBuffer
+from torchrl.envs import FrameSkipTransform, SerialEnv, Transform, TransformedEnv
 from torchrl.objectives import HardUpdate, SoftUpdate
 
-from tests.support.planted import in_batch
+from tests.support.planted import collect_anew, in_batch, in_buffer, stored
 
 
 def a_setting_is_out_of_range(pipeline):
@@ -32,7 +34,9 @@ def targets_follow_at_once(pipeline):
         loss = copy.deepcopy(pipeline["loss_module"])
         soft = SoftUpdate(loss, eps=0.9)
         soft.eps = 0.0
-        for updater in (soft, HardUpdate(loss, value_network_update_interval=1)):
+        almost = SoftUpdate(loss, eps=0.9)
+        almost.eps = 0.005
+        for updater in (soft, almost, HardUpdate(loss, value_network_update_interval=1)):
             yield pipeline | {"target_updater": updater, "planted_in": "target_updater"}
 
 
@@ -54,7 +58,12 @@ def part_of_the_loss_is_frozen(pipeline):
 
 def learning_rate_is_wrong(pipeline):
     parameters = list(pipeline["loss_module"].parameters())
-    for options in ({"lr": 0.0}, {"lr": 1000.0}, {"lr": 0.01, "weight_decay": 100.0}):
+    for options in (
+        {"lr": 0.0},
+        {"lr": 1e-12},
+        {"lr": 1000.0},
+        {"lr": 0.01, "weight_decay": 100.0},
+    ):
         optimizer = torch.optim.AdamW(parameters, **options)
         yield pipeline | {"optimizer": optimizer, "planted_in": "optimizer"}
 
@@ -82,6 +91,12 @@ def epsilon_starts_at_zero(pipeline):
     for module in pipeline["policy"].modules():
         for name in ("eps", "sigma"):
             if hasattr(module, f"{name}_init"):
+                if "collector" in pipeline:
+                    acts = [one for one in pipeline["policy"] if one is not module]
+                    greedy = collect_anew(pipeline, TensorDictSequential(*acts))
+                    yield greedy | {"planted_in": "collector"}
+                    calm = collect_anew(pipeline, exploration_type=InteractionType.DETERMINISTIC)
+                    yield calm | {"planted_in": "collector"}
                 for part in (name, f"{name}_init", f"{name}_end"):
                     getattr(module, part).fill_(0.0)
                 yield pipeline | {"planted_in": "policy"}
@@ -100,3 +115,43 @@ def estimator_reads_two_shapes(pipeline):
         batch = pipeline["batch"].clone()
         batch["next", "reward"] = torch.zeros(*batch.shape, 3, 1)
         yield in_batch(pipeline, batch)
+
+
+def critic_without_action(pipeline):
+    network = getattr(pipeline["loss_module"], "qvalue_network", None)
+    if network is not None:
+        network.in_keys = ["observation"]
+        yield pipeline | {"planted_in": "loss_module"}
+
+
+class _Repeats(RandomSampler):
+    def sample(self, storage, batch_size):
+        return torch.arange(batch_size), {}
+
+
+def each_sample_has_the_same_rows(pipeline):
+    rows = pipeline["batch"].reshape(-1)
+    yield in_buffer(pipeline, stored(rows, sampler=_Repeats(), batch_size=4))
+
+
+class _Tenth(Transform):
+    def _apply_transform(self, entry):
+        return entry / 10
+
+    def _reset(self, tensordict, tensordict_reset):
+        return self._call(tensordict_reset)
+
+
+def evaluation_is_another_task(pipeline):
+    """A transform that one of the two lacks, where it can be seen and inside a batched one."""
+    env = pipeline["env"]
+    if env.batch_size or "collector" not in pipeline:
+        return
+
+    def scaled():
+        return TransformedEnv(copy.deepcopy(env), _Tenth(["observation"], ["observation"]))
+
+    several = SerialEnv(2, scaled)
+    several.reset()
+    for other in (scaled(), several, TransformedEnv(copy.deepcopy(env), FrameSkipTransform(3))):
+        yield pipeline | {"eval_env": other, "planted_in": "eval_env"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import pkgutil
 
 import torch
 
@@ -12,11 +14,14 @@ from torchrl_doctor.objects import (
     batches_of,
     called_on_entries,
     done_of,
+    first_of_batched,
     flat,
     get_next,
     in_time,
+    made_from,
     time_limit,
     transforms_of,
+    wrappers_of,
 )
 from torchrl_doctor.verdicts import STATES, applies, check, clear, undecided
 
@@ -194,7 +199,14 @@ def score_of(env):
     names = ("RewardScaling", "RewardClipping", "SignTransform", "BinarizeReward", "VecNormV2")
     kinds = tuple(getattr(transforms, name) for name in names if hasattr(transforms, name))
     changed, unknown, summed = {}, {}, set()
-    for one in transforms_of(env):
+    inner = first_of_batched(env)
+    if inner is None:
+        unknown["reward"] = f"a transform inside {type(below_transforms(env)).__name__}"
+    for one in wrappers_of(inner):
+        if any("Reward" in kind.__name__ for kind in type(one).__mro__):
+            changed["reward"] = type(one).__name__
+    inside = transforms_of(inner) if inner is not None else []
+    for one in (*inside, *transforms_of(env)):
         if isinstance(one, transforms.RewardSum):
             # With a sum of its own before, the second one is meant.
             for key in changed.keys() & set(one.in_keys) - summed:
@@ -216,6 +228,8 @@ def score_of(env):
 def evaluation_is_another_task(env, eval_env, batch=None, policy=None):
     if eval_env is env:
         return None
+    if (other := another_game(env, eval_env)) is not None:
+        return applies(other)
     ours, theirs = (skipped_frames(one) for one in (env, eval_env))
     if ours != theirs:
         return applies(f"frame_skip is {ours} in training, {theirs} in evaluation")
@@ -236,15 +250,42 @@ def evaluation_is_another_task(env, eval_env, batch=None, policy=None):
         return applies(f"{seen} steps")
     if unlike or theirs < ours:
         return None
-    if (key := seen_otherwise(env, eval_env, read)) is not None:
+    key = seen_otherwise(env, eval_env, read)
+    if key:
         return applies(f"transforms make another {key!r} of one state in training and evaluation")
-    return clear("transforms, frame_skip and limit agree")
+    return None if key is None else clear("transforms, frame_skip and limit agree")
+
+
+def another_game(env, eval_env):
+    """How the games that ``gymnasium.make`` made differ; None where they do not, or nothing tells.
+
+    What is drawn has no part in it, nor has the limit of steps.
+    """
+    ours, theirs = (made_from(first_of_batched(one)) for one in (env, eval_env))
+    if ours is None or theirs is None:
+        return None
+    if ours.id != theirs.id:
+        return f"the game is {ours.id!r} in training, {theirs.id!r} in evaluation"
+    made = ours.entry_point
+    made = made if callable(made) else pkgutil.resolve_name(made)
+    defaults = inspect.signature(made).parameters
+    for name in sorted({*ours.kwargs, *theirs.kwargs} - DRAWN_OR_SKIPPED):
+        default = getattr(defaults.get(name), "default", None)
+        own, other = (one.kwargs.get(name, default) for one in (ours, theirs))
+        if own is not other and repr(own) != repr(other):
+            return f"{name} of {ours.id!r} is {own} in training, {other} in evaluation"
+    return None
+
+
+DRAWN_OR_SKIPPED = {"render_mode", "frameskip", "repeat_action_probability"}
+DRAWN_OR_SKIPPED |= {"full_action_space", "camera_id", "camera_name", "width", "height"}
 
 
 def seen_otherwise(env, eval_env, read):
-    """What the policy reads and the two make differently of one reset; None where all is alike.
+    """What the policy reads and the two make differently of one reset; "" where all is alike.
 
-    Only where each has its transforms right around one environment, and draws nothing in them.
+    None where nothing tells: only where each has its transforms right around one environment, and
+    draws nothing in them.
     """
     from torchrl.envs import TransformedEnv
 
@@ -267,14 +308,17 @@ def seen_otherwise(env, eval_env, read):
         twin.set_seed(0)
         torch.manual_seed(number // 2)
         seen.append(twin.reset())
+    alike = None
     for key in sorted(read, key=str):
         ours, theirs, *again = (rows.get(key, None) for rows in seen)
         if any(not isinstance(one, torch.Tensor) for one in (ours, theirs, *again)):
             continue
-        fixed = torch.equal(ours, again[0]) and torch.equal(theirs, again[1])
-        if fixed and (ours.shape != theirs.shape or not torch.allclose(ours, theirs, 1e-3, 1e-5)):
+        if not (torch.equal(ours, again[0]) and torch.equal(theirs, again[1])):
+            continue
+        if ours.shape != theirs.shape or not torch.allclose(ours, theirs, 1e-3, 1e-5):
             return key
-    return None
+        alike = ""
+    return alike
 
 
 def declared_limit(env):

@@ -32,16 +32,22 @@ def evaluation_takes_random_actions(eval_env, policy, batch, collector=None, los
     noisy = [m for m in exploration_modules(policy) if noise_of(m)[1] > 0]
     # Without a collector the batch may be for training.
     trains = loss_module is not None and not getattr(collector, "track_traj_ids", False)
-    if not noisy or trains or not rolled_out_by_hand(batch):
+    if not (noisy or samples(policy)) or trains or not rolled_out_by_hand(batch):
         return None
     other = other_than_greedy(policy, batch, eval_env.action_key)
     if other is None:
         return undecided("the policy is not the one that took these actions any more")
-    if not other.any():
+    few = undecided(f"{other.numel()} actions are too few to tell; give a longer rollout")
+    if not noisy and not other.any():
+        drawn = act(policy, batch, "RANDOM")[eval_env.action_key]
+        if different(drawn, batch[eval_env.action_key], batch.shape).sum() < FEWEST_SAMPLED:
+            return few
+    elif not other.any():
         # Of the actions that epsilon changes, half may be the same by chance.
         chance = (1 - min(max(noise_of(m)[1] for m in noisy), 1) / 2) ** other.numel()
         if chance > 0.001:
-            return undecided(f"{other.numel()} actions are too few to tell; give a longer rollout")
+            return few
+    if not other.any():
         return clear("each action is the one that the policy takes without exploration")
     return applies(f"{int(other.sum())} of {other.numel()} actions are explored ones")
 
@@ -62,6 +68,10 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
         part = (start - end) / module.annealing_num_steps
         return applies(f"{name} is at {now:.3g}; a step() takes {part:.1g} off, and rounds it away")
     collected = frames_of(batch, collector) - (getattr(collector, "init_random_frames", None) or 0)
+    total = getattr(collector, "total_frames", None) or -1
+    if now > end and 0 < MANY_TIMES_TOO_LONG * total < module.annealing_num_steps:
+        steps = f"its annealing_num_steps are {module.annealing_num_steps}"
+        return applies(f"{name} is at {now:.3g} of {start:.3g}: {steps}, the frames {total}")
     if now < start:
         went = f"{name} went from {start:.3g} to {now:.3g}"
         counted = steps_counted(module)
@@ -82,6 +92,9 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
     return undecided(f"{seen}; is its step() called? {LOOK_TWICE}")
 
 
+MANY_TIMES_TOO_LONG = 10  # as all frames of a run
+
+
 def frames_of(batch, collector):
     """How many frames were collected, as far as a list of batches or the collector tells."""
     collected = sum(b.numel() for b in batch) if isinstance(batch, (list, tuple)) else 0
@@ -95,7 +108,7 @@ def steps_counted(module):
 
 
 @check("epsilon_goes_down_too_soon", "Epsilon goes down too soon")
-def epsilon_goes_down_too_soon(policy, batch=None, collector=None):
+def epsilon_goes_down_too_soon(policy, batch=None, collector=None, since=None):
     modules = exploration_modules(policy)
     moved = [
         m for m in modules if noise_of(m)[0] > noise_of(m)[2] and noise_of(m)[1] < noise_of(m)[0]
@@ -105,11 +118,21 @@ def epsilon_goes_down_too_soon(policy, batch=None, collector=None):
         return None
     module = max(moved, key=steps_counted)
     counted, now = steps_counted(module), noise_of(module)[1]
+    number = exploration_modules(policy).index(module)
+    noise = since.number(f"noise {number}", "policy") if since else None
+    frames = since.number("frames", "collector") if since else None
+    if noise and frames and noise[1] < noise[0] and frames[1] > frames[0]:
+        start, _, end = noise_of(module)
+        taken = (noise[0] - noise[1]) / (start - end) * module.annealing_num_steps
+        if taken > FAR_TOO_OFTEN * (passed := frames[1] - frames[0]):
+            return applies(f"{taken:.0f} steps in {passed} frames since the first look")
     said = f"{type(module).__name__} is at {now:.3g}, {counted:.0f} steps in {collected} frames"
     if counted > FAR_TOO_OFTEN * collected:
         return applies(f"{said}; is step() called in each update?")
     if counted > 1.5 * collected:
         return undecided(f"{said}; does step() count skipped frames, or earlier runs?")
+    if now <= noise_of(module)[2]:
+        return undecided(f"{said} or before: it is at its end; {LOOK_TWICE} early in the run")
     return clear(said)
 
 
@@ -131,6 +154,10 @@ def stochastic_policy_does_not_sample(policy, loss_module, batch, own_batch=None
         other = different(greedy, batch[action], batch.shape)
     if other is None:
         return undecided("the policy is not the one that took these actions any more")
+    kind = getattr(getattr(collector, "exploration_type", None), "name", "RANDOM")
+    if other.any() and kind != "RANDOM":  # a mean or a median is another action than the mode
+        calm = act(part, batch, kind)[action]
+        other = different(calm, batch[action], batch.shape)
     if other.any():
         return clear("actions differ from the most likely one")
     drawn = act(part, batch, "RANDOM")

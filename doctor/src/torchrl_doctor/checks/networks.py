@@ -10,7 +10,16 @@ import re
 import torch
 
 from torchrl_doctor.checks.numbers import FEWEST_ROWS, observed
-from torchrl_doctor.objects import act, batches_of, done_of, get_next, modules_of, written_as
+from torchrl_doctor.objects import (
+    act,
+    batches_of,
+    done_of,
+    get_next,
+    last_part,
+    modules_of,
+    noise_of,
+    written_as,
+)
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import CLEAR, applies, check, clear, undecided
 
@@ -31,26 +40,50 @@ def output_ignores_its_input(policy, batch):
     if all((one == one[:1]).all() for one in plain):
         return None  # there is nothing to tell apart
     outputs = act(policy, rows, "DETERMINISTIC")
-    looked_at = [key for key in PARAMETERS if outputs.get(key, None) is not None]
-    if "loc" in looked_at and "scale" in looked_at:
-        looked_at.remove("scale")  # may be one for all
+    looked_at = [key for key in outputs.keys(True, True) if last_part(key) in PARAMETERS]
+    if "loc" in map(last_part, looked_at):  # a scale may be one for all
+        looked_at = [key for key in looked_at if last_part(key) != "scale"]
     for key in looked_at:
         values = outputs[key].reshape(len(rows), -1)
         if torch.equal(values, values[:1].expand_as(values)):
             return applies(f"{key} is the same for {len(rows)} observations, which differ")
-    return clear(f"{', '.join(looked_at)}: differ with the observation") if looked_at else None
+    return (
+        clear(f"{', '.join(map(str, looked_at))}: differ with the observation")
+        if looked_at
+        else None
+    )
 
 
 @check("noise_is_gone_or_all", "The policy's noise is gone, or is all", f"{NETWORKS}#networks")
 def noise_is_gone_or_all(batch, policy=None):
+    for module in modules_of(policy):
+        sigma = noise_of(module) if hasattr(module, "sigma_init") else None
+        space = getattr(spec_of_action(module), "space", None)
+        if sigma is None or getattr(space, "low", None) is None:
+            continue
+        width = float((space.high - space.low).min())
+        if sigma[1] > TIMES_TOO_WIDE * width:
+            said = f"sigma of {type(module).__name__} is {sigma[1]:.3g}, all actions are"
+            return applies(f"{said} {width:.3g} apart at most: all is noise")
     scale = written_as("scale", batches_of(batch)[-1], policy)
     if scale is None or not scale.is_floating_point():
         return None
-    if scale.max() < NARROW:
-        return applies(f"the standard deviation is at most {scale.max():.1g}: nothing is explored")
-    if scale.min() > WIDE:
-        return applies(f"the standard deviation is at least {scale.min():.3g}: all is noise")
+    each = scale.reshape(-1, scale.shape[-1])  # of the numbers of an action
+    largest, least = each.max(0).values, each.min(0).values
+    if largest.min() < NARROW:
+        return applies(f"a standard deviation is at most {largest.min():.1g}: nothing is explored")
+    if least.max() > WIDE:
+        return applies(f"a standard deviation is at least {least.max():.3g}: all is noise")
     return clear(f"the standard deviation is {scale.min():.2g} to {scale.max():.2g}")
+
+
+TIMES_TOO_WIDE = 3.0  # as the range of actions
+
+
+def spec_of_action(module):
+    """The spec of the actions that an exploration module changes; None without one."""
+    spec, key = getattr(module, "spec", None), getattr(module, "action_key", None)
+    return spec.get(key, None) if key is not None and hasattr(spec, "get") else None
 
 
 @check("probabilities_as_logits", "Probabilities are taken for logits", f"{NETWORKS}#networks")

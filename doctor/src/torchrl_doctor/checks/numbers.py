@@ -13,11 +13,14 @@ import torch
 
 from torchrl_doctor.copies import below_transforms, copied, legal_action, steppable
 from torchrl_doctor.objects import (
+    FEW_THOUSAND,
+    SOME_ROWS,
     TRAJ_IDS,
     batches_of,
     done_of,
     get_next,
     keys_of,
+    last_part,
     modules_of,
     multi_steps,
     next_key,
@@ -28,6 +31,7 @@ from torchrl_doctor.objects import (
     stored_data,
     stored_leaf,
     stored_observation,
+    tables,
     transforms_of,
 )
 from torchrl_doctor.private import private
@@ -38,7 +42,6 @@ PAGE = "reference/doctor_numbers"
 FEWEST_ROWS = 16  # fewer may well be alike
 NEXT_TO_ZERO = 1e-4  # of a reward
 MANY_ROWS_OF_DATA = 40
-SOME_ROWS = 2000  # of a storage that are compared
 MIN_DIMS_OF_IMAGES = 4  # rows of them; of vectors three in a storage of two dimensions
 
 
@@ -60,7 +63,9 @@ def parts_of(policy):
 
 
 @check("numbers_are_not_finite", "Observations or rewards are NaN", f"{PAGE}#nan-in-the-data")
-def numbers_are_not_finite(batch=None, policy=None, own_batch=None, error=None):
+def numbers_are_not_finite(
+    batch=None, policy=None, own_batch=None, error=None, replay_buffer=None, collector=None
+):
     if any(one in str(error) for one in SAID_OF_NAN):
         broken = [k for k, v in parts_of(policy) if not v.isfinite().all()]
         if broken:
@@ -68,18 +73,18 @@ def numbers_are_not_finite(batch=None, policy=None, own_batch=None, error=None):
                 f"weights are NaN or infinite, such as {broken[0]}, and the policy raises"
             )
         return applies("the policy computes NaN, and its weights are finite: of an observation?")
-    if batch is None:
-        return None
-    rows = batches_of(batch)[-1]
-    looked_at = observed(rows, policy)
-    if (reward := paid_in(rows)) is not None:
-        looked_at["next", "reward"] = reward
-    for key, values in looked_at.items():
-        if wrong := int((~values.isfinite()).reshape(rows.numel(), -1).any(-1).sum()):
-            return applies(f"{key} is NaN or infinite in {wrong} of {rows.numel()} rows")
+    met = []
+    for name, rows in tables(batch, replay_buffer, collector):
+        looked_at = observed(rows, policy)
+        if (reward := paid_in(rows)) is not None:
+            looked_at["next", "reward"] = reward
+        for key, values in looked_at.items():
+            if wrong := int((~values.isfinite()).reshape(rows.numel(), -1).any(-1).sum()):
+                return applies(f"{key} is NaN or infinite in {wrong} of {rows.numel()} {name}")
+        met.append(f"{', '.join(map(str, looked_at))}: finite in {rows.numel()} {name}")
     if own_batch is None or not looked_at:  # what a copy collects need not meet it
         return None
-    return clear(f"{', '.join(map(str, looked_at))}: finite in {rows.numel()} rows")
+    return clear("; ".join(met))
 
 
 @check(
@@ -87,20 +92,24 @@ def numbers_are_not_finite(batch=None, policy=None, own_batch=None, error=None):
     f"{PAGE}#normalization",
 )  # fmt: skip
 def numbers_are_far_from_one(batch=None, sample=None, policy=None):
-    rows = batches_of(batch)[-1] if batch is not None else sample
-    if rows is None or rows.numel() < FEWEST_ROWS:
+    given = [batches_of(batch)[-1]] if batch is not None else []
+    given += [] if sample is None else [sample]
+    if not given or given[0].numel() < FEWEST_ROWS:
         return None
     met = []
     normal = any(re.search(r"Norm(\dd)?$", type(one).__name__) for one in modules_of(policy))
-    rewards = [paid_in(one) for one in (rows, sample) if one is not None]
-    sizes = [float(one.detach().abs().double().median()) for one in rewards if one is not None]
+    rewards = [one.detach().abs().double() for one in map(paid_in, given) if one is not None]
+    sizes, most = ([float(of(one)) for one in rewards] for of in (torch.median, torch.max))
     if sizes and sizes[-1] >= LARGE_REWARD:  # of what the loss gets
         return applies(f"half of the rewards are {sizes[-1]:.3g} and more: scale the reward")
     if sizes and max(sizes) >= LARGE_REWARD:
         return undecided(f"rewards of {max(sizes):.3g} are {sizes[-1]:.3g} in a sample")
+    if most and max(most) >= LARGE_REWARD:
+        return undecided(f"a reward of {max(most):.3g}, and most are smaller: scale or clip it?")
     met += [f"a reward has a size of {size:.3g}" for size in sizes[-1:]]
-    looked_at = {} if policy is None else observed(rows, policy)
-    for key, values in looked_at.items():
+    seen = [] if policy is None else given
+    known = [(rows, *one) for rows in seen for one in observed(rows, policy).items()]
+    for rows, key, values in known:
         if not values.is_floating_point() or "recurrent_state" in str(key) or normal:
             continue
         values = values.detach().reshape(rows.numel(), -1).double()
@@ -119,28 +128,37 @@ LARGE_REWARD, LARGE_OBSERVATION, SMALL_OBSERVATION = 1000.0, 300.0, 1e-3
 @check(
     "observations_never_change", "The observation never changes", f"{PAGE}#constant-observations"
 )
-def observations_never_change(batch, policy=None):
-    rows = batches_of(batch)[-1].reshape(-1)
-    looked_at = observed(rows, policy)
-    keys = [key for key in looked_at if "recurrent_state" not in str(key)]
-    if not keys or len(rows) < FEWEST_ROWS:
-        return None
-    constant = [key for key in keys if (rows[key] == rows[key][:1]).all()]
-    if len(constant) == len(keys):
-        return applies(f"{', '.join(map(str, keys))}: the same in {len(rows)} rows")
-    return clear(f"{len(keys) - len(constant)} of {len(keys)} entries change")
+def observations_never_change(batch=None, policy=None, replay_buffer=None, collector=None):
+    seen = None
+    for name, rows in tables(batch, replay_buffer, collector):
+        keys = [key for key in observed(rows, policy) if "recurrent_state" not in str(key)]
+        rows = rows.reshape(-1)
+        if not keys or len(rows) < FEWEST_ROWS:
+            continue
+        constant = [key for key in keys if (rows[key] == rows[key][:1]).all()]
+        said = f"{', '.join(map(str, constant))}: the same in {len(rows)} {name}"
+        if len(constant) == len(keys):
+            return applies(said)
+        seen = undecided(f"{said}, and other entries change") if constant else seen
+        seen = seen or clear(f"{', '.join(map(str, keys))}: not the same in {len(rows)} {name}")
+    return seen
 
 
 @check("truncated_is_not_done", "Truncated steps are not done", f"{PAGE}#truncated-and-not-done")
-def truncated_is_not_done(batch):
-    rows, done = batches_of(batch)[-1], done_of(batches_of(batch)[-1])
-    ends = {name: get_next(rows, name) for name in ("truncated", "terminated")}
-    shape = (*rows.shape, -1)
-    ends = {name: one.reshape(shape).any(-1) for name, one in ends.items() if one is not None}
-    for name, end in ends.items():
-        if wrong := int((end & ~done).sum()):
-            return applies(f"{wrong} of {int(end.sum())} rows are {name} and not done")
-    seen = sum(int(end.sum()) for end in ends.values())
+def truncated_is_not_done(batch=None, replay_buffer=None, collector=None):
+    if multi_steps(replay_buffer, None):
+        replay_buffer = None  # it moves some of the flags and leaves others
+    seen = 0
+    for what, rows in tables(batch, replay_buffer, collector):
+        ends = {name: get_next(rows, name) for name in ("truncated", "terminated", "done")}
+        shape = (*rows.batch_size, -1)
+        ends = {name: one.reshape(shape).any(-1) for name, one in ends.items() if one is not None}
+        if (done := ends.pop("done", None)) is None:
+            continue
+        for name, end in ends.items():
+            if wrong := int((end & ~done).sum()):
+                return applies(f"{wrong} of {int(end.sum())} {what} are {name} and not done")
+            seen += int(end.sum())
     return clear(f"{seen} ends are done") if seen else None
 
 
@@ -153,12 +171,9 @@ def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, colle
     allowed = f"{low.min():g} to {high.max():g}"
     if collector is None and (count := stored_actions_outside(replay_buffer, env, low, high)):
         return applies(f"{count} are outside {allowed}")
-    reach = None
-    for module in modules_of(policy):
-        given = getattr(module, "distribution_kwargs", None)
-        if "Tanh" in getattr(getattr(module, "distribution_class", None), "__name__", ""):
-            reach = [torch.as_tensor(given.get(*one)).to(low) for one in (("low", -1), ("high", 1))]
-    if reach:
+    bounds = [bounds_of_actions(module, env.action_key) for module in modules_of(policy)]
+    if reach := next((one for one in reversed(bounds) if one), None):
+        reach = [torch.as_tensor(one).to(low) for one in reach]
         if all(
             torch.allclose(one.expand_as(low), bound)
             for one, bound in zip(reach, (low, high), strict=True)
@@ -173,6 +188,19 @@ def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, colle
             if outside.any():
                 count = int(outside.reshape(*rows.shape, -1).any(-1).sum())
                 return applies(f"{count} of {rows.numel()} actions are outside {allowed}")
+    return None
+
+
+def bounds_of_actions(module, key):
+    """The least and the largest action that a module writes; None where nothing bounds it."""
+    name = getattr(getattr(module, "distribution_class", None), "__name__", "")
+    if "Tanh" in name or "Truncated" in name:
+        given = module.distribution_kwargs or {}
+        return given.get("low", given.get("min", -1.0)), given.get("high", given.get("max", 1.0))
+    if type(module).__name__ == "TanhModule":
+        name = key if isinstance(key, str) else "_".join(key)
+        found = [getattr(module, f"{name}_{side}", None) for side in ("low", "high")]
+        return None if None in found else found
     return None
 
 
@@ -305,13 +333,17 @@ def done_after_a_reset(batch):
 
 
 @check("each_step_ends_an_episode", "Episodes have one step, or a few", f"{PAGE}#ends-in-each-step")
-def each_step_ends_an_episode(batch):
+def each_step_ends_an_episode(batch, replay_buffer=None, collector=None):
+    for what, rows in tables(batch, replay_buffer, collector)[::-1]:
+        if rows.numel() < FEWEST_ROWS or get_next(rows, "done") is None:
+            continue
+        done = int(done_of(rows).sum())
+        if done == rows.numel():
+            said = "steps" if what == "rows" else what
+            return applies(f"each of {done} {said} ends an episode of length one")
     rows = batches_of(batch)[-1]
     if rows.numel() < FEWEST_ROWS:
         return None
-    done = int(done_of(rows).sum())
-    if done == rows.numel():
-        return applies(f"each of {done} steps ends an episode of length one")
     cut, why = get_next(rows, "truncated"), get_next(rows, "terminated")
     if cut is not None and why is not None and done and not why.any():
         places = done_of(rows).reshape(-1, rows.shape[-1]).nonzero()
@@ -320,7 +352,8 @@ def each_step_ends_an_episode(batch):
             return applies(
                 f"{done} episodes, each truncated by a time limit of {apart.max()} steps"
             )
-    return clear(f"{done} of {rows.numel()} steps end an episode")
+    said = f"{done} of {rows.numel()} steps end an episode"
+    return undecided(f"{said}: is one so short?") if 3 * done > rows.numel() else clear(said)
 
 
 FEWEST_ENDS, SHORTEST_LIMIT = 4, 5
@@ -377,10 +410,14 @@ MANY_STEPS, SECONDS_OF_STEPS = 1200, 2.0
 LONGEST_LIMIT = 100_000  # a larger number is no limit
 
 
+OF_STEPS = "step", "horizon", "episode", "limit"  # another maximum may be one of anything
+
+
 def limit_of(env):
     """After how many steps an episode ends at the latest, as transforms or the environment say."""
     found = [getattr(one, "max_steps", None) for one in transforms_of(env)]
-    found += step_limits(env)
+    named = {value: name.lower() for value, name in step_limits(env).items()}
+    found += [one for one, name in named.items() if any(word in name for word in OF_STEPS)]
     found = [one for one in found if isinstance(one, int) and 0 < one <= LONGEST_LIMIT]
     return min(found, default=None)
 
@@ -436,9 +473,12 @@ def rewards_are_clipped_to_one(env, batch=None):
 @check("masked_actions_are_taken", "Masked actions are taken", f"{PAGE}#the-mask-of-actions")
 def masked_actions_are_taken(batch, env=None):
     rows = batches_of(batch)[-1]
-    mask, action = rows.get("action_mask", None), rows.get("action", None)
-    if mask is None or action is None:
+    keys = [key for key in rows.keys(True, True) if last_part(key) == "action_mask"]
+    groups = [key[:-1] if isinstance(key, tuple) else () for key in keys]
+    action = rows.get((*groups[0], "action"), None) if keys else None
+    if action is None:
         return None
+    mask = rows[keys[0]]
     if action.shape == mask.shape:  # one-hot
         allowed = (mask & action.bool()).any(-1)
     elif action.ndim + 1 == mask.ndim:
@@ -447,6 +487,8 @@ def masked_actions_are_taken(batch, env=None):
         return None
     if wrong := int((~allowed).sum()):
         return applies(f"{wrong} of {allowed.numel()} actions are forbidden by action_mask")
+    if mask.all():
+        return undecided(f"action_mask forbids nothing in {allowed.numel()} rows")
     return clear(f"{allowed.numel()} actions are allowed by action_mask")
 
 
@@ -466,7 +508,7 @@ def pixels_are_not_scaled(batch, policy):
 
 @check("rows_are_stored_twice", "Each row is stored twice", f"{PAGE}#rows-stored-twice")
 def rows_are_stored_twice(replay_buffer, policy=None):
-    number = min(len(replay_buffer), SOME_ROWS)
+    number = min(len(replay_buffer), FEW_THOUSAND)
     step = (stored_observation(replay_buffer, policy), "action")  # by which rows are told apart
     parts = [stored_leaf(replay_buffer, key) for key in step]
     if any(one is None for one in parts):
@@ -486,7 +528,10 @@ def rows_are_stored_twice(replay_buffer, policy=None):
     _, counts = held.unique(dim=0, return_counts=True)
     if (counts > 1).float().mean() > 0.9 or (counts == 2).float().mean() > 0.5:
         return applies(f"{len(counts)} different steps in {len(held)} rows: each repeated")
-    return clear(f"{len(counts)} different steps in {len(held)} rows")
+    said = f"{len(counts)} different steps in {len(held)} rows"
+    if len(held) > 1.1 * len(counts):
+        return undecided(f"{said}: is a part stored twice?")
+    return clear(said)
 
 
 @check("data_set_has_no_ends", "A data set has no ends", f"{PAGE}#data-sets")

@@ -270,7 +270,7 @@ def run_in_turn(part):
 
 
 @check("environments_share_one_memory", "An LSTM remembers other environments, not its own past")
-def environments_share_one_memory(batch=None, policy=None, error=None):
+def environments_share_one_memory(batch=None, policy=None, error=None, own_batch=None):
     if isinstance(error, ValueError) and "(recurrent_mode=True) requires the" in str(error):
         return applies("the policy is called in recurrent mode on a single step")
     hidden, batches = state_keys(recurrent_modules(policy)), in_time(batch)
@@ -287,6 +287,8 @@ def environments_share_one_memory(batch=None, policy=None, error=None):
         return undecided("all hidden states are zero")
     if alone > steps / 2:
         return applies(f"in {alone} of {steps} steps the last environment alone has a state")
+    if own_batch is None:  # a copy collects one step at a time, whatever the loop does
+        return undecided("give a batch of your own: does the loop collect in recurrent mode?")
     return clear(f"the first environment has a state in {steps - alone} of {steps} steps")
 
 

@@ -58,9 +58,12 @@ FEWEST_STEPS_OF_OTHERS = 3  # of the optimizer, where it holds parameters at all
 
 
 @check("a_setting_is_out_of_range", "A setting is out of its range", f"{SETTINGS}#out-of-range")
-def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None):
+def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None, optimizer=None):
     inner = private(loss_module, "_value_estimator", None)  # the property would make one
     seen = []
+    for one in optimizer if isinstance(optimizer, list) else filter(None, [optimizer]):
+        if any(group.get("maximize") for group in one.param_groups):
+            return applies(f"maximize of {type(one).__name__} is True, which makes the loss larger")
     for owner in (loss_module, value_estimator, inner):
         for name, (wrong, why) in WRONG.items():
             # A property of a loss may make what it gives.
@@ -113,7 +116,9 @@ def targets_follow_at_once(target_updater):
     if every in (0, 1):
         often = "second step" if every == 1 else "step"  # the counter is compared, then raised
         return applies(f"value_network_update_interval={every:g}: every {often} copies the network")
-    return None if eps is None and every is None else clear("a step leaves part of the targets")
+    if (eps is None and every is None) or (eps or 1) < 0.5:  # q_values_explode speaks of that
+        return None
+    return clear("a step leaves part of the targets")
 
 
 @check("two_critics", "GAE and the loss have two critics", f"{SETTINGS}#two-critics")
@@ -160,16 +165,20 @@ def critic_without_action(loss_module):
     critic = getattr(loss_module, "qvalue_network", None)
     if critic is None and getattr(loss_module, "actor_network", None) is not None:
         critic = getattr(loss_module, "value_network", None)
-    names = ("SACLoss", "TD3Loss", "DDPGLoss", "REDQLoss", "CQLLoss", "IQLLoss", "TD3BCLoss")
-    if type(loss_module).__name__ not in names or critic is None:
+    kinds = {kind.__name__ for kind in type(loss_module).__mro__}
+    if not kinds & READ_THE_ACTION or kinds & {"DiscreteSACLoss", "DiscreteIQLLoss"}:
         return None
-    if type(loss_module).__name__ == "IQLLoss":
-        critic = getattr(loss_module, "qvalue_network", None)
+    if critic is None:
+        return None
     action = getattr(keys_of(loss_module), "action", "action")
     read = list(getattr(critic, "in_keys", []))
     if action in read:
         return clear(f"it reads {action!r}")
     return applies(f"the critic reads {', '.join(map(repr, read))}, and no {action!r}")
+
+
+READ_THE_ACTION = {"SACLoss", "TD3Loss", "DDPGLoss", "REDQLoss", "CQLLoss", "IQLLoss"}
+READ_THE_ACTION |= {"TD3BCLoss", "CrossQLoss"}
 
 
 @check("part_of_the_loss_is_frozen", "A network of the loss is frozen", f"{SETTINGS}#frozen")
@@ -217,11 +226,16 @@ def learning_rate_is_wrong(optimizer):
             rates.append(f"{rate:g}")
             if rate == 0:
                 return applies("lr=0: no parameter changes")
+            if adaptive and rate < LEAST_RATE:
+                return applies(f"lr={rate:g}: a float32 weight has no digits for such a step")
             if adaptive and rate >= 1:
                 return applies(f"lr={rate:g}: {type(one).__name__} moves each weight by about that")
             if rate * decay >= 0.1:
                 return applies(f"weight_decay={decay:g} with lr={rate:g} shrinks weights to zero")
     return clear(f"lr={', '.join(dict.fromkeys(rates))}") if rates else None
+
+
+LEAST_RATE = 1e-10  # with Adam; the next number after 0.01 is ten times as far
 
 
 @check("epsilon_starts_at_zero", "The policy never explores", f"{SETTINGS}#no-exploration")
@@ -231,13 +245,18 @@ def epsilon_starts_at_zero(policy, loss_module=None, batch=None, collector=None,
     evaluates = eval_env is not None and getattr(collector, "env", None) is eval_env
     if kind != "RANDOM" and learns and not evaluates and exploration_modules(policy):
         return applies(f"the collector has exploration_type {kind}: no module of the policy acts")
+    acts = getattr(collector, "policy", None)
     for module in modules_of(policy):
         for name in ("eps", "sigma"):
             start = number(getattr(module, f"{name}_init", None))
             if start is not None and hasattr(module, "annealing_num_steps"):
                 if start == 0:
                     return applies(f"{name}_init of {type(module).__name__} is 0")
-                return clear(f"{name}_init is {start:g}")
+                if isinstance(acts, torch.nn.Module) and not exploration_modules(acts):
+                    other = "the policy of the collector is another one"
+                    return applies(f"{other}, without {type(module).__name__}")
+                seen = f"{name}_init is {start:g}"
+                return clear(seen) if kind == "RANDOM" else undecided(f"{seen}, in a {kind} run")
     names = {kind.__name__ for kind in type(loss_module).__mro__}
     if collector is None or batch is None or not names & LEARN_FROM_ANY_ACTION:
         return None
@@ -281,7 +300,7 @@ def innermost(env):
 
 
 @check("buffer_below_a_sample", "The buffer is smaller than a sample", f"{SETTINGS}#buffer")
-def buffer_below_a_sample(replay_buffer, collector=None, since=None):
+def buffer_below_a_sample(replay_buffer, collector=None, since=None, loss_module=None):
     size, drawn = getattr(replay_buffer.storage, "max_size", None), replay_buffer.batch_size
     in_slices = hasattr(replay_buffer.sampler, "slice_len")
     if None in (size, drawn) or in_slices or getattr(replay_buffer.storage, "ndim", 1) > 1:
@@ -292,9 +311,18 @@ def buffer_below_a_sample(replay_buffer, collector=None, since=None):
     row = replay_buffer.storage.get(0) if len(replay_buffer) else None
     if frames and frames > size and getattr(row, "ndim", 1) == 0:
         return applies(f"the storage holds {size} rows, a batch of the collector has {frames}")
+    if frames == size and getattr(row, "ndim", 1) == 0 and has_targets(loss_module):
+        said = f"the storage holds {size} rows, as many as a batch of the collector"
+        return applies(f"{said}: nothing older is replayed")
     if 0 < len(replay_buffer) < drawn and since and since.updates("loss_module"):
         return applies(f"the loss learned from samples of {drawn} of {len(replay_buffer)} rows")
     return clear(f"{size} rows for samples of {drawn}")
+
+
+def has_targets(loss_module):
+    """Whether a loss has target networks, as those have that learn from old rows."""
+    children = getattr(loss_module, "named_children", list)()
+    return any(name.startswith("target_") for name, _ in children)
 
 
 @check("collector_fills_another_buffer", "The collector fills another buffer", f"{SETTINGS}#buffer")
@@ -342,10 +370,14 @@ def estimator_reads_two_shapes(value_estimator, batch=None, error=None):
         return None
     names = ("reward", "done", "terminated")
     shapes = {}
-    for name in names if batch is not None else ():
+    rows = batches_of(batch)[-1] if batch is not None else None
+    for name in names:
         key = value_key(name, None, value_estimator)
-        if (one := get_next(batches_of(batch)[-1], key)) is not None:
+        if (one := get_next(rows, key)) is not None:
             shapes[name, key] = tuple(one.shape)
+    key = value_key("value", None, value_estimator)
+    if rows is not None and (value := rows.get(key, None)) is not None:
+        shapes["value", key] = tuple(value.shape)
     said = ", ".join(f"{name} {key!r} {shape}" for (name, key), shape in shapes.items())
     raised = "must share a unique shape" in str(error)
     if len(set(shapes.values())) > 1:
@@ -353,7 +385,7 @@ def estimator_reads_two_shapes(value_estimator, batch=None, error=None):
     if raised:
         keys = ", ".join(f"{name}={value_key(name, None, value_estimator)!r}" for name in names)
         return applies(f"the estimator reads {keys} and found two shapes: one of agents?")
-    return clear(f"{said}") if len(shapes) > 1 else None
+    return clear(said) if len(shapes) > 2 else None
 
 
 @check("old_batches_stay", "An on-policy buffer keeps old batches", f"{SETTINGS}#old-batches")

@@ -34,12 +34,18 @@ def part_of_the_network_never_changes(loss_module, since):
     updates = since.updates("loss_module")
     if not changed:
         return None
-    seen = since.before.optimized or {"steps": 0, "not held": [], "no gradient": []}
+    seen = since.before.optimized or {"steps": 0, "losses": 0, "not held": [], "no gradient": []}
     others = [name for name in still if name in seen["not held"]]
     idle = [name for name in still if name in seen["no gradient"]]
     if len(still) == len(changed):
         if len(others) == len(changed) and seen["steps"] >= FEWEST_UPDATES:
             return applies(f"no optimizer that took {seen['steps']} steps holds one of the loss")
+        if len(idle) == len(changed) and seen["steps"] >= FEWEST_UPDATES:
+            return applies(
+                f"none had a gradient in {seen['steps']} steps: zero_grad() before step()?"
+            )
+        if not seen["steps"] and seen["losses"] >= FEWEST_UPDATES:
+            return applies(f"{seen['losses']} losses were computed, and no optimizer took a step")
         return undecided("no parameter has changed; take the first look before some updates")
     if not still:
         return clear(f"all {len(changed)} trainable tensors of the loss have changed")

@@ -21,6 +21,7 @@ from torchrl_doctor.objects import (
     goes_on,
     is_lazy,
     keys_of,
+    last_part,
     learns_on_policy,
     may_glue,
     multi_steps,
@@ -87,6 +88,10 @@ def values_too_low_at_time_limits(
             return applies(f"{type(one).__name__}(max_steps={one.max_steps}) writes {key}")
     if collector is None and own_batch is None and sample is not None:  # of a data set
         given = {"data set": stored_data(replay_buffer), "sample of the buffer": sample}
+    whole = one_batch(batch)
+    estimated = value_estimator is not None and whole is not None
+    if estimated and was_walked(whole, value_estimator) == "dead at limits":
+        return applies("the targets in the batch are those of time limits that count as death")
     for name, data in given.items():
         if (why := cuts_that_are_deaths(data, done_key, key)) is not None:
             return applies(f"{why} in the {name}: time limits count as death")
@@ -129,10 +134,6 @@ def limits_told_apart(given, done_key, key, env):
     if alone and env is not None and longest not in step_limits(env):
         return clear(f"1 of {len(lengths)} episodes terminates after {longest} steps, none later")
     return undecided(f"all {deaths} ends are {key}: is one a time limit?") if deaths else None
-
-
-def last_part(key):
-    return key[-1] if isinstance(key, tuple) else key
 
 
 FOLLOWING_ESTIMATORS = ("GAE", "MultiAgentGAE", "TD1Estimator", "TDLambdaEstimator", "VTrace")
@@ -189,7 +190,7 @@ def advantages_leak_between_environments(batch, value_estimator, collector=None,
 
 
 def was_walked(data, estimator):
-    """How the targets in *data* were computed, "in time" or in "one line"; None if neither."""
+    """How the targets in *data* were computed, one of the ways of `targets_again`; else None."""
     target = data.get(value_key("value_target", None, estimator), None)
     for how, again in targets_again(data, estimator).items():
         if torch.allclose(again, target, rtol=1e-3, atol=1e-4):
@@ -198,7 +199,11 @@ def was_walked(data, estimator):
 
 
 def targets_again(data, estimator):
-    """The targets of GAE "in time" and in "one line", of what *data* holds, where it has all."""
+    """The targets of GAE by the way that they are computed, of what *data* holds, if it has all.
+
+    "in time" is right; in "one line" goes from an environment into the next, and "dead at limits"
+    counts a time limit as a death.
+    """
     from torchrl.objectives.value.functional import generalized_advantage_estimate
 
     keys = [value_key(name, None, estimator) for name in ("value", "value_target")]
@@ -211,11 +216,13 @@ def targets_again(data, estimator):
     if any(one.shape != target.shape for one in (value, *later)) or target.ndim <= data.ndim:
         return {}
     dim, found = walked_dim(data, estimator), {}
-    for how in ("in time", "one line"):
+    for how in ("in time", "one line", "dead at limits"):
         parts = [value, *later]
+        if how == "dead at limits":
+            parts[-1] = parts[-2]  # done for terminated
         if how == "one line":
             parts = [one.reshape(-1, *one.shape[data.ndim :]) for one in parts]
-        walked = dim if how == "in time" else 0  # behind it may be agents
+        walked = 0 if how == "one line" else dim  # behind it may be agents
         again = generalized_advantage_estimate(*numbers, *[x.movedim(walked, -2) for x in parts])[1]
         found[how] = again.movedim(-2, walked).reshape(target.shape)
     return found
@@ -240,6 +247,13 @@ def of_other_rows(data, estimator):
 
 
 ENOUGH_PAIRS = 30
+
+
+def of_this_order(data, estimator):
+    """Whether the targets in *data* are those of its rows, and in another order they were not."""
+    if data.ndim != 1 or was_walked(data, estimator) is None:
+        return False
+    return was_walked(data[torch.arange(len(data)).roll(1).flip(0)], estimator) is None
 
 
 def in_no_order(data, estimator, network, done_key):
@@ -277,6 +291,9 @@ def advantages_look_like_noise(value_estimator=None, batch=None, sample=None, lo
         if data.get(advantage, None) is not None:
             if name == "batch" and (why := of_other_rows(data, value_estimator)):
                 return applies(why)
+            why = in_no_order(data, value_estimator, network, done_key)
+            if why and of_this_order(data, value_estimator):
+                return applies(f"the targets in the {name} are those of its order, and {why}")
             continue
         why = in_no_order(data, value_estimator, network, done_key)
         if why:
@@ -296,6 +313,12 @@ def ppo_worse_with_small_minibatches(
     written = value_key("advantage", None, value_estimator)
     if value_estimator is not None and written != key:
         return applies(f"the value estimator writes {written!r}, the loss reads {key!r}")
+    own = one_batch(own_batch)
+    if value_estimator is not None and own is not None and sample is not None:
+        lacks = sample.get(key, None) is None and own.get(key, None) is not None
+        critic, done_key = value_estimator.value_network, value_key("done", loss_module)
+        if lacks and in_no_order(sample, value_estimator, critic, done_key):
+            return applies(f"{key} is in the batch and not in the sample: was it stored before?")
     network = getattr(loss_module, "critic_network", None)
     seen = None
     for name, data in {"batch": one_batch(batch), "sample of the buffer": sample}.items():
@@ -306,7 +329,6 @@ def ppo_worse_with_small_minibatches(
             continue
         why = in_no_order(data, None, network, value_key("done", loss_module))
         estimates = private(loss_module, "_value_estimator", None) is not None
-        own = one_batch(own_batch)
         if why and data is sample and estimates and own is not None and own.get(key) is None:
             return applies(f"the loss estimates: no {key} in the batch and the {name}; {why}")
         if why and data is sample:

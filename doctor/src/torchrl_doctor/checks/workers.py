@@ -14,9 +14,10 @@ import torch
 from torchrl_doctor.clock import uninterrupted
 from torchrl_doctor.copies import below_transforms, copied
 from torchrl_doctor.followers import weights_of_workers
-from torchrl_doctor.looks import trained_weights
+from torchrl_doctor.looks import FEWEST_BATCHES, trained_weights
 from torchrl_doctor.objects import (
     FEWEST_SAMPLED,
+    FEWEST_UPDATES,
     act,
     batches_of,
     begins,
@@ -28,6 +29,7 @@ from torchrl_doctor.objects import (
     other_than_greedy,
     samples,
     says,
+    times_changed,
     told_by_workers,
 )
 from torchrl_doctor.private import private
@@ -38,6 +40,9 @@ from torchrl_doctor.verdicts import UNDECIDED, applies, check, clear, undecided
 def every_environment_starts_alike(batch=None, collector=None, env=None):
     if reseeded := seeds_itself(env):
         return reseeded
+    places = places_of(env)
+    if len({id(one) for one in places}) < len(places):
+        return applies(f"one and the same environment object is in {len(places)} places")
     seen = starts_of(batches_of(batch)[0]) if batch is not None else None
     if seen is not None and seen.state == UNDECIDED:
         seen = starts_of_copies(env) or seeds_of_processes(env) or seen
@@ -134,6 +139,8 @@ def workers_normalize_differently(env=None, collector=None):
     means = [means_of(state) for state in (states or {}).values()]
     if len(means) < 2 or not all(means):
         return None
+    if not any(one.any() for mean in means for one in mean.values()):
+        return undecided(f"{len(means)} workers have seen nothing yet; ask again after a batch")
     for key, mean in means[0].items():
         others = [other[key] for other in means[1:] if key in other]
         if any(other.shape != mean.shape or not torch.equal(other, mean) for other in others):
@@ -189,13 +196,15 @@ def starts_of(rows):
     return applies(f"{seen}, {len(sequences)} sequences of starts")
 
 
+def places_of(env):
+    """The environments of a batched one that run in this process."""
+    return vars(below_transforms(env)).get("_envs", ()) if env is not None else ()
+
+
 def starts_of_copies(env):
     """Applies where copies of two of the environments go on through the same starts; else None."""
-    places = vars(below_transforms(env)).get("_envs") if env is not None else None
-    if not places:
+    if not (places := places_of(env)):
         return None
-    if len({id(one) for one in places}) < len(places):
-        return applies(f"one and the same environment object is in {len(places)} places")
     end, starts = time.perf_counter() + MOST_SECONDS, [[] for _ in places]
     twins = [copied(one) for one in places]
     while len(starts[0]) < MOST_RESETS and time.perf_counter() < end:
@@ -209,7 +218,10 @@ def starts_of_copies(env):
     common = sum(map(len, threes)) - len(set().union(*threes))
     if not common:
         return None
-    return applies(f"{len(places)} environments; {common} times, copies have three starts alike")
+    seen = f"{common} times two of them start three episodes in a row from the same places"
+    return applies(
+        f"copies of {len(places)} environments were reset {len(starts[0])} times: {seen}"
+    )
 
 
 MOST_RESETS, MOST_SECONDS = 30, 0.5
@@ -297,6 +309,9 @@ def workers_never_learn(collector, policy=None, batch=None, since=None, loss_mod
     if theirs.keys() != ours.keys():
         return None
     if all(torch.equal(ours[name].cpu(), theirs[name].cpu()) for name in ours):
+        updates = times_changed(getattr(loss_module, "parameters", list)())
+        if updates >= FEWEST_UPDATES:  # a copy of now, and the workers made theirs before
+            return applies(f"nothing sends them the weights of about {updates} updates")
         return undecided("nothing sends weights to policy_factory's; so far these are the same")
     return applies("policy_factory makes this policy, and no scheme or updater sends its weights")
 
@@ -325,6 +340,9 @@ def new_weights_arrive_late(collector, loss_module, batch=None, value_estimator=
         if acted + 1 < now:  # its own update has made one more
             return applies(f"the last batch has version {acted} of {now}, an update for each batch")
     if not versions or any(version is None for version in versions):
+        if since and since.batches >= FEWEST_BATCHES and since.updates("loss_module"):
+            seen = f"{since.batches} batches since the first look, and the loss learned"
+            return applies(f"{seen} while the workers of MultiAsyncCollector went on")
         return undecided("collect with track_policy_version=True, and give a list of batches")
     acted = [version.unique() for version in versions]
     mixed = [numbers.tolist() for numbers in acted if len(numbers) > 1]
