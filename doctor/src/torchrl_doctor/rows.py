@@ -67,6 +67,14 @@ ROWS = {
         "The environment looks for the largest entry, which in a single number is entry 0.",
         "Use `OneHotCategorical`, or make the environment with `categorical_action_encoding=True`.",
     ),
+    "answers_lose_their_end": Row(
+        "silent",
+        "The tokenizer pads with the token that ends an answer. `TransformersWrapper` sets this "
+        "for a tokenizer without a `pad_token`, removes padding from answers, and the end with "
+        "it.",
+        "Give the tokenizer a `pad_token` that the model never generates, before you make the "
+        "wrapper.",
+    ),
     "buffer_file_already_exists": Row(
         "loud",
         "`scratch_dir` is where a storage creates its files. It does not read the files of an "
@@ -243,6 +251,13 @@ ROWS = {
         "evaluation environment has seen a few steps, so it maps observations to other numbers "
         "than in training.",
         "Give the evaluation environment `vecnorm.frozen_copy()` of the training one.",
+    ),
+    "grpo_clips_before_the_first_update": Row(
+        "silent",
+        "`TransformersWrapper` stores a log-probability of zero for the first token of each "
+        "answer that it generates. That is a probability of one, whatever the model's is.",
+        "Score the generated tokens with a second wrapper, made with `generate=False`, and store "
+        "the log-probabilities that it computes.",
     ),
     "gym_env_skips_no_frames": Row(
         "silent",

@@ -5,6 +5,7 @@ import torch
 from tensordict import TensorDict, lazy_stack
 from torchrl.data import History, LazyStackStorage, ReplayBuffer
 from torchrl.modules.distributions import LLMMaskedCategorical
+from torchrl.modules.llm import TransformersWrapper
 from torchrl.objectives.llm import GRPOLoss, MCAdvantage, SFTLoss
 
 from tests.support.claims import guards
@@ -100,3 +101,34 @@ def test_an_empty_row_halves_the_loss():
     assert (loss(whole, whole), loss(whole, empty)) == (1.0, 0.5)
     with pytest.raises(ValueError, match="Some inputs have no valid assistant masks"):
         loss(empty, empty)
+
+
+class Tokenizer:
+    pad_token, pad_token_id = "_", 0
+
+    def __call__(self, text):
+        return {"input_ids": [self.pad_token_id]}
+
+
+class Zeros(torch.nn.Module):
+    def forward(self, input_ids, attention_mask, **options):
+        return {"logits": torch.zeros(*input_ids.shape, 8)}
+
+
+@guards("new-version-scores-the-prompt")
+def test_a_new_version_reads_the_prompt():
+    policy = TransformersWrapper(Zeros(), tokenizer=Tokenizer(), input_mode="text")
+    assert policy.get_new_version(generate=False).in_keys == [("text", "prompt")]
+
+
+@guards("scoring-drops-the-prompt")
+@pytest.mark.filterwarnings("ignore:size_average and reduce args")
+def test_scoring_takes_the_prompt_out_of_its_batch():
+    options = {"tokenizer": Tokenizer(), "input_mode": "tokens"}
+    tokens = torch.tensor([1, 2, 3])
+    batch = lazy_stack([TensorDict({"tokens": {"full": tokens, "prompt": tokens[:1]}})])
+    trained = TransformersWrapper(Zeros(), generate=False, **options)
+    trained(batch.copy())
+    assert batch.get(("tokens", "prompt"), None) is not None
+    trained(batch)
+    assert batch.get(("tokens", "prompt"), None) is None

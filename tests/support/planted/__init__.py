@@ -22,6 +22,7 @@ MODULES = (
     "replay_buffers",
     "recurrent",
     "values",
+    "language",
     "environments",
     "numbers",
     "settings",
