@@ -74,6 +74,9 @@ class Carts(VectorEnv):
 def as_isaac_lab(**options):
     env = GymWrapper(Carts(final=False)).base_env
     env.info_dict_reader.clear()
+    spec = env.observation_spec.clone()
+    del spec["final"]
+    env.observation_spec = spec
     return TransformedEnv(env, VecGymEnvTransform(**options))
 
 
@@ -83,7 +86,7 @@ def collect(env):
     network = MLP(in_features=1, out_features=2, num_cells=[16])
     spec = env.action_spec_unbatched
     actor = QValueActor(network, in_keys=["observation"], spec=spec)
-    return {"batch": batch, "loss_module": DQNLoss(actor, delay_value=True)}
+    return {"batch": batch, "loss_module": DQNLoss(actor, delay_value=False)}
 
 
 def loss_of(loss_module, batch):
