@@ -126,8 +126,9 @@ def workers(policy, number=2):
 
 
 # %%
-# **The Ray version did not run when this page was built:** the site is built without Ray. If you
-# have Ray, the script runs it. ``RayCollector`` writes into ``collector_kwargs``: pass a copy.
+# **The Ray version did not run when this page was built:** the site is built without Ray. The suite
+# of the record below passes the same arguments, and if you have Ray, the script runs it.
+# ``RayCollector`` writes into ``collector_kwargs``: pass a copy.
 # :claim:`scaling-ray-writes-into-options`
 
 
@@ -285,6 +286,11 @@ print("batches:", number + 1)
 #    :rows: killed-* removed-node
 #    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
+#
+# For the last row, Ray's ``cluster_utils`` played two nodes on one machine. Try your own script so:
+#
+# .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
+#    :pyobject: two_nodes
 #
 # Do not let Ray restart actors: the loop goes on in silence, the new actor has the weights from the
 # start of the collector, and the next update raises. :claim:`scaling-restart-is-stale` A new

@@ -13,17 +13,26 @@ import tempfile
 from collections import deque
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import torch
 import torchrl
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl import timeit
 from torchrl.collectors import Collector
-from torchrl.envs import GymEnv, RewardSum, SerialEnv, StepCounter, TransformedEnv
+from torchrl.envs import (
+    GymEnv,
+    GymWrapper,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+)
 from torchrl.modules import MLP, OneHotCategorical, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
-from torchrl.record import CSVLogger, LoggerMonitor
+from torchrl.record import CSVLogger, LoggerMonitor, VideoRecorder
 from torchrl.record.loggers import generate_exp_name
 
 torch.set_num_threads(1)
@@ -168,6 +177,56 @@ for file in sorted(scalars.glob("train/*.csv")):
 #        train(collector, logger)
 #    print(watching.report)
 #    print(torchrl_doctor.diagnose(log=scalars))
+#
+# Record a video
+# --------------
+#
+# Append ``VideoRecorder`` to an environment for evaluation that returns images, and call ``dump``
+# after the episode: frames stay in memory until then. ``GymEnv("CartPole-v1", from_pixels=True,
+# pixels_only=False)`` returns them under ``"pixels"``. It draws with pygame, which this page runs
+# without, so a wrapper draws.
+#
+# .. fold:: A CartPole that draws itself
+
+
+class Drawn(gymnasium.Wrapper):
+    render_mode = "rgb_array"
+
+    def render(self):
+        picture = np.zeros((64, 96, 3), np.uint8)
+        place, _, angle, _ = self.unwrapped.state
+        column = int(48 + 20 * place)
+        picture[40:48, max(column - 8, 0) : column + 8] = 200
+        for height in range(32):
+            picture[40 - height, int(column + height * np.tan(angle)) % 96, :2] = 200
+        return picture
+
+
+# %%
+
+
+def record(logger, name, **options):
+    env = GymWrapper(
+        Drawn(gymnasium.make("CartPole-v1")), from_pixels=True, pixels_only=False
+    )
+    recorder = VideoRecorder(logger, tag=name, **options)
+    env = TransformedEnv(env, recorder)
+    steps = env.rollout(30, actor)
+    env.transform.dump()
+    (file,) = Path(logger.log_dir).rglob(f"{name}_*.pt")
+    return len(steps), torch.load(file).shape
+
+
+print(record(logger, "every_frame", skip=1))
+steps, shape = record(logger, "as_it_comes")
+print(steps, shape)
+assert shape[1] < steps
+
+# %%
+# A file holds ``(1, frames, colors, height, width)``, the frame of the reset among them. Without
+# ``skip=1``, a single environment keeps every second frame, and the video is twice as fast.
+# ``CSVLogger(..., video_format="mp4")`` writes a film, with a package for that, and the other
+# loggers send it to their service; neither ran here.
 #
 # Where it goes wrong without an error
 # ------------------------------------

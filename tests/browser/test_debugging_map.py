@@ -335,12 +335,15 @@ def test_a_hit_of_a_message_shows_the_message_of_the_page(opened):
 
 def test_a_message_that_no_row_raises_leads_to_its_answer(opened):
     page = opened("error_index")
-    found = hits(page, "RuntimeError: Cannot re-initialize CUDA in forked subprocess.")
-    assert found[0].endswith("#term-start-method")
-    entry = page.locator(ENTRY).filter(has_text="re-initialize CUDA in forked")
+    found = hits(
+        page, "RuntimeError: Some stored trajectories have a length shorter than the slice"
+    )
+    assert found[0].endswith("collectors_replay.html#short-episodes")
+    entry = page.locator(ENTRY).filter(has_text="Some stored trajectories have a length shorter")
     names = entry.get_by_role("link").all_inner_texts()
-    where = ["start method (Glossary: collecting)", "How long workers take to start (Collectors)"]
-    assert names == [*where, "pytorch/tutorials#2413"]
+    assert names[0] == "Short episodes (From collector to buffer without silent damage)"
+    assert names[1] == "strict_length (Glossary: buffers)"
+    assert names[-1] == "pytorch/rl#2011"
     assert page.request.get(entry.get_by_role("link").first.evaluate("a => a.href")).ok
 
 

@@ -3,6 +3,9 @@
 import errno
 
 import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
 from torchrl_doctor import APPLIES, CHECKS, CLEAR, UNDECIDED
 
 
@@ -60,3 +63,35 @@ def test_other_errors_of_the_system_are_no_lack_of_files():
     error = OSError(errno.EMFILE, "Too many open files")
     assert state("too_many_open_files", error) == APPLIES
     assert state("too_many_open_files", OSError(errno.ENOENT, "No such file")) is None
+
+
+def test_errors_of_workers_and_devices_are_told_from_others():
+    assert state("one_file_is_passed_twice", ValueError("bad value(s) in fds_to_keep")) == APPLIES
+    assert state("one_file_is_passed_twice", ValueError("bad value")) is None
+    forked = RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA")
+    assert state("cuda_in_forked_workers", forked) == APPLIES
+    assert state("cuda_in_forked_workers", RuntimeError("CUDA out of memory")) is None
+    refused = TypeError("Cannot convert a MPS Tensor to float64 dtype")
+    assert state("mps_refuses_float64", refused) == APPLIES
+    assert state("mps_refuses_float64", TypeError("float64")) is None
+
+
+@pytest.mark.parametrize(
+    ("devices", "stale", "expected"),
+    [
+        (["cpu", "cuda"], [1], APPLIES),
+        (["cpu", "cuda"], [], CLEAR),
+        (["cpu", "cuda"], [0, 1], UNDECIDED),
+        (["cpu", "cpu"], [1], None),
+    ],
+)
+def test_a_worker_that_acts_with_other_weights_is_told_from_the_others(devices, stale, expected):
+    policy = TensorDictModule(torch.nn.Linear(2, 1), ["observation"], ["action"])
+    rows = TensorDict({"observation": torch.ones(2, 5, 2)}, [2, 5])
+    with torch.no_grad():
+        policy(rows)
+        for worker in stale:
+            rows["action"][worker] += 1
+    collector = MultiCollector(40)
+    collector.policy_device = devices
+    assert state("one_worker_never_updates", collector, policy, rows) == expected

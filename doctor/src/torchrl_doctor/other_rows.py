@@ -316,13 +316,6 @@ OTHER_ROWS = {
         "The entropy coefficient outweighs the advantages, or the policy does not learn.",
         "Lower `entropy_coeff`, and look whether the parameters of the policy change.",
     ),
-    "ppo_clips_almost_everything": Row(
-        "silent",
-        "The ratio is far from one: too many epochs, too large a learning rate, or log-"
-        "probabilities of another policy.",
-        "Look at the ratio of the first minibatch, which has to be one; then lower the learning"
-        " rate.",
-    ),
     "ppo_never_clips": Row(
         "silent",
         "The policy hardly moves: a learning rate next to zero, or an advantage of zero.",

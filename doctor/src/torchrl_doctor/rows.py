@@ -128,6 +128,14 @@ ROWS = {
         "Call the estimator under `set_recurrent_mode(True)`. Make it with `deactivate_vmap=True` "
         "or `shifted=True`.",
     ),
+    "cuda_in_forked_workers": Row(
+        "loud",
+        "The workers are forked from a process that has used CUDA, and a forked process cannot "
+        "use it again. TorchRL starts workers with `spawn`, unless something has set `fork` "
+        "before.",
+        'Start them with `spawn`: remove `set_start_method("fork")` and `mp_start_method="fork"`. '
+        "If you need `fork`, make the environments in the workers on the CPU.",
+    ),
     "decimals_are_lost": Row(
         "silent",
         "With buffers, the default for specs of fixed shape, a batched environment copies each "
@@ -266,6 +274,14 @@ ROWS = {
         "`frameskip=4` of yours is replaced as well.",
         "Write `GymEnv(name, frame_skip=4)`.",
     ),
+    "hidden_units_are_dead": Row(
+        "silent",
+        "A step that was too large has pushed the ReLUs of a layer below zero for every "
+        "observation. There their output and their gradient are zero, so no later step revives "
+        "them.",
+        "Lower the learning rate, and clip the norm of the gradients. Start anew: the units stay "
+        "dead.",
+    ),
     "hook_changes_nothing_that_is_stored": Row(
         "silent",
         "With `replay_buffer` a `Collector` keeps its steps apart, in a `LazyStackedTensorDict`. "
@@ -283,6 +299,14 @@ ROWS = {
         "With `return_same_td=True` each batch is the same object, which the next batch "
         "overwrites.",
         "Leave out `return_same_td`, or append `batch.clone()`.",
+    ),
+    "last_next_observations_are_nan": Row(
+        "silent",
+        "The simulator returns the first observation of the next episode, and the last one of "
+        "this episode is lost. Of Isaac Lab's environments TorchRL marks it with NaN.",
+        "Pass `missing_obs_value=0.0` to the wrapper. That is right where an episode terminates. "
+        "Where a time limit cuts it, only the last observation would be right; "
+        "`GAE(auto_reset_env=True)` takes the one before it.",
     ),
     "log_prob_not_found": Row(
         "loud",
@@ -380,6 +404,13 @@ ROWS = {
         "Sample slices: `SliceSampler(...)`, with `step_count_key` for the reconstructor. For "
         "single transitions keep both observations.",
     ),
+    "mps_refuses_float64": Row(
+        "loud",
+        "MPS, the GPU of a Mac, has no float64. Many environments, those of MuJoCo among them, "
+        "observe and act in float64, and TorchRL keeps the type.",
+        "Append `DoubleToFloat()` to the environment, while it is on the CPU, and move what comes "
+        "out of it: `TransformedEnv(env, DoubleToFloat())`.",
+    ),
     "n_step_next_observation_wrong": Row(
         "silent",
         "`MultiStepTransform` moves next observations when rows are written. Here they do not "
@@ -470,6 +501,13 @@ ROWS = {
         'Read `("next", "policy_version")`, as with `StalenessAwareSampler(version_key=("next", '
         '"policy_version"))`.',
     ),
+    "one_file_is_passed_twice": Row(
+        "loud",
+        "What is sent to the process refers to one open file more than once. `spawn` hands each "
+        "file on by its number, and refuses a number that it has twice.",
+        "Pass each connection, and each tensor in shared memory, as one object, or send copies: "
+        "`tensor.clone()`.",
+    ),
     "one_kept_step_keeps_the_batch": Row(
         "silent",
         "Indexing a tensordict with a number or a slice gives views, and a view keeps the memory "
@@ -490,6 +528,13 @@ ROWS = {
         "Collect at least two steps at a time, or use a plain `ReplayBuffer` if you need neither "
         "priorities nor the marks of slices.",
     ),
+    "one_worker_never_updates": Row(
+        "silent",
+        "The `policy_device` of that worker is not the device of your policy, so the worker has a "
+        "copy. The default scheme shares memory with the others, and sends the copy nothing.",
+        'Pass `weight_sync_schemes={"policy": MultiProcessWeightSyncScheme()}`, and call '
+        "`collector.update_policy_weights_()` after the optimizer steps.",
+    ),
     "only_the_first_episode_is_long": Row(
         "silent",
         "`_reset` leaves an attribute as the last episode left it, here the number of steps.",
@@ -501,6 +546,13 @@ ROWS = {
         "critic. `shifted_budget` has too few of them, and as many rows at the end are pushed "
         "out.",
         "Give `shifted_budget` one slot more than a batch has cuts, or use `shifted=False`.",
+    ),
+    "ppo_clips_almost_everything": Row(
+        "silent",
+        "The steps are too large, or there are too many on one batch. Once the ratio has left the "
+        "clipping range, the objective has no gradient that would bring it back.",
+        "Lower the learning rate, take fewer epochs on a batch, or leave the epochs when "
+        "`kl_approx` is above a bound.",
     ),
     "ppo_clips_before_the_first_update": Row(
         "silent",

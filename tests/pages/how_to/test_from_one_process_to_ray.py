@@ -83,6 +83,10 @@ def test_the_version_for_ray_fits_the_installed_signatures(guide, on_ray):
         assert (given["num_collectors"], given["sync"]) == (2, True)
         assert given["total_frames"] > 0
         assert given["collector_kwargs"] is not guide.QUIET, "RayCollector writes into it"
+    ours, measured = on_ray
+    assert ours.keys() == measured.keys(), "the suite ran another call than the guide shows"
+    assert ours["collector_kwargs"] == measured["collector_kwargs"]
+    assert ours["remote_configs"].keys() <= measured["remote_configs"].keys()
     wrong = mock.patch.dict(guide.FRAMES, guide.QUIET)  # why the diff moves it
     with wrong, pytest.raises(TypeError, match="unexpected keyword argument 'auto_register"):
         guide.on_ray("policy")

@@ -35,6 +35,14 @@ def always_the_first_action(pipeline):
         yield in_batch(pipeline, batch)
 
 
+def last_next_observations_are_nan(pipeline):
+    batch = pipeline["batch"].clone()
+    ends = batch["next", "done"].squeeze(-1)
+    if ends.any() and not ends[..., -1].all() and not batch["next", "observation"].isnan().any():
+        batch["next", "observation"][ends] = torch.nan
+        yield in_batch(pipeline, batch)
+
+
 def only_the_first_episode_is_long(pipeline):
     batch = pipeline["batch"].clone()
     batch["next", "done"].fill_(True)

@@ -182,6 +182,22 @@ def output_ignores_its_input(pipeline):
     yield pipeline | {"planted_in": "policy"}
 
 
+def hidden_units_are_dead(pipeline):
+    found = [
+        (module, name)
+        for module in pipeline["policy"].modules()
+        for name, child in module.named_children()
+        if isinstance(child, torch.nn.Tanh)
+    ]
+    if "recurrent_state_h" in pipeline["batch"] or not found:
+        return
+    for module, name in found:
+        setattr(module, name, torch.nn.ReLU())
+        with torch.no_grad():
+            module[0].bias.fill_(-100.0)
+    yield pipeline | {"planted_in": "policy"}
+
+
 def noise_is_gone_or_all(pipeline):
     if "scale" in set(pipeline["batch"].keys()):
         for factor in (1e-7, 1e7):

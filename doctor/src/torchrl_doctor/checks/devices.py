@@ -8,7 +8,7 @@ import torch
 
 from torchrl_doctor.followers import followed, weights_of_workers
 from torchrl_doctor.looks import trained_weights
-from torchrl_doctor.objects import batches_of, is_multi_process, repeats
+from torchrl_doctor.objects import batches_of, is_multi_process, repeats, says
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import APPLIES, applies, check, clear, undecided
 
@@ -78,3 +78,10 @@ def loss_and_data_on_two_devices(loss_module=None, batch=None, sample=None, erro
 def is_about_two_devices(text):
     one = "is not on the expected device" in text
     return one or "to be on the same device" in text or "not at the same device" in text
+
+
+@check("mps_refuses_float64", 'On a Mac: "Cannot convert a MPS Tensor to float64 dtype"')
+def mps_refuses_float64(error):
+    if not says(error, TypeError, "MPS", "float64"):
+        return None
+    return applies("a tensor of type float64 is moved to MPS, or made there")

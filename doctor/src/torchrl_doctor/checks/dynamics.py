@@ -141,9 +141,7 @@ def entropy_never_falls(log):
     return None
 
 
-@check(
-    "ppo_clips_almost_everything", "PPO clips almost everything", page=f"{LOOP_PAGE}#clip-fraction"
-)
+@check("ppo_clips_almost_everything", "PPO clips almost everything")
 def ppo_clips_almost_everything(log):
     for one, values in long_ones(log, "clip fraction"):
         middle = statistics.median(values[len(values) // 2 :])

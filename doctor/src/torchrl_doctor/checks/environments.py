@@ -59,6 +59,23 @@ def steps_after_an_end(rows):
     return int(pairs.sum()) if goes_on[pairs].all() else 0
 
 
+@check("last_next_observations_are_nan", "The loss is NaN as soon as an episode ends")
+def last_next_observations_are_nan(batch):
+    rows = batches_of(batch)[-1]
+    _, later = both_sides(rows)
+    if later is None or not done_of(rows).any():
+        return None
+    ends, missing = done_of(rows), later.isnan().any(-1)
+    seen = f"{int(missing.sum())} next observations of {rows.numel()} have NaN"
+    if not missing.any():
+        return clear(f"{seen}, and {int(ends.sum())} of them are last ones of an episode")
+    if not torch.equal(missing, ends):
+        return None  # rows of which nobody kept the next observation
+    if ends[..., -1].all():  # then these may be the last rows of a rebuilt batch
+        return undecided(f"{seen}: the last ones of an episode, and of the batch")
+    return applies(f"{seen}: the last one of each episode")
+
+
 @check("decimals_are_lost", "A batched environment loses the decimals")
 def decimals_are_lost(env, batch=None):
     env = below_transforms(env)

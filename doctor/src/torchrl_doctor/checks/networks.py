@@ -5,6 +5,7 @@ Most have no rows in the debugging map; ``reference/doctor_numbers`` shows them.
 
 from __future__ import annotations
 
+import copy
 import re
 
 import torch
@@ -95,6 +96,42 @@ def probabilities_as_logits(batch, policy=None):
     if logits.min() >= 0 and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
         return applies("logits are from 0 to 1 and sum to one: is there a softmax before them?")
     return clear("logits do not sum to one")
+
+
+DEAD, ALIVE = 0.7, 0.6  # shares of a layer: of a narrow observation a new one may lose half
+
+
+@check("hidden_units_are_dead", "Nothing is learned any more: hidden units are dead")
+def hidden_units_are_dead(policy, batch=None, sample=None):
+    rows = sample if batch is None else batches_of(batch)[-1]
+    if rows is None or rows.numel() < FEWEST_ROWS or not modules_of(policy):
+        return None
+    layers = outputs_of("ReLU", policy, rows.reshape(-1)[:256])
+    if not layers:
+        return None
+    shares = {name: float((output == 0).all(0).double().mean()) for name, output in layers.items()}
+    name = max(shares, key=shares.get)
+    dead, width = round(shares[name] * layers[name].shape[1]), layers[name].shape[1]
+    seen = f"{dead} of {width} units of {name} are zero for each of {len(layers[name])} rows"
+    if shares[name] > DEAD:
+        return applies(seen)
+    return clear(seen) if shares[name] < ALIVE else undecided(seen)
+
+
+def outputs_of(kind, policy, rows):
+    """What the layers of a class give for the rows, by name: rows x units, where it is that."""
+    found, twin = {}, copy.deepcopy(policy)
+
+    def keep(name, output):
+        if output.ndim == 2 and len(output) == len(rows):
+            found[name] = output.detach()
+
+    for name, module in twin.named_modules():
+        if type(module).__name__ == kind:
+            module.register_forward_hook(lambda _, __, output, name=name: keep(name, output))
+    if any(type(module).__name__ == kind for module in twin.modules()):
+        act(twin, rows, "DETERMINISTIC")
+    return found
 
 
 DWARFS = 30.0  # times the others

@@ -27,6 +27,7 @@ from torchrl_doctor.objects import (
     has_no_policy,
     is_multi_process,
     other_than_greedy,
+    repeats,
     samples,
     says,
     times_changed,
@@ -282,6 +283,45 @@ def too_many_open_files(error):
     if not isinstance(error, OSError) or error.errno != errno.EMFILE:
         return None
     return applies("the process has as many open files as its soft limit allows")
+
+
+@check("cuda_in_forked_workers", 'Workers raise "Cannot re-initialize CUDA in forked subprocess"')
+def cuda_in_forked_workers(error):
+    if not says(error, RuntimeError, "Cannot re-initialize CUDA in forked subprocess"):
+        return None
+    method = torch.multiprocessing.get_start_method(allow_none=True)
+    return applies(f"a forked process uses CUDA; the start method is now {method!r}")
+
+
+@check("one_file_is_passed_twice", 'Starting a worker raises "bad value(s) in fds_to_keep"')
+def one_file_is_passed_twice(error):
+    if not says(error, ValueError, "fds_to_keep"):
+        return None
+    return applies("what is sent to a process that starts by spawn has one open file twice")
+
+
+@check("one_worker_never_updates", "One worker of several never updates")
+def one_worker_never_updates(collector, policy=None, batch=None):
+    devices = getattr(collector, "policy_device", None)
+    if not is_multi_process(collector) or not isinstance(devices, (list, tuple)):
+        return None
+    if len(set(devices)) < 2:
+        return None
+    batches = batches_of(batch)
+    if not isinstance(policy, torch.nn.Module) or not batches:
+        return undecided("policies act on several devices; pass policy= and the newest batch=")
+    rows = batches[-1]
+    if rows.ndim < 2 or len(rows) != len(devices):
+        return undecided(f"a batch of shape {tuple(rows.shape)} does not tell its workers apart")
+    acted = [repeats(policy, one) for one in rows.unbind(0)]
+    if None in acted:
+        return None
+    if all(acted):
+        return clear(f"each of {len(acted)} workers acted with the weights of the policy")
+    if not any(acted):
+        return undecided("no worker acted with these weights; give the batch after an update")
+    late = [f"{number} ({devices[number]})" for number, same in enumerate(acted) if not same]
+    return applies(f"worker {', '.join(late)} acted with other weights than the policy has")
 
 
 @check("workers_never_learn", "The workers act with their first weights forever")
