@@ -110,7 +110,8 @@ assert healthy["start method"] != "fork", "the fix does not work: workers are fo
 # If you need ``fork``, leave the GPU to the main process: the workers step on the CPU, and you move
 # the batch.
 
-batches = collect(lambda: GymEnv("CartPole-v1"))
-assert batches[0].numel() == 20, "the fix does not work: no batch"
-cuda_was_used.stop()
 fixed = {}
+batches = collect(lambda: GymEnv("CartPole-v1"))
+cuda_was_used.stop()
+
+assert batches[0].numel() == 20, "the fix does not work: no batch"

@@ -23,8 +23,8 @@ below one, and bad answers go on to begin with the same token.
 # Break it
 # --------
 #
-# A table of logits stands in for a language model. ``TransformersWrapper`` needs no more of it than
-# these methods, and so no ``transformers``.
+# The language model is a table of logits with the methods that ``TransformersWrapper`` calls, so
+# that the page needs no ``transformers``.
 #
 # .. fold:: The model and its tokenizer
 

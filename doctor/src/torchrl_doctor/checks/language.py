@@ -7,7 +7,7 @@ import torch
 from torchrl_doctor.objects import keys_of, one_batch
 from torchrl_doctor.verdicts import applies, check, clear
 
-ROWS = 32
+ANSWERS_READ = 32
 
 
 @check("answers_lose_their_end", "Answers of a language model lose their end")
@@ -32,7 +32,7 @@ def grpo_clips_before_the_first_update(batch, loss_module=None):
     if data.get("log_probs", None) is None or data.get("tokens", None) is None:
         return None
     first = []
-    for row in data.reshape(-1)[:ROWS].unbind(0):
+    for row in data.reshape(-1)[:ANSWERS_READ].unbind(0):
         stored, answered = row.get(key, None), answer_of(row)
         if not isinstance(stored, torch.Tensor) or answered is None:
             continue
