@@ -224,7 +224,7 @@ assert shape[1] < steps
 
 # %%
 # A file holds ``(1, frames, colors, height, width)``, the frame of the reset among them. Without
-# ``skip=1``, a single environment keeps every second frame, and the video is twice as fast.
+# ``skip=1``, a single environment keeps every second frame, and the video runs too fast.
 # ``CSVLogger(..., video_format="mp4")`` writes a film, with a package for that, and the other
 # loggers send it to their service; neither ran here.
 #

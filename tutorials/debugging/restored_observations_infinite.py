@@ -9,8 +9,8 @@ from the buffer hold infinite next observations, and then the loss is not finite
 :Effect: silent
 :Cause: ``NextObservationDelta`` stores differences as ``float16``, and a difference beyond the
    largest ``float16`` becomes infinite.
-:Fix: Pass ``delta_dtype=torch.bfloat16``, which has the range of ``float32`` in two bytes, or
-   scale the observations.
+:Fix: Pass ``delta_dtype=torch.bfloat16``, which is as small and has the range of ``float32``,
+   or scale the observations.
 :Decided in: :source:`torchrl.envs.transforms.NextObservationDelta._step`
 :Behind it: :doc:`/tutorials/memory/saving_by_observation_size`
 :Threads: :thread:`3777`

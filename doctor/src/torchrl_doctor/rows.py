@@ -617,7 +617,7 @@ ROWS = {
         "silent",
         "`NextObservationDelta` stores differences as `float16`, and a difference beyond the "
         "largest `float16` becomes infinite.",
-        "Pass `delta_dtype=torch.bfloat16`, which has the range of `float32` in two bytes, or "
+        "Pass `delta_dtype=torch.bfloat16`, which is as small and has the range of `float32`, or "
         "scale the observations.",
     ),
     "return_is_not_the_score": Row(

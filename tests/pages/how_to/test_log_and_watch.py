@@ -132,7 +132,7 @@ def test_the_doctor_watches_the_loop_and_reads_its_log():
     guide = ModuleType("guide")
     setup, rest = text.split("scratch = tempfile", 1)
     exec(setup, vars(guide))
-    block = rest.split(".. code-block:: python\n#\n", 1)[1].split("\n#\n# Where", 1)[0]
+    block = rest.split(".. code-block:: python\n#\n", 1)[1].split("\n#\n# Record a video", 1)[0]
     block = textwrap.dedent("\n".join(line[1:] for line in block.splitlines()))
     guide.sizes = {"frames_per_batch": 100, "total_frames": 200, "track_policy_version": True}
     with guide.tempfile.TemporaryDirectory() as folder:

@@ -342,8 +342,9 @@ def each_step_ends_an_episode(batch, replay_buffer=None, collector=None):
             said = "steps" if what == "rows" else what
             return applies(f"each of {done} {said} ends an episode of length one")
     rows = batches_of(batch)[-1]
-    if rows.numel() < FEWEST_ROWS:
+    if rows.numel() < FEWEST_ROWS or get_next(rows, "done") is None:
         return None
+    done = int(done_of(rows).sum())
     cut, why = get_next(rows, "truncated"), get_next(rows, "terminated")
     if cut is not None and why is not None and done and not why.any():
         places = done_of(rows).reshape(-1, rows.shape[-1]).nonzero()
