@@ -335,15 +335,13 @@ def test_a_hit_of_a_message_shows_the_message_of_the_page(opened):
 
 def test_a_message_that_no_row_raises_leads_to_its_answer(opened):
     page = opened("error_index")
-    found = hits(
-        page, "RuntimeError: Some stored trajectories have a length shorter than the slice"
-    )
-    assert found[0].endswith("collectors_replay.html#short-episodes")
-    entry = page.locator(ENTRY).filter(has_text="Some stored trajectories have a length shorter")
+    words = "UserWarning: init_random_frames (-1) is not exactly a multiple of frames_per_batch"
+    assert hits(page, words)[0].endswith("#term-init_random_frames")
+    entry = page.locator(ENTRY).filter(has_text="is not exactly a multiple of frames_per_batch")
     names = entry.get_by_role("link").all_inner_texts()
-    assert names[0] == "Short episodes (From collector to buffer without silent damage)"
-    assert names[1] == "strict_length (Glossary: buffers)"
-    assert names[-1] == "pytorch/rl#2011"
+    assert names[0] == "Random frames (Collector internals)"
+    assert names[1] == "init_random_frames (Glossary: collecting)"
+    assert names[-1] == "pytorch/rl#2528"
     assert page.request.get(entry.get_by_role("link").first.evaluate("a => a.href")).ok
 
 

@@ -123,7 +123,8 @@ def outcome(function):
     try:
         function()
     except ImportError as error:
-        return f"no: ``{type(error).__name__}: {str(error).splitlines()[0]}``"
+        said, _, _ = str(error).partition(". ")
+        return f"no: ``{type(error).__name__}: {said}``"
     return "yes"
 
 
