@@ -449,6 +449,18 @@ def test_what_runs_again(site):
     assert site.runs() == SCRIPTS
 
 
+def test_a_download_that_was_written_over_is_made_again(site):
+    """sphinx-gallery writes notebooks as well, over those that a build does not make anew."""
+    succeeds(site)
+    notebook = site.generated / "basics" / "figure.ipynb"
+    archive = notebook.with_suffix(".zip")
+    before = notebook.read_bytes(), archive.read_bytes()
+    for path in (notebook, archive):
+        path.write_bytes(b"another")
+        succeeds(site)
+        assert (notebook.read_bytes(), archive.read_bytes()) == before
+
+
 def test_a_build_costs_what_changed(site):
     """Without a change no file is new; no build without a tutorial that is due imports its stack.
 

@@ -176,6 +176,11 @@ def test_a_new_version_takes_the_place_of_the_old_one(tmp_path):
     old, before = wheel_in(html).name, (tmp_path / "docs" / "doctor").stat().st_mtime_ns
     build(tmp_path)
     assert (tmp_path / "docs" / "doctor").stat().st_mtime_ns == before
+    single = tmp_path / "docs" / "doctor" / "torchrl_doctor.py"
+    text = single.read_bytes()
+    single.write_bytes(b"another")
+    build(tmp_path)
+    assert single.read_bytes() == text
     project = tmp_path / "doctor" / "pyproject.toml"
     project.write_text(project.read_text().replace(doctor_version(), "99.0.1"))
     new = old.replace(doctor_version(), "99.0.1")
