@@ -379,7 +379,7 @@ def index_of(env):
     for page, own in sorted(page_state(env, ENTRIES).items()):
         for one in own:
             address = f"{page}.html#{one.anchor}".removesuffix("#")
-            also = " ".join(filter(None, (one.also, words["also_called"].get(address))))
+            also = ", ".join(filter(None, (one.also, words["also_called"].get(address))))
             said = "\n".join([*filter(None, [one.messages]), *messages.get(address, [])])
             snippet = shortened(resolved(env, one.snippet), SNIPPET)
             found.append(one._replace(snippet=snippet, also=also, messages=said))
