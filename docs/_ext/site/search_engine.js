@@ -189,8 +189,9 @@ const ManualSearch = (() => {
 
   /* What is found, best first; of one kind all of it, where one is named. */
   const search = (query, only) => {
-    const text = steady(message(query));
-    const pasted = RAISED.test(text) && /\s/.test(text.trim());
+    const own = message(query);
+    const pasted = RAISED.test(own) && /\s/.test(own.trim());
+    const text = pasted ? steady(own) : own; // who types a path means it
     const weights = new Map(); // of each term, and the words of the query that it stands for
     const spelled = new Map(); // word -> the name that it probably is
     const words = text.match(WORD) || [];
