@@ -13,7 +13,8 @@ const ManualSearch = (() => {
   };
   const OLD_NAMES = "reference/glossary/old_names.html";
   const NAMED = ["change", "API", "knob", "term"]; // the last comes first under its own name
-  const SYNONYM = 0.5;
+  const SYNONYM = 0.25;
+  const ALIKE = 2; // more, where one name of a place says what the query says, and little else
   const NAME = 1.5; // SliceSampler
   const PART_OF_NAME = 0.5; // slice, of SliceSampler
   const SPOKEN = 1.5; // what a symbol in the query names
@@ -65,7 +66,8 @@ const ManualSearch = (() => {
   const steady = (text) => VARYING.reduce((rest, pattern) => rest.replace(pattern, " "), text);
 
   /* -- The index. */
-  let entries, index, stop, synonyms, named, vocabulary;
+  let entries, index, stop, synonyms, named;
+  let holders; // term -> how many entries have it
   /* "=3" for a phrase of group 3 of the synonyms, looked up by its first stem. */
   const concepts = (list) =>
     list.flatMap((one, at) =>
@@ -104,6 +106,7 @@ const ManualSearch = (() => {
       return {
         id, kind: data.kinds[kind], address: `${name}.html` + (anchor && `#${anchor.replace("*", slug)}`), title, snippet, heading,
         messages: messages.split("\n").filter(Boolean),
+        names: [title, ...also.split(", ")].map((name) => new Set(telling(name))),
         fields: {
           id, title: telling(title), also: telling(also), messages: telling(steady(messages)),
           snippet: telling(snippet), page: borrows ? telling(`${heading} ${about}`) : [], body: ids.map((one) => terms[one]),
@@ -118,8 +121,10 @@ const ManualSearch = (() => {
       stringifyField: (value) => value,
     });
     index.addAll(entries.map(({ fields }) => fields));
-    const names = Object.keys(FIELDS);
-    vocabulary = new Set(entries.flatMap(({ fields }) => names.flatMap((name) => fields[name])));
+    holders = new Map();
+    for (const { fields } of entries)
+      for (const term of new Set(Object.keys(FIELDS).flatMap((name) => fields[name])))
+        holders.set(term, (holders.get(term) || 0) + 1);
   };
 
   /* -- The names that stand in a query: traj_ids of ("collector", "traj_ids"), _shuttle of
@@ -142,7 +147,7 @@ const ManualSearch = (() => {
 
   /* -- Asking. A word that the index does not have stands for the nearest ones, a letter or two away,
         or for the known beginning of it. */
-  const has = (term) => vocabulary.has(term);
+  const has = (term) => holders.has(term);
 
   /* Letters that are missing, too many, others or swapped with the next one; `most` + 1 for more. */
   const distance = (a, b, most) => {
@@ -161,7 +166,7 @@ const ManualSearch = (() => {
   const nearest = (word) => {
     let most = word.length > 7 ? 2 : 1;
     let near = [];
-    for (const term of vocabulary) {
+    for (const term of holders.keys()) {
       if (Math.abs(term.length - word.length) > most) continue;
       if (word.length < 6 && term[0] !== word[0]) continue; // else "blow" is "slow", "low" and "flow"
       const away = distance(word, term, most);
@@ -174,7 +179,7 @@ const ManualSearch = (() => {
     const own = split(word);
     const [first] = own;
     if (!first || first.length < 4 || has(first) || stop.has(first)) return own;
-    if (last && [...vocabulary].some((term) => term.startsWith(first))) return own; // still being typed
+    if (last && [...holders.keys()].some((term) => term.startsWith(first))) return own; // still being typed
     const near = nearest(first);
     if (near.length) return [...near, ...own.slice(1)];
     for (let end = first.length - 1; end > 4 && end > first.length / 2; end -= 1)
@@ -184,8 +189,9 @@ const ManualSearch = (() => {
 
   /* What is found, best first; of one kind all of it, where one is named. */
   const search = (query, only) => {
-    const text = steady(message(query));
-    const pasted = RAISED.test(text) && /\s/.test(text.trim());
+    const own = message(query);
+    const pasted = RAISED.test(own) && /\s/.test(own.trim());
+    const text = pasted ? steady(own) : own; // who types a path means it
     const weights = new Map(); // of each term, and the words of the query that it stands for
     const spelled = new Map(); // word -> the name that it probably is
     const words = text.match(WORD) || [];
@@ -228,9 +234,22 @@ const ManualSearch = (() => {
       weights: { fuzzy: 0, prefix: PREFIX },
       bm25: BM25,
     });
+    /* How well a name says what the query says: the share of the query that it has, by weight and
+       rarity, with the share of the name that the query has. */
+    const told = (term) => (weights.get(term)?.weight ?? PREFIX) * Math.log(1 + entries.length / (holders.get(term) || 1));
+    const sum = (terms) => terms.reduce((rest, term) => rest + told(term), 0);
+    const whole = sum(asked.filter((term) => term[0] !== "="));
+    const alikeness = (name, terms) => {
+      const both = terms.filter((term) => name.has(term));
+      if (!both.length) return 0;
+      const ofQuery = Math.min(1, sum(both) / whole);
+      const ofName = both.length / name.size;
+      return (2 * ofQuery * ofName) / (ofQuery + ofName);
+    };
     for (const hit of found) {
       const covered = new Set(hit.queryTerms.map((term) => weights.get(term).word)).size;
-      hit.score *= covered ** COVERED / hit.queryTerms.length;
+      const nearest = Math.max(...entries[hit.id].names.map((name) => alikeness(name, hit.terms)));
+      hit.score *= (covered ** COVERED / hit.queryTerms.length) * (1 + ALIKE * nearest);
     }
     const level = ({ address, kind }) => NAMED.indexOf(address.includes("#knob-") ? "knob" : kind);
     const rank = ({ id }) => (exact.has(id) ? level(entries[id]) + (entries[id].title === query.trim() ? 0.5 : 0) : -2);

@@ -315,7 +315,10 @@ def base36(number):
 
 
 def bodies(texts, synonyms):
-    """The terms of all texts, sorted, and for each text the steps from a term of it to the next.
+    """The terms of all texts, and for each text the steps from a term of it to the next.
+
+    Terms of many texts come first, for small steps compress well, and those of about as many by
+    their letters.
 
     ``texts`` are pairs of what the engine reads itself (title, snippet) and the text, which keeps
     the ``MOST`` other terms that tell it from the rest.
@@ -342,12 +345,14 @@ def bodies(texts, synonyms):
         return lambda term: (-(found[term] ** 0.5) * log(len(counts) / holders[term]), term)
 
     kept = [sorted(found, key=tells(found))[:MOST] for found in counts]
-    numbers = {term: n for n, term in enumerate(sorted({term for own in kept for term in own}))}
+    uses = Counter(term for own in kept for term in own)
+    terms = sorted(uses, key=lambda term: (-uses[term].bit_length(), term))
+    numbers = {term: n for n, term in enumerate(terms)}
     steps = []
     for own in kept:
         ids = sorted(numbers[term] for term in own)
         steps.append(" ".join(base36(b - a) for a, b in pairwise([0, *ids])))
-    return list(numbers), steps
+    return terms, steps
 
 
 def toml(env, name):
@@ -368,7 +373,7 @@ def index_of(env):
     for page, own in sorted(page_state(env, ENTRIES).items()):
         for one in own:
             address = f"{page}.html#{one.anchor}".removesuffix("#")
-            also = " ".join(filter(None, (one.also, words["also_called"].get(address))))
+            also = ", ".join(filter(None, (one.also, words["also_called"].get(address))))
             said = "\n".join([*filter(None, [one.messages]), *messages.get(address, [])])
             snippet = shortened(resolved(env, one.snippet), SNIPPET)
             found.append(one._replace(snippet=snippet, also=also, messages=said))
