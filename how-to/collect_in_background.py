@@ -158,7 +158,7 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 #   :claim:`background-waiting-worker-terminated`
 #
 # The storage has to be one that processes share. ``LazyMemmapStorage`` is, with every start method;
-# a ``LazyTensorStorage`` under "fork" is not, but with ``shared_init=True``:
+# a ``LazyTensorStorage`` under "fork" is not, unless you pass ``shared_init=True``:
 # :ref:`symptom-buffer-holds-garbage`. Rows of several workers alternate batch by batch. For slices
 # of them, see :ref:`replay-writers`.
 #
@@ -246,7 +246,7 @@ assert gaps(paused[:]) > 0 == gaps(buffer[:])
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Priorities with workers. The sampler of your process does not hear of the rows that another
+#    Priorities with workers. The sampler of your process does not know of the rows that another
 #    process writes. It draws only from the places that your own process filled.
 
 some_rows = buffer[:100].exclude("index")

@@ -157,7 +157,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 # ---------
 #
 # ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the methods of
-# ``CSVLogger``, which alone needs no other package. It and ``MLFlowLogger`` refuse histograms.
+# ``CSVLogger``, which alone needs no other package. ``CSVLogger`` and ``MLFlowLogger`` refuse
+# histograms.
 # :claim:`loggers-share-an-interface`
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds

@@ -283,7 +283,7 @@ assert all(name.startswith("module") for name in actor.state_dict())
 #    :class: wrong-on-purpose
 #
 #    Replaying the stored ``"normed"``. ``denorm`` does not restore the raw observation either,
-#    because it uses the statistics of now.
+#    because it uses the current statistics.
 
 old, now = batches[0], norm.to_observation_norm()
 again = now(old.select("observation").clone())["normed"]

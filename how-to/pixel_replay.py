@@ -281,7 +281,7 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 #    :caption: A compressed frame of random play, by game and rows of the buffer
 #
 # Do not take ``CompressedListStorage`` for single frames: its Python objects need more memory than
-# a frame. :claim:`compressed-list-larger-than-frames` The memory by which a process grew:
+# a frame. :claim:`compressed-list-larger-than-frames` By how much the memory of a process grew:
 #
 # .. record-table:: pixel_replay@cpu
 #    :rows: memory-100k-* memory-5k-frame-list memory-5k-frames memory-5k-sb3* memory-5k-stacks

@@ -290,8 +290,9 @@ collector.shutdown()
 # ------------------------------
 #
 # ``Checkpoint`` copies a memory-mapped buffer at each save. Leave a large one out and save it
-# beside the checkpoint: if ``scratch_dir`` is the ``storage`` subfolder of the folder that
-# ``dumps`` gets, ``dumps`` leaves the rows where they are. :claim:`dumps-in-place-writes-no-rows`
+# beside the checkpoint. Let ``scratch_dir`` be the subfolder ``storage`` of the folder that you
+# pass to ``dumps``: then ``dumps`` leaves the rows where they are.
+# :claim:`dumps-in-place-writes-no-rows`
 
 
 def mapped_buffer():

@@ -303,7 +303,7 @@ ROWS = {
     "last_next_observations_are_nan": Row(
         "silent",
         "The simulator returns the first observation of the next episode, and the last one of "
-        "this episode is lost. Of Isaac Lab's environments TorchRL marks it with NaN.",
+        "this episode is lost. With Isaac Lab's environments TorchRL marks it with NaN.",
         "Pass `missing_obs_value=0.0` to the wrapper. That is right where an episode terminates. "
         "Where a time limit cuts it, only the last observation would be right; "
         "`GAE(auto_reset_env=True)` takes the one before it.",
