@@ -238,7 +238,8 @@ print("two workers, with and without the call: the same bits")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An ``except`` that asks the same collector again. That looks like the end of the training:
+#    An ``except`` that asks the same collector again. That looks like the end of the training. In
+#    the background not even an error comes: :ref:`symptom-training-goes-on-without-a-worker`.
 
 FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
 collector = workers(make_actor())

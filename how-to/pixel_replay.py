@@ -232,7 +232,8 @@ for name, rows in {"stored": full, "sampled": sample}.items():
 #    :class: wrong-on-purpose
 #
 #    ``CatFrames`` on longer slices, keeping every row. It takes the start of each slice for the
-#    start of an episode, and repeats that frame.
+#    start of an episode, and repeats that frame. If it mixes episodes instead, see
+#    :ref:`symptom-stacked-frames-of-different-episodes`.
 
 
 def draw_slices(rows, slice_len):
@@ -255,6 +256,7 @@ print(f"{wrong.float().mean():.0%} of the stacks are wrong")
 #
 #    Slices of five rows with one frame each, the last one for the next stack. No row follows the
 #    last transition of an episode, so it is never drawn, and values never learn that episodes end.
+#    Short episodes are never drawn at all: :ref:`symptom-short-episodes-are-never-replayed`.
 
 ends = ("next", "terminated")
 drawn = draw_slices(full.exclude(*STACKS, ("next", "pixels")), 5)[:, -2]
@@ -289,5 +291,4 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 #    :caption: A transition of Pong, by the way of storing it and the rows of the buffer
 #
 # The time of a sample is not measured yet. To speed up the sampling of pixels, see
-# :ref:`performance-replay_buffers-pixels`. If your stacks mix episodes, see
-# :ref:`symptom-stacked-frames-of-different-episodes`.
+# :ref:`performance-replay_buffers-pixels`.

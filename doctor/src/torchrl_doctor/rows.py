@@ -404,6 +404,14 @@ ROWS = {
         "Sample slices: `SliceSampler(...)`, with `step_count_key` for the reconstructor. For "
         "single transitions keep both observations.",
     ),
+    "most_rows_are_never_drawn": Row(
+        "silent",
+        "The priorities of a `PrioritizedSampler` are in the memory of one process. A row that a "
+        "worker writes gets a priority there, and none in the process that samples.",
+        "`TensorDictPrioritizedReplayBuffer(..., sync=False)`. It gives new rows their priorities "
+        "before it samples. Or extend the buffer in your process, with the batches of the "
+        "workers.",
+    ),
     "mps_refuses_float64": Row(
         "loud",
         "MPS, the GPU of a Mac, has no float64. Many environments, those of MuJoCo among them, "
@@ -821,6 +829,13 @@ ROWS = {
         "Raise the soft limit before you make the workers: "
         "`resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))`, or `ulimit -n 65536` in the "
         "shell.",
+    ),
+    "training_goes_on_without_a_worker": Row(
+        "silent",
+        "After `start()` the main process does not hear of its workers. If one raises, its error "
+        "is on the terminal; if the system kills it, for lack of memory for instance, there is "
+        "none.",
+        "Look at `collector.procs` whenever you wait for frames, and raise if one is not alive.",
     ),
     "two_lstms_share_their_memory": Row(
         "silent",
