@@ -6,13 +6,16 @@ corrected once, when it is written.
 
 What it changes is the list ``FIXES``, each entry with its reason and the upstream issue that it
 waits for. It takes the style sheets and scripts of ``NEEDED_FOR`` off pages that do not use them,
-and those of ``UNUSED`` off all. A server sends ``404.html`` for addresses of any depth, so its
-relative addresses become absolute. ``tests/ext/site/test_html_fixes.py`` shows each fault in the
-installed package, and so says when an entry is no longer needed.
+and those of ``UNUSED`` off all. Small files that the first sight of a page waits for, ``SMALL``,
+are put into the page: a browser fetches six files at once. A server sends ``404.html`` for
+addresses of any depth, so its relative addresses become absolute.
+``tests/ext/site/test_html_fixes.py`` shows each fault in the installed package, and so says when an
+entry is no longer needed.
 """
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -139,6 +142,11 @@ NEEDED_FOR = {
 
 UNUSED = {"sphinx_highlight.js"}  # marks the words of a hit, as the search of this site does
 
+SMALL = re.compile(
+    r'<script src="[^"]*?_static/(documentation_options\.js)[^"]*"></script>'
+    r'|<link [^>]*href="[^"]*?_static/(copybutton\.css)[^"]*"[^>]*>'
+)
+
 BLOCKS = (
     nodes.Admonition,
     nodes.block_quote,
@@ -221,11 +229,21 @@ def trim_assets(app, pagename, templatename, context, doctree):
 class Templates(BuiltinTemplateLoader):
     """Sphinx's own templates, corrected."""
 
+    def init(self, builder, theme=None, dirs=None):
+        super().init(builder, theme, dirs)
+        self.static = Path(builder.outdir, "_static")
+
+    def in_page(self, match):
+        """The element that holds what a match of ``SMALL`` refers to."""
+        name, tag = match[1] or match[2], "script" if match[1] else "style"
+        return f"<{tag}>{(self.static / name).read_text(encoding='utf-8')}</{tag}>"
+
     def render(self, template, context):
         html = super().render(template, context)
         if "<html" not in html:
             return html
         html = corrected(html)
+        html = SMALL.sub(self.in_page, html)
         if context.get("pagename") == NOT_FOUND:
             html = absolute(html, urlsplit(context.get("site_url") or "/").path)
         return html

@@ -55,7 +55,7 @@ SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next
 PUBLIC_MESSAGES = "reference/messages.toml"  # which public threads quote
 ENTRIES = "search"  # page -> its entries
 SNIPPET = 120  # characters
-MOST = 29  # terms of a text
+MOST = 27  # terms of a text
 # Page, by the beginning of its name -> kind of its sections.
 KINDS = {
     "tutorials/debugging/": "symptom",

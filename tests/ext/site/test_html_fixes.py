@@ -21,6 +21,7 @@ from sphinx_gallery import gen_rst
 from docs._ext.site import html_fixes
 from docs._ext.site.html_fixes import DIALOGS, FIXES, absolute, corrected
 from tests.support import ROOT
+from tests.support.small_site import SmallSite
 
 THEME = Path(pydata_sphinx_theme.__file__).parent
 STATIC = ROOT / "docs" / "_static"
@@ -125,6 +126,20 @@ def test_scripts_that_can_wait_are_deferred_in_their_order():
     # inline scripts that follow it set its options
     options = '<script src="../_static/documentation_options.js?v=1"></script>'
     assert corrected(options) == options
+
+
+@pytest.mark.slow
+def test_small_files_that_a_page_waits_for_are_in_it(tmp_path):
+    code = "::\n\n   code\n"
+    sources = {"index.rst": f"Home\n====\n\n{code}", "deep/page.rst": f":orphan:\n\nA\n=\n\n{code}"}
+    bridge = "docs._ext.site.html_fixes.Templates"
+    site = SmallSite(tmp_path, sources, template_bridge=bridge, extensions="sphinx_copybutton")
+    static = site.built().html / "_static"
+    for name, tag in (("documentation_options.js", "script"), ("copybutton.css", "style")):
+        text = (static / name).read_text(encoding="utf-8")
+        for page in map(site.page, ("index", "deep/page")):
+            assert page.count(f"<{tag}>{text}</{tag}>") == 1
+            assert name not in page
 
 
 def test_spans_that_nothing_draws_are_plain():
