@@ -24,6 +24,7 @@ WITH_RANGE = re.compile(r"(?P<value>[^ (]*\d[^ (]*) (?P<range>\([^ )]*\d[^ )]*\)
 # Where a long name may end its line: before its arguments, and between its longer words.
 BREAKS = re.compile(r"(?<=\w)(?=\(\w)|(?<=[A-Za-z]{11}[a-z])(?=[A-Z][a-z]{6})")
 NO_NUMBER = ("", "–")
+MOST = 0.8  # "none", "not measured" and the like may stand among numbers
 HEADERLINK = "headerlink"
 WIDE = 3  # columns that a phone has no room for
 
@@ -55,9 +56,9 @@ def table(header, rows, *, classes, title=None, widths=None, ids=()):
 
 
 def is_numeric(column):
-    """Whether every text that says something is a number, with or without a range."""
+    """Whether the texts that say something are numbers, with or without a range, but for few."""
     found = [text for text in column if text not in NO_NUMBER]
-    return bool(found) and all(map(_is_number, found))
+    return bool(found) and sum(map(_is_number, found)) >= MOST * len(found)
 
 
 def _is_number(text):

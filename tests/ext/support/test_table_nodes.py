@@ -18,6 +18,8 @@ from docs._ext.support.table_nodes import finish, is_numeric, table
         (["1.05×", "18.3×"], True),
         (["\N{MINUS SIGN}4", "1e-5"], True),
         (["0 of 24", "12 of 1,024", "5 %"], True),
+        (["1.2", "0.9", "1", "1.1", "no pixels"], True),
+        (["1.2", "none", "1", "none"], False),
         (["–", ""], False),
         (["0.14.1", "0.13.0"], False),
         (["1, 2", "3"], False),
