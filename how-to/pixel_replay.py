@@ -255,8 +255,9 @@ print(f"{wrong.float().mean():.0%} of the stacks are wrong")
 #    :class: wrong-on-purpose
 #
 #    Slices of five rows with one frame each, the last one for the next stack. No row follows the
-#    last transition of an episode, so it is never drawn, and values never learn that episodes end.
-#    Short episodes are never drawn at all: :ref:`symptom-short-episodes-are-never-replayed`.
+#    last transition of an episode. Like :ref:`short episodes
+#    <symptom-short-episodes-are-never-replayed>` it is never drawn, and values never learn that
+#    episodes end.
 
 ends = ("next", "terminated")
 drawn = draw_slices(full.exclude(*STACKS, ("next", "pixels")), 5)[:, -2]
