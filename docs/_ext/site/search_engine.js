@@ -22,7 +22,7 @@ const ManualSearch = (() => {
   const SURE = 2; // times the score of the next page: Enter opens the first hit at once
   const FILLERS = new Set("agent error problem torchrl train work".split(" ")); // of any question
   const FILLER = 0.4;
-  const COVERED = 1.6; // power of the number of words that an entry has
+  const COVERED = 2; // power of the number of words that an entry has
   const BM25 = { k: 1.2, b: 0.7, d: 0.5 };
   const PREFIX = 0.4;
   const GUESSED = 0.7;
