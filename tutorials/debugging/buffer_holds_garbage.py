@@ -8,8 +8,8 @@ the environment never paid: zeros, or arbitrary values.
 :Subsystem: multi-process and weight sync
 :Effect: silent
 :Cause: With the start method ``fork`` each worker gets a copy of the memory of a
-   :class:`~torchrl.data.LazyTensorStorage` instead of sharing it. The main process reads rows
-   that were never written in its own copy.
+   :class:`~torchrl.data.LazyTensorStorage` instead of sharing it. In its own copy, the main process
+   reads rows that were never written.
 :Fix: Extend the buffer in the main process, make the storage with ``shared_init=True``, or keep
    TorchRL's start method.
 :Decided in: :source:`torchrl.data.LazyTensorStorage`

@@ -2,8 +2,8 @@
 Episodes go on after they are done
 ==================================
 
-A loop of your own steps an environment, and returns grow past what the task allows. The first
-``done`` is followed by more steps that are done as well. TorchRL raises nothing.
+Your own loop steps an environment, and returns grow past what the task allows. The first ``done``
+is followed by more steps that are done as well. TorchRL raises nothing.
 
 :Subsystem: environments
 :Effect: silent
@@ -60,7 +60,7 @@ for warning in caught:
 # Check it
 # --------
 #
-# A step that starts from the observation that ended an episode.
+# Count the steps that start from an observation at which an episode ended.
 
 
 def check(batch):

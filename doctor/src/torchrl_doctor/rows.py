@@ -85,8 +85,8 @@ ROWS = {
     "buffer_holds_garbage": Row(
         "silent",
         "With the start method `fork` each worker gets a copy of the memory of a "
-        "`LazyTensorStorage` instead of sharing it. The main process reads rows that were never "
-        "written in its own copy.",
+        "`LazyTensorStorage` instead of sharing it. In its own copy, the main process reads rows "
+        "that were never written.",
         "Extend the buffer in the main process, make the storage with `shared_init=True`, or keep "
         "TorchRL's start method.",
     ),
