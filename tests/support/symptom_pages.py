@@ -41,6 +41,18 @@ FOLLOWS_ON = {
         ["advantages_leak_between_environments", "advantages_wrong_with_several_workers"],
     ),
 }
+# What small environments of pages have, to be short, besides what the page is about.
+ALSO_TRUE = {
+    "buffer_holds_garbage": {"end_without_a_reason"},  # or not: it is what the memory held before
+    "decimals_are_lost": {"actions_have_no_effect", "no_episode_ends"},
+    "delta_saves_no_memory": {"actions_have_no_effect", "no_episode_ends"},
+    "gym_env_skips_no_frames": {"actions_have_no_effect"},
+    "specs_and_data_disagree": {"actions_have_no_effect"},
+    "evaluation_collector_explores": {"output_ignores_its_input", "one_environment_for_both"},
+    "evaluation_takes_random_actions": {"output_ignores_its_input"},
+    "reading_changes_the_buffer": {"all_rewards_are_zero"},
+    "splitting_a_sample_fails": {"each_step_ends_an_episode"},
+}
 DIED = {"error": "the process died", "broken": [], "fixed": []}
 LIMIT_S = 1800  # all pages: a bound for a hung child, not an expectation
 

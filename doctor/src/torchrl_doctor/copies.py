@@ -11,7 +11,7 @@ import random
 import numpy
 import torch
 
-from torchrl_doctor.objects import in_words, is_lazy, shallow
+from torchrl_doctor.objects import below_transforms, in_words, is_lazy, shallow
 from torchrl_doctor.private import private
 
 
@@ -102,15 +102,6 @@ def locks_of(env):
     makers = getattr(below_transforms(env), "create_env_fn", None)
     values = [private(one, "_mp_values", ()) for one in makers] if isinstance(makers, list) else []
     return {id(one): one for each in values for _, one in each if isinstance(one, (Lock, RLock))}
-
-
-def below_transforms(env):
-    """What transforms were put on; asked for a ``base_env``, a new `SerialEnv` never answers."""
-    from torchrl.envs import TransformedEnv
-
-    while isinstance(env, TransformedEnv):
-        env = env.base_env
-    return env
 
 
 def legal_action(env, step):

@@ -115,9 +115,17 @@ def tensors_of(given):
     for name in ("env", "eval_env"):
         if name in given:
             found = {}
-            for number, one in enumerate(transforms_of(given[name])):
+            for number, one in numbered_transforms(given[name]):
                 found |= {f"{number}.{k}": value for k, value in statistics_of(one).items()}
             yield name, found
+
+
+def numbered_transforms(env):
+    """The transforms of an environment, from the outside in.
+
+    So a batched environment that starts between two looks changes no number.
+    """
+    return enumerate(reversed(transforms_of(env)))
 
 
 def trained_weights(policy, acts, collector, loss_module):
@@ -174,7 +182,7 @@ def numbers_of(given):
     for number, module in enumerate(exploration_modules(given.get("policy"))):
         yield f"noise {number}", noise_of(module)[1]
     for name in ("env", "eval_env"):
-        for number, one in enumerate(transforms_of(given.get(name))):
+        for number, one in numbered_transforms(given.get(name)):
             if (steps := steps_seen(one)) is not None:
                 yield f"{name}.{number}", steps
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dis
+import math
 import traceback
 
 import torch
@@ -181,6 +182,20 @@ def items_of(rows):
             yield key, rows[key]
 
 
+def time_last(rows):
+    """A batch with the dimension last along which most rows follow each other."""
+    now, later = both_sides(rows) if rows.ndim > 1 else (None, None)
+    if now is None or "time" in rows.names:
+        return rows
+    follow = []
+    for dim in range(rows.ndim):
+        size = rows.shape[dim] - 1
+        pairs = now.narrow(dim, 1, size) == later.narrow(dim, 0, size)
+        follow.append(float(pairs.all(-1).double().mean()) if size else 0.0)
+    best = max(reversed(range(rows.ndim)), key=follow.__getitem__)
+    return rows.transpose(best, rows.ndim - 1)
+
+
 def done_of(rows):
     """Where an episode ends, in the shape of the batch; nowhere in rows without ``done``."""
     done = get_next(rows, "done")
@@ -190,7 +205,12 @@ def done_of(rows):
 
 
 def is_multi_process(collector, name="MultiCollector"):
-    return any(kind.__name__ == name for kind in type(collector).__mro__)
+    return name in kinds_of(collector)
+
+
+def kinds_of(thing):
+    """The names of the class of an object and of those that it is made from."""
+    return {kind.__name__ for kind in type(thing).__mro__}
 
 
 TRAJ_IDS = ("collector", "traj_ids")
@@ -200,8 +220,7 @@ PADDING = ("collector", "mask")
 
 
 def learns_on_policy(loss_module):
-    names = {kind.__name__ for kind in type(loss_module).__mro__}
-    return bool(names & {"PPOLoss", "A2CLoss", "ReinforceLoss"})
+    return bool(kinds_of(loss_module) & {"PPOLoss", "A2CLoss", "ReinforceLoss"})
 
 
 FEW_THOUSAND = 20_000  # rows that a check reads of a buffer
@@ -293,12 +312,18 @@ def is_sliced(replay_buffer):
 
 
 def transforms_of(owner):
-    """The transforms of an environment or a replay buffer in one list."""
+    """The transforms of an environment or a replay buffer in one list, the innermost first.
+
+    Those inside a batched environment are of its first one, where that is in this process.
+    """
     from torchrl.envs import EnvBase, TransformedEnv
 
     if isinstance(owner, TransformedEnv):
         return transforms_of(owner.base_env) + flat(owner.transform)
-    return [] if isinstance(owner, EnvBase) else flat(private(owner, "_transform", None))
+    if isinstance(owner, EnvBase):
+        first = first_of_batched(owner)
+        return [] if first is None or first is owner else transforms_of(first)
+    return flat(private(owner, "_transform", None))
 
 
 def flat(transform):
@@ -327,8 +352,7 @@ def multi_steps(replay_buffer, collector):
 def stored_leaves(replay_buffer):
     """The tensors of the storage, not copied; none where it holds other things or nothing."""
     storage = getattr(replay_buffer, "storage", None)
-    in_one_block = any(kind.__name__ == "TensorStorage" for kind in type(storage).__mro__)
-    if not in_one_block or not len(storage):
+    if "TensorStorage" not in kinds_of(storage) or not len(storage):
         return []
     leaves = torch.utils._pytree.tree_leaves(storage.get(slice(None)))
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -507,8 +531,8 @@ def shallow(thing):
 
 def step_limits(env):
     """Numbers in the attributes of the innermost environment that look like a limit of steps."""
-    while type(env).__name__ == "TransformedEnv":
-        env = env.base_env
+    if (env := innermost_of(env)) is None:
+        return {}
     words = ("max", "limit", "horizon", "length", "steps")
     own = [vars(kind) for kind in type(env).__mro__ if not kind.__module__.startswith("torch")]
     named = {name: value for part in reversed([vars(env), *own]) for name, value in part.items()}
@@ -521,8 +545,7 @@ def step_limits(env):
 
 def wrapped_by(env):
     """What an environment wraps, of gymnasium say; None where it wraps nothing."""
-    while type(env).__name__ == "TransformedEnv":
-        env = env.base_env
+    env = innermost_of(env)
     return private(env, "_env", None) if "_env" in getattr(env, "__dict__", ()) else None
 
 
@@ -549,14 +572,35 @@ def time_limit(env):
     return min(filter(None, limits), default=None)
 
 
+def declared_limit(env):
+    """After how many steps transforms, or gymnasium, say that an episode ends; else infinity."""
+    found = [getattr(one, "max_steps", None) for one in transforms_of(env)]
+    found.append(time_limit(env))
+    return min(filter(None, found), default=math.inf)
+
+
+def innermost_of(env):
+    """The environment below all transforms, of a batched one the first that is in this process."""
+    while env is not None and env is not (inner := first_of_batched(env)):
+        env = inner
+    return env
+
+
+def below_transforms(env):
+    """What transforms were put on; asked for a ``base_env``, a new `SerialEnv` never answers."""
+    from torchrl.envs import TransformedEnv
+
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return env
+
+
 def first_of_batched(env):
     """The first environment of a batched one, as far as it is in this process; else None.
 
     The environment itself where it is not batched.
     """
-    while type(env).__name__ == "TransformedEnv":
-        env = env.base_env
-    if "create_env_fn" not in vars(env):
+    if "create_env_fn" not in vars(env := below_transforms(env)):
         return env
     return next(iter(vars(env).get("_envs") or ()), None)
 

@@ -8,7 +8,7 @@ import torchrl_doctor
 from docs._ext.gallery.order import read_order
 from docs._ext.symptoms.store import read
 from tests.support import ROOT
-from tests.support.symptom_pages import FOLLOWS_ON, run_pages
+from tests.support.symptom_pages import ALSO_TRUE, FOLLOWS_ON, run_pages
 
 PAGES = ROOT / "tutorials" / "debugging"
 ROWS = {
@@ -56,20 +56,6 @@ def seen(request, tmp_path_factory):
         if item.path == request.path and hasattr(item, "callspec")
     }
     return run_pages(sorted(asked), folder=tmp_path_factory.mktemp("pages"))
-
-
-# What small environments of pages have, to be short, besides what the page is about.
-ALSO_TRUE = {
-    "buffer_holds_garbage": {"end_without_a_reason"},  # or not: it is what the memory held before
-    "decimals_are_lost": {"actions_have_no_effect", "no_episode_ends"},
-    "delta_saves_no_memory": {"actions_have_no_effect", "no_episode_ends"},
-    "gym_env_skips_no_frames": {"actions_have_no_effect"},
-    "specs_and_data_disagree": {"actions_have_no_effect"},
-    "evaluation_collector_explores": {"output_ignores_its_input", "one_environment_for_both"},
-    "evaluation_takes_random_actions": {"output_ignores_its_input"},
-    "reading_changes_the_buffer": {"all_rewards_are_zero"},
-    "splitting_a_sample_fails": {"each_step_ends_an_episode"},
-}
 
 
 def problems_of(slug, page):

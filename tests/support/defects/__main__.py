@@ -2,10 +2,10 @@
 
 import sys
 
-from tests.support.defects import kept_aside, planting, seen
+from tests.support.defects import elsewhere, kept_aside, planting, seen
 
 if __name__ == "__main__":
-    DEFECTS = seen.DEFECTS | kept_aside.DEFECTS
+    DEFECTS = seen.DEFECTS | kept_aside.DEFECTS | elsewhere.DEFECTS
     for name in sys.argv[1:]:
         said = planting.broken(DEFECTS[name]) if name in DEFECTS else planting.healthy(name)
         print(

@@ -14,7 +14,7 @@ import sys
 import traceback
 
 from tests.support import ROOT
-from tests.support.defects import kept_aside, planting, seen
+from tests.support.defects import elsewhere, kept_aside, planting, seen
 from tests.support.forks import in_a_fork
 
 DEFECTS = seen.DEFECTS | kept_aside.DEFECTS
@@ -47,7 +47,7 @@ def look(names):
     results = {}
     for name in names:
         try:
-            defect = DEFECTS.get(name)
+            defect = (DEFECTS | elsewhere.DEFECTS).get(name)
             one = planting.healthy(name) if defect is None else planting.broken(defect)
         except Exception:
             one = fault(traceback.format_exc())

@@ -8,15 +8,18 @@ import sys
 
 import torch
 
-from torchrl_doctor.copies import below_transforms, copied, legal_action, steppable
+from torchrl_doctor.copies import copied, legal_action, steppable
 from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
+    below_transforms,
     both_sides,
     done_of,
     made_from,
     next_key,
     rolled_out_by_hand,
+    tables,
+    time_last,
     transforms_of,
 )
 from torchrl_doctor.private import private
@@ -31,32 +34,41 @@ def always_the_first_action(batch, env):
         if type(spec).__name__ != "OneHot" or action is None:
             continue
         shape = tuple(action.shape[rows.ndim :])
-        if not shape or shape[-1] != spec.shape[-1]:
+        if shape != tuple(spec.shape):
             return applies(f"{key} has shape {shape}, its one-hot spec {tuple(spec.shape)}")
         found = clear(f"{key} has the shape of its one-hot spec")
     return found
 
 
 @check("frames_after_the_end", "Episodes go on after they are done")
-def frames_after_the_end(batch):
-    rows = batches_of(batch)[0]
-    count = steps_after_an_end(rows)
-    if count is None or not rolled_out_by_hand(rows):  # a collector resets
-        return None
-    if count:
-        return applies(f"{count} of {rows.numel()} steps go on from the end of an episode")
-    return clear(f"{int(done_of(rows).sum())} ends, none of which is gone on from")
+def frames_after_the_end(batch=None, replay_buffer=None, collector=None):
+    seen = None
+    for what, rows in tables(batch, replay_buffer, collector):
+        stored = what != "rows"
+        found = None if stored and rows.ndim != 1 else steps_after_an_end(rows)
+        if found is None or not rolled_out_by_hand(rows):  # a collector resets
+            continue
+        count, others = found
+        if count > others:
+            return applies(f"{count} of {rows.numel()} {what} go on from the end of an episode")
+        if not (stored or count):  # what is stored may be in any order
+            seen = clear(f"{int(done_of(rows).sum())} ends, none of which is gone on from")
+    return seen
 
 
 def steps_after_an_end(rows):
-    """How many ends are followed by another, if always from where they left; None without ends."""
+    """How many ends are followed by another, from where they left and from elsewhere.
+
+    None without ends.
+    """
+    rows = time_last(rows)
     now, later = both_sides(rows)
     if now is None or not done_of(rows)[..., :-1].any():
         return None
     done, moved = done_of(rows), (now != later).any(-1)
     goes_on = (now[..., 1:, :] == later[..., :-1, :]).all(-1) & moved[..., :-1]
     pairs = done[..., :-1] & done[..., 1:]
-    return int(pairs.sum()) if goes_on[pairs].all() else 0
+    return int((pairs & goes_on).sum()), int((pairs & ~goes_on).sum())
 
 
 @check("last_next_observations_are_nan", "The loss is NaN as soon as an episode ends")
@@ -172,7 +184,8 @@ def is_whole(kind):
 @check("only_the_first_episode_is_long", "Only the first episode is long")
 def only_the_first_episode_is_long(batch, env=None, collector=None):
     rows = batches_of(batch)[0]
-    if steps_after_an_end(rows) != 0:  # no end, or not reset at all
+    gone_on, others = steps_after_an_end(rows) or (1, 0)
+    if gone_on > others:  # no end, or not reset at all
         return None
     played = []
     for ends in done_of(rows).reshape(-1, rows.shape[-1]):

@@ -8,18 +8,19 @@ import pkgutil
 
 import torch
 
-from torchrl_doctor.copies import below_transforms, copied
+from torchrl_doctor.copies import copied
 from torchrl_doctor.looks import steps_seen
 from torchrl_doctor.objects import (
     batches_of,
+    below_transforms,
     called_on_entries,
+    declared_limit,
     done_of,
     first_of_batched,
     flat,
     get_next,
     in_time,
     made_from,
-    time_limit,
     transforms_of,
     wrappers_of,
 )
@@ -48,7 +49,7 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
                 return applies(f"nothing normalizes {key!r} in the evaluation environment")
             compared.append((key, train, test))
     for key, _, test in compared:
-        if found := grown_in_evaluation(key, test, tests.index(test), since):
+        if found := grown_in_evaluation(key, test, tests[::-1].index(test), since):
             return found
     for key, train, test in compared:
         if isinstance(train, ObservationNorm):
@@ -133,9 +134,11 @@ def evaluation_rollout_ends_too_early(batch):
 
 
 @check("episode_return_looks_too_low", "The episode return looks too low")
-def episode_return_looks_too_low(batch, collector=None, env=None):
+def episode_return_looks_too_low(batch, collector=None, env=None, own_batch=None, log=None):
     if found := sums_that_begin_anew(batch, env):
         return found
+    if own_batch is not None and log is not None and (found := logged_of_all_steps(batch, log)):
+        return applies(found)
     if isinstance(batch, list) or batch.get(("next", "episode_reward")) is None:
         return None
     returns, done = batch["next", "episode_reward"], batch["next", "done"]
@@ -150,6 +153,20 @@ def episode_return_looks_too_low(batch, collector=None, env=None):
     if (("next", "episode_reward"), "mean") in called_on_entries(hook):
         return applies(f"{found}; the hook takes the first")
     return undecided(f"{found}; which of them do you log?")
+
+
+def logged_of_all_steps(batch, log):
+    """How the last return in a log is the mean of the sums so far; None where it is not."""
+    for rows in batches_of(batch)[-1:]:
+        sums, done = rows.get(("next", "episode_reward"), None), get_next(rows, "done")
+        if sums is None or done is None or sums.shape != done.shape or not done.any():
+            return None
+        mean, of_episodes = float(sums.mean()), float(sums[done].mean())
+        for series in log.of("return") if not math.isclose(mean, of_episodes, rel_tol=1e-3) else ():
+            if math.isclose(series.values[-1], mean, rel_tol=1e-5):
+                said = f"{series.name} is {mean:.4g}, the mean of all sums so far"
+                return f"{said}; where an episode ends it is {of_episodes:.4g}"
+    return None
 
 
 def sums_that_begin_anew(batch, env):
@@ -196,7 +213,8 @@ def score_of(env):
     """Whether `RewardSum` adds up what one environment paid."""
     from torchrl.envs import transforms
 
-    names = ("RewardScaling", "RewardClipping", "SignTransform", "BinarizeReward", "VecNormV2")
+    names = ("RewardScaling", "RewardClipping", "SignTransform", "BinarizeReward")
+    names += ("VecNorm", "VecNormV2")
     kinds = tuple(getattr(transforms, name) for name in names if hasattr(transforms, name))
     changed, unknown, summed = {}, {}, set()
     inner = first_of_batched(env)
@@ -205,8 +223,7 @@ def score_of(env):
     for one in wrappers_of(inner):
         if any("Reward" in kind.__name__ for kind in type(one).__mro__):
             changed["reward"] = type(one).__name__
-    inside = transforms_of(inner) if inner is not None else []
-    for one in (*inside, *transforms_of(env)):
+    for one in transforms_of(env):
         if isinstance(one, transforms.RewardSum):
             # With a sum of its own before, the second one is meant.
             for key in changed.keys() & set(one.in_keys) - summed:
@@ -319,13 +336,6 @@ def seen_otherwise(env, eval_env, read):
             return key
         alike = ""
     return alike
-
-
-def declared_limit(env):
-    """After how many steps transforms, or gymnasium, say that an episode ends; else infinity."""
-    found = [getattr(one, "max_steps", None) for one in transforms_of(env)]
-    found.append(time_limit(env))
-    return min(filter(None, found), default=math.inf)
 
 
 def skipped_frames(env):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torchrl_doctor.objects import keys_of, one_batch
+from torchrl_doctor.objects import keys_of, kinds_of, one_batch
 from torchrl_doctor.verdicts import applies, check, clear
 
 ANSWERS_READ = 32
@@ -13,7 +13,7 @@ ANSWERS_READ = 32
 @check("answers_lose_their_end", "Answers of a language model lose their end")
 def answers_lose_their_end(policy=None, loss_module=None):
     for one in (policy, getattr(loss_module, "actor_network", None)):
-        if "TransformersWrapper" not in {kind.__name__ for kind in type(one).__mro__}:
+        if "TransformersWrapper" not in kinds_of(one):
             continue
         tokenizer = getattr(one, "tokenizer", None)
         names = ("pad_token_id", "eos_token_id")

@@ -11,12 +11,14 @@ import torch
 
 from torchrl_doctor.objects import (
     batches_of,
+    kinds_of,
     multi_steps,
     next_key,
     one_batch,
     storage_of,
     stored_leaf,
     stored_leaves,
+    transforms_of,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
@@ -175,7 +177,7 @@ def is_centered(values):
 
 @check("delta_saves_no_memory", "NextObservationDelta saves no memory on images")
 def delta_saves_no_memory(env):
-    deltas = [one for one in env_modules(env) if type(one).__name__ == "NextObservationDelta"]
+    deltas = [one for one in transforms_of(env) if type(one).__name__ == "NextObservationDelta"]
     if not deltas:
         return None
     leaves = [leaf for _, leaf in env.observation_spec.items(True, True) if leaf.dtype]
@@ -255,8 +257,8 @@ def first_extend_takes_all_memory(replay_buffer=None, batch=None, error=None):
     if isinstance(error, RuntimeError) and "DefaultCPUAllocator: can't allocate" in str(error):
         return applies(str(error).partition("DefaultCPUAllocator: ")[2].partition(".")[0])
     storage = getattr(replay_buffer, "storage", None)
-    rows = batch[0] if isinstance(batch, list) else batch
-    kinds = {kind.__name__ for kind in type(storage).__mro__}
+    rows = one_batch(batch)
+    kinds = kinds_of(storage)
     if rows is None or "LazyTensorStorage" not in kinds or storage.initialized:
         return None
     if getattr(storage, "scratch_dir", None) is not None:
@@ -308,9 +310,8 @@ def buffer_file_already_exists(replay_buffer=None, error=None):
 
 def transforms_in(replay_buffer, *kinds):
     """The transforms of the buffer that are of one of these classes, by name."""
-    transform = private(replay_buffer, "_transform", None)
-    modules = [] if transform is None else transform.modules()
-    return [m for m in modules if any(c.__name__ in kinds for c in type(m).__mro__)]
+    found = transforms_of(replay_buffer) if replay_buffer is not None else []
+    return [one for one in found if kinds_of(one) & {*kinds}]
 
 
 def rebuilders_with_nan(replay_buffer):
@@ -391,17 +392,6 @@ def in_memory(file):
     kinds = {line.split()[1]: line.split()[2] for line in lines}
     places = [str(one) for one in Path(file).resolve().parents]
     return next((kinds[one] for one in places if one in kinds), None) in ("tmpfs", "ramfs")
-
-
-def env_modules(env):
-    """The transforms of the environment and of those that it wraps."""
-    from torchrl.envs import TransformedEnv
-
-    found = []
-    while isinstance(env, TransformedEnv):
-        found += env.transform.modules()
-        env = env.base_env
-    return found
 
 
 def memory_of_machine():

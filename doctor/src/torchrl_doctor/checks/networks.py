@@ -15,10 +15,10 @@ from torchrl_doctor.objects import (
     act,
     batches_of,
     done_of,
-    get_next,
     last_part,
     modules_of,
     noise_of,
+    paid_in,
     written_as,
 )
 from torchrl_doctor.private import private
@@ -209,7 +209,7 @@ def values_cannot_reach_returns(batch, loss_module=None, value_estimator=None, p
         if isinstance(one, torch.Tensor) and one.ndim == 1 and (one.diff() <= 0).any():
             return applies(f"the support goes from {one[0]:g} to {one[-1]:g}: it has to grow")
     found += [float(one.abs().max()) for one in supports if isinstance(one, torch.Tensor)]
-    reward = get_next(rows, "reward")
+    reward = paid_in(rows)
     lasts = [last_layer(one) for one in filter(None, networks)]
     never_negative = [one for one in lasts if one in ("ReLU", "Softplus", "Sigmoid")]
     if never_negative and reward is not None and float(reward.max()) < 0:

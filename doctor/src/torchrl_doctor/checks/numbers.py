@@ -11,12 +11,13 @@ import time
 
 import torch
 
-from torchrl_doctor.copies import below_transforms, copied, legal_action, steppable
+from torchrl_doctor.copies import copied, legal_action, steppable
 from torchrl_doctor.objects import (
     FEW_THOUSAND,
     SOME_ROWS,
     TRAJ_IDS,
     batches_of,
+    below_transforms,
     done_of,
     get_next,
     keys_of,
@@ -48,7 +49,8 @@ MIN_DIMS_OF_IMAGES = 4  # rows of them; of vectors three in a storage of two dim
 def observed(rows, policy):
     """What the policy reads of a batch, by key; without one what a step finds again under next."""
     keys = getattr(policy, "in_keys", None) or observed_keys(rows, None)
-    found = {key: rows.get(key, None) for key in keys if key != "is_init"}
+    keys = [key for key in keys if key != "is_init" and key[0] != "tokens"]  # those of a prompt
+    found = {key: rows.get(key, None) for key in keys}
     return {key: one for key, one in found.items() if isinstance(one, torch.Tensor)}
 
 
@@ -66,13 +68,6 @@ def parts_of(policy):
 def numbers_are_not_finite(
     batch=None, policy=None, own_batch=None, error=None, replay_buffer=None, collector=None
 ):
-    if any(one in str(error) for one in SAID_OF_NAN):
-        broken = [k for k, v in parts_of(policy) if not v.isfinite().all()]
-        if broken:
-            return applies(
-                f"weights are NaN or infinite, such as {broken[0]}, and the policy raises"
-            )
-        return applies("the policy computes NaN, and its weights are finite: of an observation?")
     met = []
     for name, rows in tables(batch, replay_buffer, collector):
         looked_at = observed(rows, policy)
@@ -82,6 +77,13 @@ def numbers_are_not_finite(
             if wrong := int((~values.isfinite()).reshape(rows.numel(), -1).any(-1).sum()):
                 return applies(f"{key} is NaN or infinite in {wrong} of {rows.numel()} {name}")
         met.append(f"{', '.join(map(str, looked_at))}: finite in {rows.numel()} {name}")
+    if any(one in str(error) for one in SAID_OF_NAN):
+        broken = [k for k, v in parts_of(policy) if not v.isfinite().all()]
+        if broken:
+            return applies(
+                f"weights are NaN or infinite, such as {broken[0]}, and the policy raises"
+            )
+        return applies("the policy computes NaN, and its weights are finite: of an observation?")
     if own_batch is None or not looked_at:  # what a copy collects need not meet it
         return None
     return clear("; ".join(met))
@@ -259,7 +261,7 @@ def two_discounts(loss_module, replay_buffer=None, collector=None):
     if not found:
         return None
     estimator = private(loss_module, "_value_estimator", None)
-    gamma = getattr(estimator, "gamma", None)
+    gamma = getattr(estimator, "gamma", getattr(loss_module, "_buffers", {}).get("gamma"))
     if gamma is None:
         return undecided(
             "the loss has no value estimator yet: call it once, or make_value_estimator"
@@ -476,12 +478,14 @@ def rewards_are_clipped_to_one(env, batch=None):
 @check("masked_actions_are_taken", "Masked actions are taken", f"{PAGE}#the-mask-of-actions")
 def masked_actions_are_taken(batch, env=None):
     rows = batches_of(batch)[-1]
-    keys = [key for key in rows.keys(True, True) if last_part(key) == "action_mask"]
+    keys = [key for key in rows.keys(True, True) if is_mask_of_actions(key)]
     groups = [key[:-1] if isinstance(key, tuple) else () for key in keys]
     action = rows.get((*groups[0], "action"), None) if keys else None
     if action is None:
         return None
     mask = rows[keys[0]]
+    if mask.dtype != torch.bool:
+        return None
     if action.shape == mask.shape:  # one-hot
         allowed = (mask & action.bool()).any(-1)
     elif action.ndim + 1 == mask.ndim:
@@ -489,10 +493,21 @@ def masked_actions_are_taken(batch, env=None):
     else:
         return None
     if wrong := int((~allowed).sum()):
-        return applies(f"{wrong} of {allowed.numel()} actions are forbidden by action_mask")
+        return applies(f"{wrong} of {allowed.numel()} actions are forbidden by {keys[0]!r}")
     if mask.all():
-        return undecided(f"action_mask forbids nothing in {allowed.numel()} rows")
-    return clear(f"{allowed.numel()} actions are allowed by action_mask")
+        return undecided(f"{keys[0]!r} forbids nothing in {allowed.numel()} rows")
+    return clear(f"{allowed.numel()} actions are allowed by {keys[0]!r}")
+
+
+def is_mask_of_actions(key):
+    """Whether a key has a name that masks of actions go by, also in a group of agents."""
+    name = last_part(key)
+    return key[0] not in ("collector", "next") and (
+        name in ("mask", "avail_actions", "available_actions") or bool(OF_MASKS.search(name))
+    )
+
+
+OF_MASKS = re.compile("action.*mask|mask.*action|legal|valid_action")
 
 
 @check("pixels_are_not_scaled", "Pixels from 0 to 255 enter a network", f"{PAGE}#pixels")

@@ -9,6 +9,7 @@ import re
 import torch
 
 from torchrl_doctor.objects import (
+    below_transforms,
     goes_on,
     in_time,
     in_words,
@@ -330,7 +331,7 @@ def lstm_raises_in_parallel_env_only(policy=None, env=None, error=None, batch=No
     lost = re.search("The key (.*) was not found in the dest tensordict", str(error))
     if isinstance(error, KeyError) and lost and lost[1] in [*map(str, hidden), *DEFAULT_STATES]:
         return applies(f"{lost[1]} is a hidden state, and in no spec of the environment")
-    if type(env).__name__ != "ParallelEnv" or not hidden:
+    if type(below_transforms(env)).__name__ != "ParallelEnv" or not hidden:
         return None
     absent = set(hidden) - set(env.observation_spec.keys(True))
     if any(one.get(hidden[0], None) is not None for one in in_time(batch)):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 
 import torch
-from tensordict import is_tensor_collection
+from tensordict import is_tensor_collection, unravel_key_list
 
-from torchrl_doctor.copies import copied, lending
+from torchrl_doctor.copies import copied, lending, reached_by
 from torchrl_doctor.looks import FEWEST_BATCHES
 from torchrl_doctor.objects import (
     FEW_THOUSAND,
@@ -91,14 +92,14 @@ def loss_stays_high_with_normalized_observations(replay_buffer, loss_module=None
     for one in transforms:
         own = not type(one).__module__.startswith("torchrl.") or "Unary" in type(one).__name__
         if isinstance(one, ObservationTransform) or own:
-            changed += [key for key in one.in_keys if key in one.out_keys and isinstance(key, str)]
+            changed += [key for key in one.in_keys if key in one.out_keys and key[0] != "next"]
     if not changed or not len(replay_buffer):
         return None
     row, read = replay_buffer.storage.get(0), getattr(loss_module, "in_keys", None)
     if not hasattr(row, "keys") or "advantage" in set(row.keys()):
         return None  # what a loss reads under "next" is read already
     for key in changed:
-        later = ("next", key)
+        later = next_key(key)
         # What is rebuilt after the transform is made of what it has changed.
         first = next(one for one in transforms if key in one.in_keys or key in rebuilt_by(one))
         there = later in row.keys(True) or key in rebuilt_by(first)
@@ -107,7 +108,7 @@ def loss_stays_high_with_normalized_observations(replay_buffer, loss_module=None
         what = f"a transform of the buffer changes {key!r} and not {later!r}"
         if read is None:
             return undecided(f"{what}; does your loss read it?")
-        if later in read:
+        if later in unravel_key_list(list(read)):
             return applies(what, fix=f"in_keys=[{key!r}, {later!r}]")
     return clear("changed keys are changed in the next step too")
 
@@ -423,16 +424,31 @@ def stacked_frames_of_different_episodes(replay_buffer):
 
 
 @check("hook_changes_nothing_that_is_stored", "The hook changes nothing that is stored")
-def hook_changes_nothing_that_is_stored(collector, replay_buffer):
+def hook_changes_nothing_that_is_stored(collector, replay_buffer, batch=None):
     hook = getattr(collector, "post_collect_hook", None)
     if hook is None or not getattr(collector, "extend_buffer", True):
         return None
+    if found := changed_in_place(hook, batches_of(batch)):
+        return applies(f"the hook changes {found[0]!r} in place, of which it has a copy")
     if not hasattr(hook, "__code__"):
         return undecided("the hook is no plain function")
     for key, method in called_on_entries(hook):
         if method in CHANGE_IN_PLACE:
             return applies(f"the hook calls {method} on {key!r}, of which it has a copy")
     return undecided("does the hook change an entry in place? It has copies of the entries")
+
+
+def changed_in_place(function, batches):
+    """The keys whose numbers a call changes where they are, in a copy of the last batch.
+
+    Not of a function that may change more than its argument.
+    """
+    if not batches or inspect.ismethod(function) or reached_by(function):
+        return []
+    rows = batches[-1].clone()
+    before, held = rows.clone(), dict(rows.items(True, True))
+    function(rows)
+    return [key for key, now in held.items() if ((now != before[key]) & (now == now)).any()]
 
 
 CHANGE_IN_PLACE = {"add_", "clamp_", "clip_", "copy_", "div_", "mul_", "neg_", "sub_", "zero_"}

@@ -9,13 +9,15 @@ import math
 
 import torch
 
-from torchrl_doctor.copies import below_transforms
 from torchrl_doctor.objects import (
     DROPOUT,
     batches_of,
+    below_transforms,
     exploration_modules,
     get_next,
     keys_of,
+    kinds_of,
+    learns_on_policy,
     modules_of,
     other_than_greedy,
     rolled_out_by_hand,
@@ -165,7 +167,7 @@ def critic_without_action(loss_module):
     critic = getattr(loss_module, "qvalue_network", None)
     if critic is None and getattr(loss_module, "actor_network", None) is not None:
         critic = getattr(loss_module, "value_network", None)
-    kinds = {kind.__name__ for kind in type(loss_module).__mro__}
+    kinds = kinds_of(loss_module)
     if not kinds & READ_THE_ACTION or kinds & {"DiscreteSACLoss", "DiscreteIQLLoss"}:
         return None
     if critic is None:
@@ -218,8 +220,8 @@ def learning_rate_is_wrong(optimizer):
     several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
     rates = []
     for one in several:
-        adaptive = "Adam" in type(one).__name__ or "RMSprop" in type(one).__name__
         for group in one.param_groups:
+            adaptive = "betas" in group or type(one).__name__ in ("RMSprop", "Adagrad")
             rate, decay = number(group.get("lr")), number(group.get("weight_decay")) or 0.0
             if rate is None:
                 continue
@@ -230,18 +232,21 @@ def learning_rate_is_wrong(optimizer):
                 return applies(f"lr={rate:g}: a float32 weight has no digits for such a step")
             if adaptive and rate >= 1:
                 return applies(f"lr={rate:g}: {type(one).__name__} moves each weight by about that")
+            if rate >= LARGEST_RATE:
+                return applies(f"lr={rate:g}: a step is as many times as long as the gradient")
             if rate * decay >= 0.1:
                 return applies(f"weight_decay={decay:g} with lr={rate:g} shrinks weights to zero")
     return clear(f"lr={', '.join(dict.fromkeys(rates))}") if rates else None
 
 
+LARGEST_RATE = 10.0
 LEAST_RATE = 1e-10  # with Adam; the next number after 0.01 is ten times as far
 
 
 @check("epsilon_starts_at_zero", "The policy never explores", f"{SETTINGS}#no-exploration")
 def epsilon_starts_at_zero(policy, loss_module=None, batch=None, collector=None, eval_env=None):
     kind = getattr(getattr(collector, "exploration_type", None), "name", "RANDOM")
-    learns = {kind.__name__ for kind in type(loss_module).__mro__} & LEARN_FROM_ANY_ACTION
+    learns = kinds_of(loss_module) & LEARN_FROM_ANY_ACTION
     evaluates = eval_env is not None and getattr(collector, "env", None) is eval_env
     if kind != "RANDOM" and learns and not evaluates and exploration_modules(policy):
         return applies(f"the collector has exploration_type {kind}: no module of the policy acts")
@@ -257,7 +262,7 @@ def epsilon_starts_at_zero(policy, loss_module=None, batch=None, collector=None,
                     return applies(f"{other}, without {type(module).__name__}")
                 seen = f"{name}_init is {start:g}"
                 return clear(seen) if kind == "RANDOM" else undecided(f"{seen}, in a {kind} run")
-    names = {kind.__name__ for kind in type(loss_module).__mro__}
+    names = kinds_of(loss_module)
     if collector is None or batch is None or not names & LEARN_FROM_ANY_ACTION:
         return None
     if samples(policy) or not hasattr(policy, "out_keys") or any(map(is_noisy, modules_of(policy))):
@@ -392,9 +397,8 @@ def estimator_reads_two_shapes(value_estimator, batch=None, error=None):
 def old_batches_stay(replay_buffer, loss_module, own_batch, eval_env=None):
     if eval_env is not None and rolled_out_by_hand(own_batch):
         return None  # it may be of an evaluation
-    names = {kind.__name__ for kind in type(loss_module).__mro__}
     storage, rows = replay_buffer.storage, batches_of(own_batch)[-1].numel()
-    if not names & {"PPOLoss", "A2CLoss", "ReinforceLoss"} or transforms_of(replay_buffer):
+    if not learns_on_policy(loss_module) or transforms_of(replay_buffer):
         return None
     held = len(replay_buffer)
     if held > rows and getattr(storage, "ndim", 1) == 1:

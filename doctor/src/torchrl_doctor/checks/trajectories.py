@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from torchrl_doctor.objects import (
     PADDING,
     TRAJ_IDS,
     any_flag,
+    both_sides,
     cuts_at_ids,
+    declared_limit,
     end_keys_of,
     functions_of,
     get_next,
     is_sliced,
+    last_part,
     may_glue,
     observed_keys,
     one_batch,
@@ -74,7 +79,7 @@ def sample_returns_far_more_rows(
     found = f"a sample of {len(sample)} items has {sample.numel()} rows"
     if sample.ndim == 1:
         return clear(found)
-    one = batch[0] if isinstance(batch, list) else batch
+    one = one_batch(batch)
     if one.ndim < 2 or sample.shape[1:] != one.shape[1:]:
         return None
     sequences = [value_estimator, private(loss_module, "_value_estimator", None)]
@@ -86,7 +91,7 @@ def sample_returns_far_more_rows(
 
 @check("advantages_wrong_with_several_workers", "Advantages are wrong when several workers collect")
 def advantages_wrong_with_several_workers(batch, value_estimator, collector=None):
-    one = batch[0] if isinstance(batch, list) else batch
+    one = one_batch(batch)
     known = one.get(value_key("advantage", None, value_estimator), None) is not None
     known &= collector is None or one.names[-1] != "time"  # it may be rearranged since
     if known or not along_time(value_estimator) or not may_glue(collector):
@@ -198,7 +203,7 @@ def one_step_cannot_be_stored(error=None, replay_buffer=None, batch=None):
     ):
         return applies(str(error))
     write_index = private(replay_buffer, "_set_index_in_td", None)
-    one = batch[0] if isinstance(batch, list) else batch
+    one = one_batch(batch)
     if write_index is None or one is None or not 1 < one.ndim == replay_buffer.storage.ndim:
         return None
     try:
@@ -215,7 +220,7 @@ def splitting_a_sample_fails(error=None, batch=None, replay_buffer=None):
     ):
         return applies(f"split_trajectories raised: {error}")
     length = getattr(getattr(replay_buffer, "sampler", None), "slice_len", None)
-    one = batch[0] if isinstance(batch, list) else batch
+    one = one_batch(batch)
     if length is None or one is None or one.ndim < 2:
         return None
     if not {"index", PADDING} <= set(one.keys(True)):
@@ -288,7 +293,7 @@ def episodes_get_shorter_with_every_sample(replay_buffer):
 
 
 @check("sequences_run_over_episode_ends", "Sequences run over the ends of episodes")
-def sequences_run_over_episode_ends(replay_buffer):
+def sequences_run_over_episode_ends(replay_buffer, env=None):
     if not is_sliced(replay_buffer):
         return None
     sampler, (rows, joined) = replay_buffer.sampler, stored_rows(replay_buffer)
@@ -297,10 +302,13 @@ def sequences_run_over_episode_ends(replay_buffer):
         return None
     cut = any_flag(rows, end_keys_of(sampler))
     missed = int((ended & ~cut)[:-1][joined].sum())
+    limited = all(last_part(key) == "terminated" for key in end_keys_of(sampler))
     found = f"the sampler's key marks {int(cut.sum())} ends and misses {missed} episodes that end"
     if missed:
         return applies(found)
     if ("next", "done") not in (end_keys_of(sampler)):
+        if limited and declared_limit(env) < math.inf:
+            return applies(f"{found}, and those at the limit of {declared_limit(env)} steps")
         return undecided(f"{found}; has an episode ended otherwise, as by a time limit?")
     return clear(found)
 
@@ -357,13 +365,35 @@ def mixed_slices(replay_buffer):
     if cuts_at_ids(sampler, rows):
         return clear("the sampler cuts at trajectory ids")
     done = any_flag(rows, end_keys_of(sampler))
-    if ids is None or done is None:
-        return undecided("the buffer holds no trajectory ids or no done to compare")
+    if done is None:
+        return undecided("the buffer holds no done to compare")
     ended = any_flag(rows, [("next", "done")])
     done = done if ended is None else done | ended
+    if ids is None:
+        return mixed_without_ids(rows, ~done[:-1] & joined)
     seams = (ids[1:] != ids[:-1]) & ~done[:-1] & joined
     found = f"{int(seams.sum())} rows are not done and followed by another trajectory"
     return applies(found) if seams.any() else clear(found)
+
+
+def mixed_without_ids(rows, inside):
+    """The same of rows that have no trajectory ids, by their observations."""
+    now, later = both_sides(rows)
+    same = {}  # by how many rows on the next observation of a row is
+    for lag in range(1, min(MOST_PLACES, len(rows))) if now is not None else ():
+        same[lag] = ((now[lag:] == later[:-lag]) | later[:-lag].isnan()).all(-1)
+    shares = {lag: float(one.double().mean()) for lag, one in same.items()}
+    best = max(shares, key=shares.get, default=None)
+    if best is None or shares[best] < 0.8 or not inside.any():
+        return undecided("the buffer holds no trajectory ids, and no observation tells them")
+    jumps = int((inside & ~same[1]).sum())
+    found = f"{jumps} of {int(inside.sum())} rows that are not done go on elsewhere"
+    if best > 1 and 2 * jumps > int(inside.sum()):
+        return applies(f"{found}, {best} rows below")
+    return applies(found) if jumps else clear(found)
+
+
+MOST_PLACES = 17  # of environments that take turns, and one
 
 
 def steps_that_continue(rows, inside):

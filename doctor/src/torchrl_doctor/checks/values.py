@@ -5,22 +5,26 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import math
 import sys
 import time
 
 import torch
 
-from torchrl_doctor.copies import attributes_kept, below_transforms, copied, legal_action
+from torchrl_doctor.copies import attributes_kept, copied, legal_action
 from torchrl_doctor.looks import LOOK_TWICE
 from torchrl_doctor.objects import (
     FEWEST_UPDATES,
     batches_of,
+    below_transforms,
+    declared_limit,
     done_of,
     functions_of,
     get_next,
     goes_on,
     is_lazy,
     keys_of,
+    kinds_of,
     last_part,
     learns_on_policy,
     may_glue,
@@ -64,6 +68,8 @@ def values_too_low_at_time_limits(
         found = f"{done_key} is read as terminated"
         if cut:
             return applies(f"{found}: {cut} time limits count as death")
+        if (limit := declared_limit(env)) < math.inf:
+            return applies(f"{found}: the limit of {limit} steps counts as death")
         return undecided(f"{found}; are there time limits?")
     lacking = {
         name: data
@@ -141,8 +147,7 @@ FOLLOWING_ESTIMATORS = ("GAE", "MultiAgentGAE", "TD1Estimator", "TDLambdaEstimat
 
 def follows_rows(value_estimator):
     """Does the estimator sum over the rows that follow? TD(0) does not."""
-    names = {kind.__name__ for kind in type(value_estimator).__mro__}
-    return bool(names & set(FOLLOWING_ESTIMATORS))
+    return bool(kinds_of(value_estimator) & set(FOLLOWING_ESTIMATORS))
 
 
 def neighbors(data, estimator, network, done_key):
@@ -891,7 +896,7 @@ def reads(loss_module, name):
 def log_prob_not_found(loss_module=None, batch=None, sample=None, error=None):
     if isinstance(error, KeyError) and "find the log-prob" in str(error):
         return applies(f"the loss says: {error.args[0]}")
-    if "PPOLoss" not in {kind.__name__ for kind in type(loss_module).__mro__}:
+    if "PPOLoss" not in kinds_of(loss_module):
         return None
     key, action = (value_key(name, loss_module) for name in ("sample_log_prob", "action"))
     if isinstance(getattr(keys_of(loss_module), "sample_log_prob", None), list):

@@ -13,7 +13,7 @@ import traceback
 import torch
 
 from torchrl_doctor.clock import uninterrupted
-from torchrl_doctor.copies import below_transforms, copied
+from torchrl_doctor.copies import copied
 from torchrl_doctor.followers import weights_of_workers
 from torchrl_doctor.looks import FEWEST_BATCHES, trained_weights
 from torchrl_doctor.objects import (
@@ -22,11 +22,14 @@ from torchrl_doctor.objects import (
     act,
     batches_of,
     begins,
+    below_transforms,
     both_sides,
     done_of,
     exploration_modules,
     has_no_policy,
     is_multi_process,
+    last_part,
+    learns_on_policy,
     other_than_greedy,
     repeats,
     samples,
@@ -374,12 +377,10 @@ def workers_never_learn(collector, policy=None, batch=None, since=None, loss_mod
 
 @check("new_weights_arrive_late", "The batch after an update is from old weights")
 def new_weights_arrive_late(collector, loss_module, batch=None, value_estimator=None, since=None):
-    on_policy = any(
-        kind.__name__ in ("PPOLoss", "A2CLoss", "ReinforceLoss")
-        for kind in type(loss_module).__mro__
-    )
     estimators = (value_estimator, private(loss_module, "_value_estimator", None))
-    if not on_policy or any(type(one).__name__ == "VTrace" for one in estimators):
+    if not learns_on_policy(loss_module) or any(
+        type(one).__name__ == "VTrace" for one in estimators
+    ):
         return None
     if not is_multi_process(collector, "MultiAsyncCollector"):
         return None
@@ -419,7 +420,8 @@ def new_weights_arrive_late(collector, loss_module, batch=None, value_estimator=
 def workers_act_alike(batch, collector=None, policy=None):
     rows = batches_of(batch)[0]
     observations, _ = both_sides(rows)
-    action = rows.get("action")
+    key = next((one for one in getattr(policy, "out_keys", ()) if last_part(one) == "action"), None)
+    action = rows.get(key or "action", None)
     if observations is None or action is None or rows.ndim < 2 or rows.shape[-1] < 32:
         return None
     workers = rows.shape[:-1].numel()
@@ -437,11 +439,11 @@ def workers_act_alike(batch, collector=None, policy=None):
         return applies(f"{seen} are one and the same")
     if has_no_policy(collector):
         return clear(f"{seen} differ, and no policy makes a difference")
-    if not drawn or "action" not in policy.out_keys:
+    if not drawn or key is None:
         return undecided(f"{seen} differ; pass the policy= that drew them")
-    if other_than_greedy(policy, rows, "action") is None:
+    if other_than_greedy(policy, rows, key) is None:
         return undecided(f"{seen} differ; the policy= is not the one that drew them any more")
-    noise = moves.double() - act(policy, rows, "DETERMINISTIC")["action"].reshape(moves.shape)
+    noise = moves.double() - act(policy, rows, "DETERMINISTIC")[key].reshape(moves.shape)
     common = in_common(noise)
     # Noise that remembers may look alike for a while.
     if common is not None and common > 0.9 and samples(policy):

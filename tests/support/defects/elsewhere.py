@@ -1,0 +1,362 @@
+"""The defects of `seen` in other forms and other places: each has to be named.
+
+They are no part of the measured shares, which keep the third that is kept aside.
+"""
+
+import copy
+
+import torch
+from tensordict.nn import (
+    InteractionType,
+    TensorDictSequential,
+)
+from torchrl.data import (
+    PrioritizedSliceSampler,
+    SliceSampler,
+)
+from torchrl.envs import (
+    Compose,
+    GymEnv,
+    ObservationNorm,
+    RewardClipping,
+    RewardScaling,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    VecNormV2,
+    step_mdp,
+)
+from torchrl.modules import (
+    ProbabilisticActor,
+)
+
+from tests.support.defects import seen
+from tests.support.defects.environments import Corridor
+from tests.support.defects.means import (
+    AGENTS,
+    BUFFERS,
+    COLLECTORS,
+    ENVIRONMENTS,
+    EVALUATION,
+    EXPLORATION,
+    LEARNING,
+    LOSSES,
+    PROCESSES,
+    RECURRENT_STATE,
+    SLICES,
+    STORAGE,
+    Scaled,
+    fills,
+)
+from tests.support.defects.pipelines import forked
+from tests.support.defects.planting import Defects
+
+DEFECTS = Defects()
+plant = DEFECTS.plant
+
+LIMITS = ("values_too_low_at_time_limits", "worse_with_a_shorter_time_limit")
+plant(LOSSES, "ppo_lstm", *LIMITS)(seen.environment_terminates_at_its_limit)
+plant(LOSSES, "ppo_scaled", *LIMITS)(seen.gae_takes_done_for_terminated)
+plant(ENVIRONMENTS, "ppo_many", "frames_after_the_end")(seen.loop_of_ones_own_steps_on)
+plant(SLICES, "dqn_priority", "sequences_run_over_episode_ends")(
+    seen.slices_are_cut_at_terminated_alone
+)
+
+
+def inside(script, *transforms):
+    """Each environment of a batch has these transforms, around itself."""
+    maker = script.env_maker()
+
+    def make():
+        return TransformedEnv(maker(), Compose(*(one() for one in transforms)))
+
+    script.env_maker = lambda: make
+
+
+@plant(LOSSES, "ppo_serial", "values_too_low_at_time_limits", "worse_with_a_shorter_time_limit")
+def counters_inside_write_terminated(script):
+    inside(script, lambda: StepCounter(max_steps=8, truncated_key="terminated"))
+    script.transforms = {"return": RewardSum}
+
+
+@plant(ENVIRONMENTS, "dqn_serial", words=(r"reward", r"constant|same|clip|equal"))
+def each_environment_clips_its_rewards_to_one_number(script):
+    inside(script, lambda: RewardClipping(0.5, 0.5))
+
+
+@plant(EVALUATION, "ppo_serial", "return_is_not_the_score")
+def rewards_are_scaled_inside_and_summed_outside(script):
+    inside(script, lambda: RewardScaling(loc=0.0, scale=0.01))
+
+
+@plant(
+    ENVIRONMENTS,
+    "ppo_serial",
+    words=(r"norm|observation", r"standard_normal|large|scale|loc|not normal|mean"),
+)
+def each_environment_normalizes_backwards(script):
+    inside(
+        script,
+        lambda: ObservationNorm(
+            loc=500.0, scale=100.0, in_keys=["observation"], standard_normal=False
+        ),
+    )
+
+
+@plant(EVALUATION, "sac_car", words=(r"evaluation", r"observation"))
+def evaluation_has_no_inner_transform(script):
+    script.evaluates = True
+    plain = script.env_maker()
+    inside(script, lambda: Scaled("observation", 0.1))
+    script.make_eval_env = lambda: TransformedEnv(plain(), Compose(StepCounter(), RewardSum()))
+
+
+@plant(EXPLORATION, "dqn_masked", words=r"mask|forbid|legal")
+def mask_has_a_name_that_nobody_reads(script):
+    class Renamed(Corridor):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.observation_spec["legal_actions"] = self.observation_spec["action_mask"]
+            del self.observation_spec["action_mask"]
+
+        def observed(self):
+            seen = super().observed()
+            seen["legal_actions"] = seen.pop("action_mask")
+            return seen
+
+    script.task = lambda: Renamed(mask=True)
+
+
+@plant(AGENTS, "mappo", "always_the_first_action")
+def team_of_indices_in_a_one_hot_environment(script):
+    made = script.make_actor
+
+    def make():
+        actor = made()
+        return ProbabilisticActor(
+            actor[:-1],
+            in_keys=[("agents", "logits")],
+            out_keys=[("agents", "action")],
+            distribution_class=torch.distributions.Categorical,
+            return_log_prob=True,
+            default_interaction_type=InteractionType.RANDOM,
+        )
+
+    script.make_actor = make
+
+
+@plant(ENVIRONMENTS, "dqn", "frames_after_the_end")
+def own_loop_goes_on_after_the_end(script):
+    script.make_collector = lambda: None
+    script.also = ("env", "policy")
+    script.log_returns = lambda batch: None
+    script.does -= {"anneal", "send weights"}
+
+    def rows():
+        while True:
+            found, now = [], script.env.reset()
+            with torch.no_grad():
+                for _ in range(script.frames):
+                    now = script.env.step(script.policy(now))
+                    found.append(now.clone())
+                    now = step_mdp(now)
+            yield torch.stack(found)
+
+    script.then("optimizer", lambda s: setattr(s, "own", rows()))
+
+    def training():
+        script.batches = script.own
+        type(script).train(script)
+
+    script.train = training
+
+
+@plant(BUFFERS, "dqn_slices", "prioritized_replay_draws_evenly")
+def slices_are_drawn_by_priorities_that_nobody_sets(script):
+    ids = ("collector", "traj_ids")
+    script.buffer_options["sampler"] = lambda: PrioritizedSliceSampler(
+        script.capacity, alpha=0.7, beta=0.5, slice_len=4, traj_key=ids
+    )
+    script.buffer_options.setdefault("batch_size", 24)
+
+
+@plant(LEARNING, "dqn_limited", words=r"nan|infinite|learning rate|lr\b|large|explod|diverg")
+def rate_of_a_hundred_with_sgd(script):
+    script.make_optimizer = lambda: torch.optim.SGD(script.loss.parameters(), 100.0)
+
+
+@plant(SLICES, "dqn_serial", "slices_jump_to_another_environment")
+def rows_take_turns_and_have_no_ids(script):
+    script.buffer_options = {
+        "sampler": lambda: SliceSampler(slice_len=4, end_key=("next", "done")),
+        "batch_size": 24,
+    }
+    script.stored = lambda batch: batch.transpose(0, 1).reshape(-1).exclude("collector")
+
+
+@plant(SLICES, "drqn_gru", "slices_jump_to_another_environment")
+def flattened_rows_without_ids(script):
+    script.number = 2
+    script.buffer_options = {
+        "sampler": lambda: SliceSampler(num_slices=6, end_key=("next", "done")),
+        "batch_size": 24,
+    }
+    script.stored = lambda batch: batch.reshape(-1).exclude("collector")
+
+
+@plant(
+    LEARNING, "a2c_acrobot", words=(r"critic|value", r"requires_grad|gradient|frozen|never|train")
+)
+def critic_does_not_learn(script):
+    script.then("critic", lambda s: s.critic.requires_grad_(False))
+
+
+@plant(ENVIRONMENTS, "ppo_goals", words=(r"observation|goal", r"large|scale"))
+def goals_are_in_millimeters(script):
+    script.transforms["scale"] = lambda: Scaled("goal", 1e5)
+
+
+@plant(STORAGE, "sac_memmap", "memmap_buffer_fills_memory")
+def memory_map_without_a_folder(script):
+    script.storage_options = {}
+    script.capacity = 1_000_000
+
+
+@plant(RECURRENT_STATE, "ppo_gru", "lstm_raises_in_parallel_env_only", loud=True)
+def primer_is_missing_around_processes(script):
+    script.batched = forked
+    script.does -= {"prime"}
+
+
+@plant(BUFFERS, "iql_discrete", words=(r"action", r"row|shift|late"))
+def actions_of_a_data_set_are_a_row_late(script):
+    data = script.data
+
+    def late():
+        rows = data()
+        rows["action"] = rows["action"].roll(1, 0)
+        return rows
+
+    script.data = late
+
+
+@plant(EVALUATION, "ppo_serial", words=(r"evaluation", r"max_steps|limit"))
+def evaluation_has_a_limit_inside(script):
+    script.evaluates = True
+
+    def make():
+        def limited():
+            return TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps=5))
+
+        return TransformedEnv(SerialEnv(2, limited), RewardSum())
+
+    script.make_eval_env = make
+    script.then("eval_env", lambda s: s.eval_env.reset())
+
+
+@plant(LOSSES, "qmix", words=r"gamma|discount")
+def team_with_a_gamma_of_zero(script):
+    script.gamma = 0.0
+
+
+@plant(EXPLORATION, "ddpg_ou", "collector_keeps_its_own_policy")
+def noise_stands_around_a_copy_of_the_actor(script):
+    def change(script):
+        script.policy = TensorDictSequential(copy.deepcopy(script.actor), script.explore)
+
+    script.then("policy", change)
+
+
+@plant(LOSSES, "ippo", "advantages_look_like_noise", "ppo_worse_with_small_minibatches")
+def team_estimates_on_shuffled_rows(script):
+    estimate = script.estimate
+
+    def shuffled(batch):
+        rows = batch.reshape(-1)
+        rows = rows[torch.randperm(len(rows))]
+        estimate(rows)
+        script.batch = rows
+        script.rows = rows
+
+    script.estimate = shuffled
+
+    def samples(batch):
+        for _ in range(script.epochs):
+            script.buffer.extend(script.rows)
+            yield from script.buffer
+
+    script.samples = samples
+
+
+@plant(BUFFERS, "qmix", "loss_stays_high_with_normalized_observations")
+def team_normalizes_in_the_buffer(script):
+    key = ("agents", "observation")
+    script.buffer_options["transform"] = lambda: ObservationNorm(
+        0.5, 3.0, in_keys=[key], out_keys=[key]
+    )
+
+
+@plant(COLLECTORS, "sac_corridor", "hook_changes_nothing_that_is_stored")
+def hook_scales_a_reward_that_it_holds(script):
+    def scale(batch):
+        reward = batch["next"]["reward"]
+        reward *= 0.1
+
+    fills(script, post_collect_hook=scale)
+
+
+@plant(EVALUATION, "a2c_acrobot", "episode_return_looks_too_low")
+def mean_of_all_running_sums_is_logged(script):
+    script.log_returns = lambda batch: script.log(
+        episode_reward=batch["next", "episode_reward"].mean()
+    )
+
+
+@plant(PROCESSES, "dqn_workers", "workers_never_learn")
+def workers_make_policies_of_their_own(script):
+    made = script.collector_type
+
+    def collector(env, policy, **options):
+        twin = copy.deepcopy(policy)
+        return made(env, None, policy_factory=lambda: twin, **options)
+
+    script.collector_type = collector
+    script.does -= {"send weights"}
+
+
+@plant(PROCESSES, "ppo_workers", "every_environment_starts_alike")
+def nobody_seeds_the_workers(script):
+    script.does -= {"seed"}
+
+
+@plant(PROCESSES, "ppo_parallel", "workers_normalize_differently")
+def each_process_has_its_own_statistics(script):
+    inside(script, lambda: VecNormV2(in_keys=["observation"]))
+
+
+@plant(PROCESSES, "ppo_running_norm", "workers_normalize_differently")
+def each_place_has_its_own_statistics(script):
+    inside(script, lambda: VecNormV2(in_keys=["observation"]))
+    script.evaluates = False
+    del script.transforms["norm"]
+
+
+@plant(PROCESSES, "dqn_workers", "sequences_mix_workers")
+def workers_are_joined_in_time_and_cut_at_done(script):
+    script.collector_options["cat_results"] = -1
+    script.does -= {"flatten"}
+    script.buffer_options = {
+        "sampler": lambda: SliceSampler(num_slices=6, end_key=("next", "done")),
+        "batch_size": 24,
+    }
+
+
+@plant(PROCESSES, "ppo_workers", "advantages_wrong_with_several_workers")
+def workers_are_joined_in_their_first_dimension(script):
+    script.collector_options["cat_results"] = 0
+
+
+@plant(PROCESSES, "ppo_workers", "collector_keeps_its_own_policy")
+def loss_trains_a_copy_of_what_workers_have(script):
+    script.then("policy", lambda s: setattr(s, "policy", copy.deepcopy(s.policy)))
