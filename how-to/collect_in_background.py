@@ -21,7 +21,11 @@ import torch
 import torchrl
 from tensordict.nn import TensorDictSequential
 from torchrl.collectors import Collector, MultiAsyncCollector
-from torchrl.data import LazyMemmapStorage, PrioritizedSampler, TensorDictReplayBuffer
+from torchrl.data import (
+    LazyMemmapStorage,
+    TensorDictPrioritizedReplayBuffer,
+    TensorDictReplayBuffer,
+)
 from torchrl.envs import GymEnv, GymWrapper, StepCounter, TransformedEnv
 from torchrl.modules import MLP, EGreedyModule, QValueActor
 from torchrl.objectives import DQNLoss, SoftUpdate
@@ -158,7 +162,7 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 #   :claim:`background-waiting-worker-terminated`
 #
 # The storage has to be one that processes share. ``LazyMemmapStorage`` is, with every start method;
-# a ``LazyTensorStorage`` under "fork" is not, but with ``shared_init=True``:
+# a ``LazyTensorStorage`` under "fork" is not, unless you pass ``shared_init=True``:
 # :ref:`symptom-buffer-holds-garbage`. Rows of several workers alternate batch by batch. For slices
 # of them, see :ref:`replay-writers`.
 #
@@ -169,7 +173,8 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 #    :class: wrong-on-purpose
 #
 #    Training without checking the workers. If one of them raises, its error is printed on the
-#    terminal, and your loop goes on with the rows that are there.
+#    terminal, and your loop goes on with the rows that are there:
+#    :ref:`symptom-training-goes-on-without-a-worker`.
 #
 # .. fold:: An environment that fails, and what workers print
 
@@ -241,54 +246,63 @@ assert gaps(paused[:]) > 0 == gaps(buffer[:])
 # %%
 # Single transitions remain valid. Slices do not: the rows on both sides of a gap have one
 # trajectory id, so a ``SliceSampler`` takes them for neighbors. :claim:`background-gap-in-slice`
-# Use permits.
+# It looks like :ref:`symptom-sequences-run-into-each-other`. Use permits.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Priorities with workers. The sampler of your process does not hear of the rows that another
-#    process writes. It draws only from the places that your own process filled.
+#    A plain prioritized sampler with workers. It does not hear of the rows that another process
+#    writes, and draws only from the places that your own process filled:
+#    :ref:`symptom-most-rows-are-never-drawn`.
 
 some_rows = buffer[:100].exclude("index")
 
 
-def make_prioritized():
-    buffer = make_buffer(sampler=PrioritizedSampler(CAPACITY, alpha=0.7, beta=0.5))
-    buffer.extend(some_rows.clone())  # your warm-up
-    return buffer
+def make_prioritized(sync):
+    prioritized = TensorDictPrioritizedReplayBuffer(
+        alpha=0.7,
+        beta=0.5,
+        storage=LazyMemmapStorage(CAPACITY),
+        batch_size=64,
+        sync=sync,
+    )
+    prioritized.extend(some_rows.clone())  # your warm-up
+    return prioritized
 
 
-def drawn(buffer):
-    return len(torch.cat([buffer.sample()["index"] for _ in range(100)]).unique())
-
-
-prioritized = make_prioritized()
-with collecting([make_env], prioritized, Permits(5)) as collector:
-    wait_for_frames(200, prioritized, collector)
-    print(f"workers: {drawn(prioritized)} of {len(prioritized)} rows are drawn")
-    assert drawn(prioritized) == len(some_rows)
+for sync in (True, False):
+    prioritized = make_prioritized(sync)
+    with collecting([make_env], prioritized, Permits(5)) as collector:
+        wait_for_frames(200, prioritized, collector)
+        drawn = torch.cat([prioritized.sample()["index"] for _ in range(100)])
+    n_drawn = len(drawn.unique())
+    print(f"sync={sync}: {n_drawn} of {len(prioritized)} rows are drawn")
+    assert n_drawn == (len(prioritized) if not sync else len(some_rows))
 
 # %%
-# Under "spawn" the collector raises. Under "fork", without a warm-up, ``sample()`` raises.
-# :claim:`background-priorities-elsewhere` Use a ``Collector``: its ``start()`` collects in a thread
-# of your process.
+# With ``sync=False`` your process looks for new rows before it samples. With the default, a worker
+# does not start under "spawn", and under "fork" ``sample()`` raises if there was no warm-up.
+# :claim:`background-priorities-elsewhere`
+#
+# In a thread
+# -----------
+#
+# ``start()`` of a ``Collector`` collects in a thread of your process. It takes the same hook, and
+# ends by itself after ``total_frames``.
 
-prioritized = make_prioritized()
 limits = {"frames_per_batch": BATCH_FRAMES, "total_frames": 100}
-options = {"replay_buffer": prioritized, "auto_register_policy_transforms": False}
+options = {"replay_buffer": make_buffer(), "auto_register_policy_transforms": False}
 collector = Collector(make_env(), policy, **limits, **options)
 collector.start()
 while collector.is_running():
     time.sleep(0.001)  # train
 collector.shutdown()
-print(f"thread: {drawn(prioritized)} of {len(prioritized)} rows are drawn")
-assert drawn(prioritized) == 200
+print("a thread has written", options["replay_buffer"].write_count, "rows")
 
 # %%
-# The thread takes the same hook, and ends by itself after ``total_frames``. An exception ends it
-# too: its error goes to the terminal, and your loop has only ``is_running()``
-# (:doc:`/reference/collectors_hooks`). The thread shares the interpreter with your updates, so it
-# gains less than workers do.
+# An exception ends the thread, too: its error goes to the terminal, and your loop has only
+# ``is_running()`` (:doc:`/reference/collectors_hooks`). The thread shares the interpreter with your
+# updates, so it gains less than workers do.
 #
 # What it costs
 # -------------

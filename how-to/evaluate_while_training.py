@@ -232,9 +232,9 @@ collector.shutdown()
 #    :class: wrong-on-purpose
 #
 #    The default ``exploration_type``. It is a setting of the process, not of the thread. An
-#    evaluation that begins while a batch is collected switches the exploration of training off.
-#    With ``backend="process"``, a thread of this process sets it too.
-#    :claim:`evaluator-process-sets-the-type-here`
+#    evaluation that begins while a batch is collected switches the exploration of training off:
+#    :ref:`symptom-stochastic-policy-does-not-sample`. With ``backend="process"``, a thread of this
+#    process sets it too. :claim:`evaluator-process-sets-the-type-here`
 
 
 class Call(Transform):
@@ -296,7 +296,7 @@ for name in ("DETERMINISTIC", "RANDOM"):
 #
 #    More than one frame per batch, as by default, in a process. It collects that many steps. The
 #    episodes that one evaluation does not need count in the next one, although the old weights
-#    played them.
+#    played them. In training the same is :ref:`symptom-new-weights-arrive-late`.
 
 
 def make_weights(direction):

@@ -161,7 +161,7 @@ if importlib.util.find_spec("ray"):
 # (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two against two workers
 # (:measured:`scaling_ray@cpu:start-ray-2:same_frames`), where 1 means the same bits. If
 # ``frames_per_batch`` is a multiple of the number of workers, frames and updates stay as many.
-# Other bits come with:
+# The bits differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. To keep the length, multiply ``frames_per_batch``; you get fewer updates.
@@ -188,15 +188,15 @@ assert not torch.equal(*[train(partial(seeded_late, make)) for make in versions]
 print("one process and one worker: other bits")
 
 # %%
-# Workers seed torch and reset their environment; a ``Collector`` does neither, and remote
-# collectors are such. :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork draw
-# the same actions: :ref:`symptom-workers-act-alike`.
+# Workers seed torch and reset their environment; a ``Collector`` does neither, nor does a remote
+# collector, which is one. :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork
+# draw the same actions: :ref:`symptom-workers-act-alike`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    No ``sync=True``. Workers and Ray are asynchronous by default: a batch is of one worker, and of
-#    old weights if the learner takes a while (:ref:`symptom-new-weights-arrive-late`).
+#    No ``sync=True``. Workers and Ray are asynchronous by default: a batch comes from one worker,
+#    and from old weights if the learner takes a while (:ref:`symptom-new-weights-arrive-late`).
 
 
 for options in ({"sync": True}, {}):
@@ -238,7 +238,8 @@ print("two workers, with and without the call: the same bits")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An ``except`` that asks the same collector again. That looks like the end of the training:
+#    An ``except`` that asks the same collector again. That looks like the end of the training. In
+#    the background not even an error comes: :ref:`symptom-training-goes-on-without-a-worker`.
 
 FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
 collector = workers(make_actor())
@@ -278,23 +279,25 @@ print("batches:", number + 1)
 
 # %%
 # Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits for ever for
-# a dead worker. :claim:`scaling-update-waits-for-the-dead` The error is, as chance has it,
-# ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or ``ValueError: Cannot
-# close a process while it is still running``. :claim:`scaling-death-is-hidden` With both:
+# a dead worker. :claim:`scaling-update-waits-for-the-dead` The error is one of two, by chance:
+# ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or
+# ``ValueError: Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden`
+# With both:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node
 #    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
 #
-# For the last row, Ray's ``cluster_utils`` played two nodes on one machine. Try your own script so:
+# For the last row, Ray's ``cluster_utils`` played two nodes on one machine. Try your own script
+# like this:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
 #    :pyobject: two_nodes
 #
-# Do not let Ray restart actors: the loop goes on in silence, the new actor has the weights from the
-# start of the collector, and the next update raises. :claim:`scaling-restart-is-stale` A new
-# collector waits for missing processors without a word. :claim:`scaling-constructor-waits`
+# Do not let Ray restart actors: the loop goes on without an error, the new actor has the weights
+# from the start of the collector, and the next update raises. :claim:`scaling-restart-is-stale` A
+# new collector waits for missing processors without a message. :claim:`scaling-constructor-waits`
 #
 # What it costs
 # -------------
@@ -306,5 +309,6 @@ print("batches:", number + 1)
 #    :metrics: start_time construction_time first_update_time first_batch_time update_time
 #    :caption: A local Ray with two remote collectors and a small policy
 #
-# A batch took :measured:`weight_sync_ray@cpu:update-w2-20kb:time_vs_multisync` times as long as of
-# two workers. When workers pay: :doc:`/performance/collectors`. A network was not measured.
+# A batch took :measured:`weight_sync_ray@cpu:update-w2-20kb:time_vs_multisync` times as long as
+# with two workers. When workers pay: :doc:`/performance/collectors`. Nothing was measured over a
+# network.

@@ -139,12 +139,15 @@ for file in sorted(scalars.glob("train/*.csv")):
 # * ``episodes``: zero in many batches. The two values above are then stale.
 # * ``loss_objective``, ``loss_critic``: NaN, or always the same number. A loss of the actor that
 #   falls is no sign of learning.
-# * ``entropy``: near zero before the return rises, or no fall at all.
-# * ``clip_fraction``, ``kl_approx``: :ref:`high from the start
-#   <symptom-ppo-clips-before-the-first-update>`, or zero for the whole run.
+# * ``entropy``: near zero before the return rises (:ref:`symptom-entropy-is-gone-early`), or no
+#   fall at all.
+# * ``clip_fraction``, ``kl_approx``: high :ref:`from the start
+#   <symptom-ppo-clips-before-the-first-update>` or :ref:`later
+#   <symptom-ppo-clips-almost-everything>`, or zero for the whole run.
 # * ``explained_variance``: zero or less for long. A constant would predict as well as the critic.
-#   A high value proves less than it seems, see below.
-# * ``grad_norm``: zero, NaN, or ever larger.
+#   A high value proves less than it seems: with a small ``lmbda`` the targets hold the critic's own
+#   values, and a critic that has learned nothing looks good. :claim:`explained-variance-flatters`
+# * ``grad_norm``: zero (:ref:`symptom-hidden-units-are-dead`), NaN, or ever larger.
 # * ``weights_age``, in calls of ``update_policy_weights_``: growing. With workers, also call
 #   ``collector.increment_version()`` after each update, or it is negative. :claim:`workers-count`
 #   It does not show all stale weights: :doc:`/performance/weight_sync`.
@@ -158,7 +161,10 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 # ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the methods of
 # ``CSVLogger``, which alone needs no other package. It and ``MLFlowLogger`` refuse histograms.
-# :claim:`loggers-share-an-interface`
+# :claim:`loggers-share-an-interface` A second run of the same name appends to the figures of
+# ``CSVLogger`` and replaces its settings, without a word. :claim:`csv-logger-appends` Hence
+# ``generate_exp_name``. If you resume a run, appending is right: of two lines with the same step,
+# take the later.
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
 # rates between two calls of ``step``, so frames per second count the time in which you learn.
@@ -234,9 +240,9 @@ assert shape[1] < steps
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The mean over all rows, most of them within an episode
-#    (:ref:`symptom-episode-return-looks-too-low`). And, at the start of a run with many
-#    environments, the mean of the episodes that ended: only short ones can have ended.
+#    The mean over all rows, most of them within an episode:
+#    :ref:`symptom-episode-return-looks-too-low`. Or, at the start of a run with many environments,
+#    the mean of the episodes that ended: only short ones can have ended.
 
 sizes = {"frames_per_batch": 200, "total_frames": 2_400}
 random_policy = Collector(make_env(20), None, **sizes, **NO_PRIMERS)
@@ -255,55 +261,12 @@ first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()  # wait for this
 print(f"first episode of each environment: {running[first].mean():.0f}")
 assert max(means[0], running.mean()) < 0.8 * running[first].mean()
+del logger  # closes its files
+scratch.cleanup()
 
 # %%
 # Later, use ``recent``. It measures the policy that explores; for the other one, see
 # :doc:`evaluate_while_training`.
-#
-# .. admonition:: Wrong on purpose
-#    :class: wrong-on-purpose
-#
-#    A second run with the name of the first. ``CSVLogger`` appends to the figures and replaces the
-#    settings.
-
-for gamma in (0.9, 0.99):
-    again = CSVLogger("ppo", log_dir=scratch.name)
-    again.log_hparams({"gamma": gamma})
-    again.log_metrics({"return": 100 * gamma}, step=400)
-figures, settings = sorted(Path(again.log_dir, "ppo").glob("*/*.*"))
-print(figures.read_text(), settings.read_text(), sep="\n")
-assert figures.read_text().count("400,") == 2
-del again, logger  # closes the files
-scratch.cleanup()
-
-# %%
-# ``generate_exp_name`` gives each run its own name, as above. If you resume a run, appending is
-# right: of two lines with the same step, take the later.
-#
-# .. admonition:: Wrong on purpose
-#    :class: wrong-on-purpose
-#
-#    The explained variance against targets that contain the critic's own values. With a small
-#    ``lmbda`` a critic that has learned nothing looks good.
-
-
-def explained(target, value):
-    return (1 - (target - value).var() / target.var()).item()
-
-
-GAE(gamma=GAMMA, lmbda=0.0, value_network=make_critic())(frames)  # untrained
-value, reward = frames["state_value"], frames["next", "reward"]
-returns = torch.full_like(reward, torch.nan)  # stays NaN where no end is in the data
-later = returns[:, 0]
-for t in reversed(range(reward.shape[1])):
-    later = returns[:, t] = reward[:, t] + GAMMA * later.masked_fill(done[:, t], 0.0)
-wrong = explained(frames["value_target"], value)
-right = explained(returns[returns.isfinite()], value[returns.isfinite()])
-print(f"of its targets: {wrong:.2f}, of the returns: {right:.2f}")
-assert wrong > right + 0.3
-
-# %%
-# Leave out episodes that a time limit cut: their return lacks what would have followed.
 #
 # What it costs
 # -------------

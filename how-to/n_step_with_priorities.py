@@ -189,8 +189,8 @@ print(f"{int(wrong.sum())} of {len(rows)} targets are wrong")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``select`` without ``"steps_to_next_obs"``. The loss takes one step for granted, and values
-#    grow: :ref:`symptom-q-values-explode`.
+#    ``select`` without ``"steps_to_next_obs"``. The loss assumes one step, and values grow:
+#    :ref:`symptom-q-values-explode`.
 
 counted = loss(buffer[:])["loss"]
 one_step = loss(buffer[:].exclude("steps_to_next_obs"))["loss"]

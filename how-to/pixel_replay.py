@@ -232,7 +232,8 @@ for name, rows in {"stored": full, "sampled": sample}.items():
 #    :class: wrong-on-purpose
 #
 #    ``CatFrames`` on longer slices, keeping every row. It takes the start of each slice for the
-#    start of an episode, and repeats that frame.
+#    start of an episode, and repeats that frame. If it mixes episodes instead, see
+#    :ref:`symptom-stacked-frames-of-different-episodes`.
 
 
 def draw_slices(rows, slice_len):
@@ -254,7 +255,9 @@ print(f"{wrong.float().mean():.0%} of the stacks are wrong")
 #    :class: wrong-on-purpose
 #
 #    Slices of five rows with one frame each, the last one for the next stack. No row follows the
-#    last transition of an episode, so it is never drawn, and values never learn that episodes end.
+#    last transition of an episode. Like :ref:`short episodes
+#    <symptom-short-episodes-are-never-replayed>` it is never drawn, and values never learn that
+#    episodes end.
 
 ends = ("next", "terminated")
 drawn = draw_slices(full.exclude(*STACKS, ("next", "pixels")), 5)[:, -2]
@@ -281,7 +284,7 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 #    :caption: A compressed frame of random play, by game and rows of the buffer
 #
 # Do not take ``CompressedListStorage`` for single frames: its Python objects need more memory than
-# a frame. :claim:`compressed-list-larger-than-frames` The memory by which a process grew:
+# a frame. :claim:`compressed-list-larger-than-frames` By how much the memory of a process grew:
 #
 # .. record-table:: pixel_replay@cpu
 #    :rows: memory-100k-* memory-5k-frame-list memory-5k-frames memory-5k-sb3* memory-5k-stacks
@@ -289,5 +292,4 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 #    :caption: A transition of Pong, by the way of storing it and the rows of the buffer
 #
 # The time of a sample is not measured yet. To speed up the sampling of pixels, see
-# :ref:`performance-replay_buffers-pixels`. If your stacks mix episodes, see
-# :ref:`symptom-stacked-frames-of-different-episodes`.
+# :ref:`performance-replay_buffers-pixels`.

@@ -106,7 +106,8 @@ def collect_and_learn(run):
 
 # %%
 # Copy this, with the parts of your own run in place of those folded above. Add anything else that
-# has a ``state_dict``, such as a learning-rate scheduler.
+# has a ``state_dict``, such as a learning-rate scheduler. Keep your own numbers in a dict: a bare
+# number is saved as it was when you registered it. :claim:`checkpoint-keeps-the-first-number`
 
 
 def make_checkpoint(run):
@@ -243,23 +244,9 @@ assert new & old
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A number that is not in a dict. It is saved as it was when you registered it, and loading does
-#    not change your variable.
-
-frames = 0
-numbers = Checkpoint(frames=frames)
-frames = 5_000
-numbers.save(folder / "numbers")
-saved = numbers.load(folder / "numbers").values["frames"]
-print(f"frames: {frames:,}, saved: {saved}")
-assert saved == 0
-
-# %%
-# .. admonition:: Wrong on purpose
-#    :class: wrong-on-purpose
-#
 #    ``VecNormV2`` inside a batched environment. If there is a ``TransformedEnv`` around it, the
-#    collector saves the outer transforms alone, and the statistics start anew.
+#    collector saves the outer transforms alone. The statistics start anew, and the policy acts
+#    poorly at first: :ref:`symptom-good-in-training-poor-in-evaluation`.
 
 
 def worker():
@@ -275,8 +262,8 @@ print(f"statistics of {len(workers)} workers, {len(saved)} saved")
 assert (len(workers), len(saved)) == (2, 0)
 
 # %%
-# Register the batched environment itself, or keep one set of statistics for all workers:
-# :doc:`normalize_across_workers`. Name the adapter: without it ``Checkpoint`` asks a
+# Register the batched environment itself, or keep one set of statistics for all workers
+# (:doc:`normalize_across_workers`). Name the adapter: without it ``Checkpoint`` asks a
 # ``ParallelEnv`` for ``dump``, which ends its workers. :claim:`checkpoint-kills-parallel-env`
 
 adapter = StateDictCheckpointAdapter()
@@ -290,8 +277,9 @@ collector.shutdown()
 # ------------------------------
 #
 # ``Checkpoint`` copies a memory-mapped buffer at each save. Leave a large one out and save it
-# beside the checkpoint: if ``scratch_dir`` is the ``storage`` subfolder of the folder that
-# ``dumps`` gets, ``dumps`` leaves the rows where they are. :claim:`dumps-in-place-writes-no-rows`
+# beside the checkpoint. Let ``scratch_dir`` be the subfolder ``storage`` of the folder that you
+# pass to ``dumps``: then ``dumps`` leaves the rows where they are.
+# :claim:`dumps-in-place-writes-no-rows`
 
 
 def mapped_buffer():

@@ -103,10 +103,11 @@
     const table = element("table", "", { class: "table planner-parts" });
     const head = table.createTHead().insertRow();
     ["Key", "Bytes of a row", "", "In the buffer"].forEach((text) => head.append(element(text ? "th" : "td", text)));
+    head.cells[1].className = "is-number";
     const body = table.createTBody();
     for (const part of parts) {
       const row = body.insertRow();
-      row.append(element("th", part.key, { scope: "row" }), element("td", inBytes(part.inBatch), { class: "text-right" }));
+      row.append(element("th", part.key, { scope: "row" }), element("td", inBytes(part.inBatch), { class: "is-number" }));
       const bar = row.insertCell();
       bar.append(element("span", "", { class: "planner-bar", style: `inline-size: ${(100 * part.inBatch) / largest}%` }));
       const kept = element("input", "", { type: "checkbox", name: "keep", value: part.key, "aria-label": `Store ${part.key}` });
@@ -115,7 +116,7 @@
       row.insertCell().append(kept);
     }
     const row = body.insertRow();
-    row.append(element("th", "together", { scope: "row" }), element("td", inBytes(totals.row), { class: "text-right" }));
+    row.append(element("th", "together", { scope: "row" }), element("td", inBytes(totals.row), { class: "is-number" }));
     row.insertCell();
     row.insertCell().textContent = inBytes(totals.stored_row);
     return table;
@@ -127,7 +128,7 @@
     for (const [name, title] of Object.entries(data.titles)) {
       if (!totals[name] || (name === "buffer_process_most" && storage !== "compressed")) continue;
       const row = body.insertRow();
-      row.append(element("th", title, { scope: "row" }), element("td", inBytes(totals[name]), { class: "text-right", "data-bytes": name }));
+      row.append(element("th", title, { scope: "row" }), element("td", inBytes(totals[name]), { class: "is-number", "data-bytes": name }));
     }
     return table;
   };

@@ -1,6 +1,6 @@
 /* The search fields: hits as one types, by mouse, keys and screen reader.
    docs/_ext/site/search_index.py writes the fields and _static/search.js, the engine with its index,
-   which is loaded when a field is first focused. */
+   which is loaded when a field is first focused, under the checksum that this script's address has. */
 "use strict";
 
 (() => {
@@ -14,11 +14,12 @@
     ["reference/doctor.html", "Doctor", "one call examines your collector, buffer and loss"],
   ];
 
+  const index = document.currentScript.src.replace("search-box.js", "search.js");
   let loading = null;
   const load = () =>
     (loading ||= new Promise((resolve, reject) => {
       const script = document.createElement("script");
-      script.src = `${root}_static/search.js`;
+      script.src = index;
       script.onload = () => resolve(ManualSearch);
       script.onerror = () => {
         loading = null;

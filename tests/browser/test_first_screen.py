@@ -53,9 +53,15 @@ def test_the_code_of_a_fix_is_copied(open_page, site_url):
 def test_buttons_that_copy_show_where_nothing_hovers(open_page, site_url):
     page = open_page(has_touch=True, is_mobile=True, **PHONE)
     page.goto(site_url + SYMPTOM)
-    button = page.locator(".highlight button.copybtn").first
-    button.wait_for()
-    assert button.evaluate("(e) => getComputedStyle(e).opacity") == "1"
+    buttons = page.locator(".highlight button.copybtn")
+    buttons.first.wait_for()
+    assert buttons.first.evaluate("(e) => getComputedStyle(e).opacity") == "1"
+    covered = buttons.evaluate_all("""all => all.map((e) => {
+        const code = document.createRange();
+        code.selectNodeContents(e.parentElement.querySelector("pre"));
+        return e.getBoundingClientRect().bottom - code.getBoundingClientRect().top;
+    })""")
+    assert max(covered) < 4, "above the letters of the first line"
 
 
 def test_an_api_page_starts_with_its_signature_in_short(open_page, site_url):

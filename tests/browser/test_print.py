@@ -10,13 +10,13 @@ import pypdf
 import pytest
 
 # Kinds of pages (see the fixture `sample`), the longest of each.
-KINDS = ("home", "tutorial", "internals", "terms", "api", "symptom")
+KINDS = ("home", "tutorial", "internals", "performance", "terms", "api", "symptom")
 MARGIN = 18 / 25.4 * 72  # below the text, in points: 18 mm
 
-# The words of the article that are on paper, and its headings.
+# The words of the article that are on paper, and its headings, those of folds among them.
 WORDS = """(article) => {
     const shown = (e) => e.checkVisibility({ visibilityProperty: true });
-    const headings = [...article.querySelectorAll("h1, h2, h3, h4")].filter(shown);
+    const headings = [...article.querySelectorAll("h1, h2, h3, h4, summary")].filter(shown);
     const walk = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
     const words = [];
     for (let node; (node = walk.nextNode()); )
@@ -53,6 +53,7 @@ def lowest(sheet):
 def printed(browser, site_url, sample):
     """A function: the sheets of a page of this kind, and what its article says."""
     pages = sample | {
+        "performance": "performance/collectors.html",
         "symptom": "tutorials/debugging/lstm_forgets_every_step.html",
     }
 

@@ -917,9 +917,9 @@ def imported_packages(source):
 
 @guards("doctor-one-file")
 def test_the_file_needs_torchrl_alone():
-    """And what torchrl itself requires; tensorboard where somebody has it, to read its files."""
+    """And what torchrl itself requires."""
     packages = imported_packages(SINGLE_FILE())
-    assert packages <= {"torchrl", "torch", "tensordict", "numpy", "tensorboard"}
+    assert packages <= {"torchrl", "torch", "tensordict", "numpy"}
 
 
 PIPELINE = """

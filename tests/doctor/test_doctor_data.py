@@ -16,6 +16,7 @@ from torchrl.objectives.value import GAE
 from torchrl_doctor import APPLIES, FAILED, diagnose
 
 from tests.support.healthy_pipelines import cartpole, categorical_actor, logits, q_policy
+from tests.support.planted import language
 
 
 def collect(env, policy=None, frames=200, batches=1, **options):
@@ -174,3 +175,13 @@ def test_an_actor_that_changes_when_it_is_called_stays_as_it_is(net):
     diagnose(loss_module=loss, batch=batch)
     assert [type(one) for one in loss.parameters()] == kinds
     assert all(one.equal(buffers[name]) for name, one in loss.named_buffers())
+
+
+def test_answers_of_several_lengths_are_looked_at():
+    """No tensor holds them all, so no entry of their stack can be asked for."""
+    for planted in language.grpo_clips_before_the_first_update({"collector": None}):
+        report = diagnose(batch=planted["batch"], seconds=60)
+        assert {one.slug: one.state for one in report} == {
+            "grpo_clips_before_the_first_update": APPLIES
+        }
+        assert report.notes == []

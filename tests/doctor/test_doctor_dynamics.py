@@ -4,9 +4,9 @@ The series come from runs that learn, recorded by `watch`. No check calls a run 
 its symptom.
 """
 
+import base64
 import csv
 import math
-import sys
 from unittest import mock
 
 import pytest
@@ -22,7 +22,7 @@ from torchrl.objectives.value import GAE
 from torchrl.record import CSVLogger
 from torchrl_doctor import APPLIES, CHECKS, CLEAR, FAILED, diagnose, watch
 from torchrl_doctor.checks import dynamics
-from torchrl_doctor.logs import MOST_POINTS, Series, kind_of
+from torchrl_doctor.logs import MOST_POINTS, Series, kind_of, read_log
 
 from tests.support.healthy_pipelines import cartpole, categorical_actor, logits, q_policy, step
 
@@ -283,14 +283,41 @@ def test_the_files_of_torchrls_own_logger_are_read(tmp_path):
     assert said["entropy_never_falls"][0] == CLEAR
 
 
-def test_event_files_without_tensorboard_say_what_to_do(tmp_path, monkeypatch):
-    for name in list(sys.modules):
-        if name.partition(".")[0] == "tensorboard":
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
+# Of TensorBoard 2.21: a ``simple_value``, two kinds of tensors as `tf.summary` writes, and a text.
+EVENTS = base64.b85decode(
+    b"NB{r;00000{*p+Y2?{}^XamC9K^hHWa$#w1E=6`_Zge^_QZ5QCbY*UHZ*pR9VRB?Hb9HTPVRCsccXDZTWpXZMc4c"
+    b"mKUuJ1+WnXu4X>?_BhkZ$uBLDyZ00000u%CBB2><{90002+KPngs777n^a$#w1FK2RLWM6J?a%~j=0002ICe@K80"
+    b"00000002$yf*U*0000006<wl5M(MC3Kj|vbaG*7ZZBtYVPs!!Z*pxF0000#^V1Z0CIA2c00000b5G*{2><{9001C"
+    b"qKoH0QDi{hD3J-L0VQFqJXL4a=Uv6)5Z503jfIm-nd5$vx00000000c9AXW(g000000PsI5C<-PD3v6$5b6;a}X>"
+    b"@60LJ9~05&$X$0000$N(%}J3I}szVQgV?bK`&vCN=;70000008dwp?+E|^00000@INXm3MmQ>WpHV8Z)9a(a%Fd6"
+    b"a%4gZ2mulRA_M>c;J``?3JD4ab7Ns_VRCbITFJ6C000000002i#a-qJ0000006<wl5M(MS3ML8*Y;SXOUt@A<bZK"
+    b"Kk3J3ub04f9k06;)W3knGe2XkX#Y+-V9KY>E!H~;_u00000qj`N-2><{9002N)KoDdqD+(zJ4rOp@b8lp2Uvg!4V"
+    b"RB?b3J3ub03rkc006;C3knGe2XkX#Y+-V9nB!v^EdT%j00000JVA>42><{90000OKoA8gAPOD|1axJ1bV3XW2NDD"
+    b"l0tf*@0%&PU2nq%Y1axJ1bi1;AdH"
+)
+
+
+def test_event_files_of_tensorboard_are_read(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "events.out.tfevents.1.host").write_bytes(EVENTS)
+    (folder / "events.out.tfevents.2.host").write_bytes(EVENTS[:-3])  # while it is written
+    for source in (tmp_path, folder / "events.out.tfevents.1.host"):
+        found = {one.name: one for one in read_log(source).series}
+        assert found.keys() == {"train/grad_norm", "loss_critic", "episode_reward"}
+        norms = list(
+            zip(found["train/grad_norm"].steps, found["train/grad_norm"].values, strict=True)
+        )
+        assert norms[:3] == [(0, 0.0), (100, 0.5), (200, 1.0)]
+        assert found["loss_critic"].values[:2] == [2.0, 3.0]
+        assert found["episode_reward"].values[:2] == [-7.0, -8.0]
+    assert len(read_log(tmp_path).of("gradient norm")[0]) == 6
+
+
+def test_an_event_file_without_scalars_gets_a_note(tmp_path):
     (tmp_path / "events.out.tfevents.1.host").write_bytes(b"")
     report = diagnose(log=tmp_path, seconds=SECONDS)
-    assert "install it, or give a CSV file or a dictionary of series" in " ".join(report.notes)
+    assert "it holds no series of numbers" in " ".join(report.notes)
 
 
 @pytest.mark.parametrize(

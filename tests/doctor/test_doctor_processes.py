@@ -1,6 +1,7 @@
 """What is said of workers that outlive a loop, and of errors at their start; nothing is started."""
 
 import errno
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -34,6 +35,22 @@ class MultiCollector:
 )
 def test_workers_outlive_a_loop_unless_they_are_shut_down(collector, expected):
     assert state("script_never_ends", collector) == expected
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([None, None], CLEAR),
+        ([0, -15], CLEAR),  # after shutdown()
+        ([None, 1], APPLIES),
+        ([-9, 0], APPLIES),
+        ([], None),
+    ],
+)
+def test_a_worker_that_died_is_told_from_one_that_was_stopped(codes, expected):
+    collector = MultiCollector(20)
+    collector.procs = [SimpleNamespace(exitcode=code) for code in codes]
+    assert state("training_goes_on_without_a_worker", collector) == expected
 
 
 ENDED = "Worker 0 failed to initialize and closed the connection before sending status."

@@ -203,7 +203,7 @@ def make_collector(env=None, steps=1, policy=TensorDictModule, **options):
 #    tutorials/collectors/rollout_trace.html#the-tracer
 #    tutorials/collectors/rollout_trace.html#all-defaults
 #
-# In each step one TensorDict goes through policy and environment, the :term:`carrier`. If you pass
+# In each step one TensorDict, the :term:`carrier`, goes through policy and environment. If you pass
 # no device and the environment has none, the loop does not cast it, does not copy it and does not
 # wait:
 

@@ -61,7 +61,7 @@ broken = change_gamma(then_take_it=False)
 # Check it
 # --------
 #
-# What does the loss use, and what the training loop?
+# Compare what the loss uses with what the training loop uses.
 
 
 def check(advantage_module, loss):

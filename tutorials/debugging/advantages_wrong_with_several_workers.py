@@ -22,8 +22,7 @@ frames. The workers share one long time dimension in the batch.
 # Break it
 # --------
 #
-# Two workers collect twelve frames each. They start with ``fork``, so that this script needs no
-# ``if __name__ == "__main__"``.
+# Two workers, which start with ``fork``, collect twelve frames each.
 
 import multiprocessing
 import warnings

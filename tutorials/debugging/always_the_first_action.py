@@ -99,7 +99,7 @@ else:
 # Fix it
 # ------
 #
-# One line, in the policy or in the environment.
+# Change one line, in the policy or in the environment.
 
 fixed = collect(OneHotCategorical)
 healthy = check(**fixed)

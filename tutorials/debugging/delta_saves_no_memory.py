@@ -63,7 +63,7 @@ broken = collect(NextObservationDelta())
 # Check it
 # --------
 #
-# What one frame takes, and which observations are stored as deltas.
+# Print what one frame takes, and which observations are stored as deltas.
 
 
 def check(batch):

@@ -81,7 +81,7 @@ assert unhealthy["is at"] == unhealthy["started at"], (
 # Fix it
 # ------
 #
-# One call takes one frame off the annealing, or as many as you pass. ``AdditiveGaussianModule`` and
+# One call counts one frame of the annealing, or as many as you pass. ``AdditiveGaussianModule`` and
 # ``OrnsteinUhlenbeckProcessModule`` have the same method.
 
 fixed = train(steps_epsilon=True)

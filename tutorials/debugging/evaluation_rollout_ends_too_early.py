@@ -42,7 +42,7 @@ broken = evaluate()
 # Check it
 # --------
 #
-# How many steps came back, and in how many of the environments an episode was finished.
+# Count the steps that came back, and the environments in which an episode ended.
 
 
 def check(rollout):

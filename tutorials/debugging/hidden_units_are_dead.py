@@ -105,7 +105,12 @@ def check(network, observations):
 
 unhealthy = check(network, broken["batch"]["observation"])
 print(unhealthy)
-assert max(unhealthy["dead"]) > 20, "no longer reproduces: units are alive"
+dead_units = [
+    max(check(network, given["batch"]["observation"])["dead"])
+    for _, given, network in dead
+]
+print("most in a layer, by seed:", dead_units)
+assert min(dead_units) > 16, "no longer reproduces: units are alive"
 
 # %%
 # A few dead units do no harm, and a network that is new may have some. Here it is most of the 32

@@ -52,8 +52,8 @@ broken = collect(with_primer=False)
 # Check it
 # --------
 #
-# A step whose features equal those of an LSTM that has seen nothing before remembers
-# nothing. The first step of an episode is such a step; no other should be.
+# If the features of a step equal those of an LSTM that has seen nothing before, the step remembers
+# nothing. Only the first step of an episode may do so.
 
 
 def check(batch, lstm):

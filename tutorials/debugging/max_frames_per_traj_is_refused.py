@@ -22,7 +22,7 @@ that the call does not mention.
 # Break it
 # --------
 #
-# The counter may sit deep in a function that makes the environment, and need not have a limit.
+# The counter may be hidden in the function that makes the environment, and need not have a limit.
 
 import torch
 from torchrl.collectors import Collector

@@ -43,7 +43,7 @@ assert "device other than CPU isn't supported" in str(broken.get("error")), (
 # Check it
 # --------
 #
-# Where the storage is, and where the loss will find a sample.
+# Print where the storage is, and where the loss will find a sample.
 
 
 def check(storage, sample):

@@ -24,7 +24,8 @@ sums over n steps as they should be, and so is the next observation.
 # Break it
 # --------
 #
-# Two episodes of five steps with a reward of 1 each, and a critic that says 100 of every state.
+# Two episodes of five steps with a reward of 1 each, and a critic whose value is 100 in every
+# state.
 
 import torch
 from tensordict import TensorDict

@@ -96,7 +96,7 @@ assert unhealthy["plain"] > 0 == unhealthy["NaN"], (
 # Fix it
 # ------
 #
-# The storage keeps its bytes. What is missing in a sample is NaN now: a value estimator sees it,
+# The storage keeps its bytes. A picture that a sample lacks is NaN now: a value estimator sees it,
 # and ``isnan`` finds the rows.
 
 fixed = buffer_of_pictures(ToTensorImage(in_keys=["pixels"]))

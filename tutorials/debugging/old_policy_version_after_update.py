@@ -79,7 +79,7 @@ assert unhealthy["old version"] == 1, (
 )
 
 # %%
-# The sampler, which is to draw nothing older than the last update, never draws that frame.
+# A sampler that may draw nothing older than the last update never draws that frame.
 
 drawn = broken["replay_buffer"].sample()["index"].unique()
 print("drawn:", drawn.tolist())

@@ -43,7 +43,7 @@ broken = keep_last_steps(copy=False)
 # Check it
 # --------
 #
-# What the tensors show, and the memory that they keep from being freed.
+# Compare the bytes that the tensors show with the memory that they keep from being freed.
 
 
 def check(kept):

@@ -47,8 +47,8 @@ broken = look_at_rewards(copy=False)
 # Check it
 # --------
 #
-# What you read is a view if it shares its memory with the storage. The rewards of CartPole are all
-# one, so their stored mean shows whether they were changed.
+# The rows that you read are a view if they share memory with the storage. The rewards of CartPole
+# are all one, so their stored mean shows whether they were changed.
 
 
 def check(replay_buffer, batch):

@@ -69,7 +69,7 @@ broken = {"error": error}
 # Check it
 # --------
 #
-# What the storage holds, and what the reconstructor gets to see.
+# Print what the storage holds, and what the reconstructor gets.
 
 
 def check(storage, *before):

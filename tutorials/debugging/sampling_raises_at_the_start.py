@@ -85,8 +85,7 @@ assert unhealthy == {"stored": 0, "can sample": False}, (
 # Fix it
 # ------
 #
-# One batch is enough. What the collector yields is ``None`` then: the data is in the
-# buffer.
+# One batch is enough. The collector then yields ``None``: the data is in the buffer.
 
 fixed = start(batches=1)
 healthy = check(fixed["replay_buffer"])

@@ -24,7 +24,7 @@ and the prompt does not come back. A cluster's job runs until its time limit.
 # Break it
 # --------
 #
-# The loop ends with all its frames. The worker stays.
+# The loop delivers all its frames and ends. The worker stays.
 #
 # .. fold:: Imports
 

@@ -46,7 +46,7 @@ broken = fill(end_key="done")
 # Check it
 # --------
 #
-# How many ends the key finds in the buffer, and how many slices have two episodes.
+# Count the ends that the key finds in the buffer, and the slices with two episodes.
 
 
 def check(rows, slices, end_key):

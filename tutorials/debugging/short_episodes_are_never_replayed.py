@@ -49,7 +49,7 @@ broken = fill()
 # Check it
 # --------
 #
-# A sample so large that no episode is left out by chance.
+# Draw a sample so large that no episode is left out by chance.
 
 
 def check(buffer):
@@ -64,7 +64,7 @@ gone = "no longer reproduces: short episodes are sampled"
 assert unhealthy["never sampled"] >= 3, gone
 
 # %%
-# All of them are shorter than a slice, and all that are shorter are among them:
+# As many episodes are shorter than a slice as are never sampled:
 
 lengths = broken["replay_buffer"][:]["collector", "traj_ids"].bincount()
 print(f"{int((lengths < SLICE_LEN).sum())} of {len(lengths)} episodes are short")

@@ -55,8 +55,8 @@ broken = fill(sampler=None, transform=catframes)
 # Check it
 # --------
 #
-# From one frame of a stack to the next, one step passes; none does where the first frame
-# of an episode is repeated to fill the stack.
+# Each frame of a stack is one step after the frame before it, unless the first frame of an episode
+# is repeated to fill the stack.
 
 
 def check(replay_buffer):

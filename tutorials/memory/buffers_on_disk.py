@@ -184,8 +184,8 @@ print("the rows of the loaded buffer are overwritten")
 #
 # .. redirect-from:: tutorials/memory/buffers_on_disk.html#larger-than-the-limit
 #
-# A forked child limits its memory that no file backs (``RLIMIT_DATA``), with room for three chunks
-# of pixels. Then it fills a buffer in memory and one on disk with more rows than fit there.
+# A forked child limits its own memory (``RLIMIT_DATA``, which does not count files) to room for
+# three chunks of pixels. Then it fills a buffer in memory and one on disk with more rows than fit.
 #
 # .. fold:: A child with a memory limit, which fills both buffers with pixels
 

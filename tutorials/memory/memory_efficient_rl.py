@@ -143,10 +143,10 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 # Why the next observation is kept
 # --------------------------------
 #
-# The row after the end of a trajectory is the *reset* of another one. So at an end the next
-# observation is stored only once. After :term:`terminated` its value counts as zero. After
-# :term:`truncated` a target bootstraps from it. From here on a time limit truncates trajectories,
-# too.
+# The row after the end of a trajectory is the *reset* of another one. So the last next observation
+# of a trajectory is stored only once. If the trajectory :term:`terminated`, its value counts as
+# zero. If it was :term:`truncated`, a target bootstraps from it. From here on a time limit
+# truncates trajectories, too.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -312,10 +312,10 @@ figure.set_label(
 #
 # With ``step_count_key`` the last row of a slice is NaN, unless the following slice starts at the
 # very next step. GAE and the TD estimators stay finite on such rows when you call them on the
-# batch. Losses that call ``value_estimate()`` of TD(0) turn NaN, among them
-# :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss`, or raise,
-# as ``CrossQLoss`` may: drop these rows, but keep and fill the terminated
-# ones, as at the top (:doc:`missing_next_observations`).
+# batch. A loss that calls ``value_estimate()`` of TD(0), such as
+# :class:`~torchrl.objectives.DQNLoss` or :class:`~torchrl.objectives.DiscreteSACLoss`, becomes NaN;
+# ``CrossQLoss`` may raise instead. For these losses drop the NaN rows, but keep and fill the
+# terminated ones, as at the top (:doc:`missing_next_observations`).
 #
 # .. _memory-delta:
 #
@@ -349,10 +349,10 @@ print(f"{saving:.1%} saved, largest error {error:.0e}")
 # All of it together
 # ------------------
 #
-# A policy collects compact rows, a buffer on disk keeps them (``scratch_dir`` puts it there:
-# without it the buffer is in shared memory), the reconstructor rebuilds the next observations of
-# the sampled slices, and PPO takes one step. The NaN rows stay in the batch, because each of them
-# carries the ``done`` at which GAE stops. For comparison, the same step runs with the delta.
+# A policy collects compact rows, and a buffer keeps them on disk, in ``scratch_dir``. The
+# reconstructor rebuilds the next observations of the sampled slices, and PPO takes one step. The
+# NaN rows stay in the batch, because each of them carries the ``done`` at which GAE stops. For
+# comparison, the same step runs with the delta.
 #
 # .. fold:: A policy and a critic
 

@@ -3,7 +3,7 @@ Missing next observations
 =========================
 
 Rebuilt batches hold NaN where the next observation is unknown. If you call GAE or a TD estimator on
-them, the advantages are finite. The losses of DQN and discrete SAC turn NaN.
+them, the advantages are finite. The losses of DQN and discrete SAC become NaN.
 """
 
 # %%

@@ -313,10 +313,10 @@ for kind in KINDS:
     print(f"{kind}:", "; ".join(BACKENDS))
 
 # %%
-# They agree up to the rounding of float32; of parameters, inputs and stored states the gradients
-# are compared. They also read the stored states and write the next states at the same slots. A
-# backend does *not* zero the state at a reset: it reads the stored one. In collected data it is
-# zero because the primer put zeros there.
+# Outputs, next states, and the gradients of parameters, inputs and stored states agree up to the
+# rounding of float32. All backends read and write states at the same slots. A backend does *not*
+# zero the state at a reset: it reads the stored one, which is zero in collected data because the
+# primer put zeros there.
 #
 # In eager mode ``"auto"`` equals ``"pad"`` to the last bit:
 
@@ -455,8 +455,8 @@ for backend in ("pad", "auto"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Both options are for ``"triton"`` only. The other backends accept them, a type that is none
-#    included, and ignore them: the outputs are the same to the last bit.
+#    Both options are for ``"triton"`` only. The other backends ignore them, even a type that does
+#    not exist: the outputs are the same to the last bit.
 
 ignored = {
     "recurrent_matmul_precision": "tf32",

@@ -365,8 +365,8 @@ print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 # with TF32 allowed. :claim:`kernels-precise-unless-asked`
 #
 # ``recurrent_compute_dtype``
-#   The type of the operands of the recurrent product, inside the Triton kernels. ``torch.bfloat16``
-#   halves what they need of the fast memory of a GPU. The CUDA cell above runs it.
+#   The type of the operands of the recurrent product, inside the Triton kernels. With
+#   ``torch.bfloat16`` they need half as much fast memory on a GPU. The CUDA cell above runs it.
 #
 # Where this stops being true
 # ---------------------------

@@ -1,6 +1,7 @@
 """What a record looks like on a page: values, tables, stamps; ``directives`` places it."""
 
 import re
+from math import ceil
 
 from docutils import nodes
 
@@ -12,6 +13,7 @@ from docs._ext.support.charts import written
 
 SAME = 1.05  # values whose ratio is below this are about the same
 ONCE = "one run"
+MOST_METRICS = 5  # columns for which a page has room
 EMPHASIS = re.compile(r"(?<![\w*-])\*(\w[^*]*\w)\*(?!\w)")  # not the stars of trunk-*
 
 # -- Values ----------------------------------------------------------------------
@@ -158,20 +160,21 @@ def values_table(record, chosen, metrics, outdated, title=None, keys=False):
         for metric, one in declared.items()
         if {once(one, found[metric]) for found in measured.values() if metric in found} == {True}
     }
-    header = ["Benchmark"]
+    header = ["Benchmark, key" if keys else "Benchmark"]
     header += [
         f"{one['title']}, {ONCE}" if metric in singles else one["title"]
         for metric, one in declared.items()
     ]
-    header += ["Key"] if keys else []
     rows = []
     for key in chosen:
-        row = [record["benchmarks"][key]["title"]]
+        name = record["benchmarks"][key]["title"]
+        own = nodes.inline("", "", code(key), classes=["record-key"])
+        row = [[name, " ", own] if keys else name]
         for metric, one in declared.items():
             values, reasons = measured[key].get(metric), outdated.get(key, [])
             say_once = metric not in singles
             row.append(shown_with_spread(one, values, reasons, say_once) if values else missing())
-        rows.append([*row, code(key)] if keys else row)
+        rows.append(row)
     return table(header, rows, title)
 
 
@@ -260,9 +263,21 @@ def index_entry(env, record, outdated):
     )
     if len(outdated) < len(record["benchmarks"]):
         chosen = record["benchmarks"]
-        values = values_table(record, chosen, list(record["metrics"]), outdated, keys=True)
-        section += fold("record-fold", f"Values of {len(chosen)} benchmarks", values)
+        values = [values_table(record, *part, outdated, keys=True) for part in parts(record)]
+        section += fold("record-fold", f"Values of {len(chosen)} benchmarks", *values)
     return section
+
+
+def parts(record):
+    """Benchmarks with the same metrics, and of these as many as stand beside each other."""
+    alike = {}
+    for key, one in record["benchmarks"].items():
+        metrics = tuple(metric for metric in record["metrics"] if metric in one["metrics"])
+        alike.setdefault(metrics, []).append(key)
+    for metrics, keys in alike.items():
+        size = ceil(len(metrics) / ceil(len(metrics) / MOST_METRICS))
+        for start in range(0, len(metrics), size):
+            yield keys, metrics[start : start + size]
 
 
 def with_literals(text):

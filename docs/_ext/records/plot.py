@@ -67,6 +67,8 @@ class Metric:
 
     def text(self, value):
         unit = "×" if self.baseline else self.unit
+        if unit == "1" and value % 1:  # a mean of counts
+            value = float(f"{value:.3g}")
         return written(unit, value, 2 if unit in "×%" else 3)
 
     def hover(self, series, x, values):

@@ -162,6 +162,11 @@ BLOCKS = (
     nodes.table,
 )
 
+PRINTED = (nodes.doctest_block, nodes.literal_block)
+CONSOLE = {"pycon"}
+PROMPTS = (">>> ", "... ")
+ROOM = 90  # characters of a block on a desktop
+
 RELATIVE = re.compile(
     r'(?P<name>\b(?:href|src|action|data-content_root))="(?!\w+:|[/#])(?:\./)?(?P<path>[^"]*)"'
 )
@@ -195,6 +200,18 @@ def split_paragraphs(app, doctree, docname):
             paragraph.extend(rest.pop(0).children)
         place = paragraph.parent.index(paragraph) + 1
         paragraph.parent[place:place] = rest
+
+
+def mark_long_lines(app, doctree):
+    """doctree-read: what was printed in lines that no block has room for, as messages are."""
+    for block in doctree.findall(lambda node: isinstance(node, PRINTED)):
+        lines = block.astext().splitlines()
+        if isinstance(block, nodes.doctest_block) or block.get("language") in CONSOLE:
+            lines = [line for line in lines if not line.startswith(PROMPTS)]
+        elif block.get("language") != "none":
+            continue
+        if any(len(line) > ROOM for line in lines):
+            block["classes"].append("has-long-lines")
 
 
 def trim_assets(app, pagename, templatename, context, doctree):
@@ -234,6 +251,7 @@ class Templates(BuiltinTemplateLoader):
 
 def setup(app):
     app.add_js_file("on-this-page.js", loading_method="defer")
+    app.connect("doctree-read", mark_long_lines)
     app.connect("doctree-resolved", split_paragraphs, priority=900)  # when links are in place
     app.connect("html-page-context", trim_assets, priority=900)  # after those who add some
     return {"parallel_read_safe": True, "parallel_write_safe": True}

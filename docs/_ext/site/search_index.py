@@ -33,8 +33,8 @@ from math import log
 from pathlib import Path
 from typing import NamedTuple
 
-import snowballstemmer
 import sphinx.search
+import Stemmer
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx import addnodes
@@ -102,13 +102,7 @@ class Entry(NamedTuple):
 
 # -- Words, as in search_engine.js ---------------------------------------------
 
-# Of Snowball 3.0, whose script Sphinx ships, where the package is of 3.1.
-OTHERWISE = {"internal": "intern", "interval": "interv"}
-stemmer = snowballstemmer.stemmer("english")
-
-
-def stem(word):
-    return OTHERWISE.get(word.removesuffix("s")) or stemmer.stemWord(word)
+stem = Stemmer.Stemmer("english").stemWord  # of Snowball 3.0, as the script that Sphinx ships
 
 
 @cache

@@ -9,7 +9,8 @@ A class counts as used where a page has it, and where it is a word of a script, 
 are ``COMPOSED``. A rule without a class stays, whatever tag, id or attribute it asks for.
 
 The address of a sheet ends in a checksum of what stayed, so that a browser which keeps the sheet of
-an older site asks for the new one.
+an older site asks for the new one; that of ``search-box.js`` in one of the script and of the index,
+which it asks for under the same checksum.
 
 Sphinx copies the whole sheets in every build. ``style_sheets.json`` beside the doctrees keeps the
 classes of each page, and what PurgeCSS made of the sheets for them.
@@ -31,8 +32,9 @@ CONTENT = "style_sheets.txt"  # the words that PurgeCSS is to keep
 SHEETS = ("basic.css", "sphinx-design.min.css", "styles/pydata-sphinx-theme.css")
 COMPOSED = {"bs-popover-auto", "bs-tooltip-auto"}  # of Bootstrap
 LONE_PSEUDO_CLASSES = (":focus-visible", ":host")  # PurgeCSS takes them out where they stand alone
+FIELD, INDEX = "search-box.js", "search.js"  # a script, and what it loads
 # The words of all pages, drawn by search-box.js; and a script that no page runs.
-OTHER_SCRIPTS = {"search.js", "fontawesome.js"}
+OTHER_SCRIPTS = {INDEX, "fontawesome.js"}
 
 CLASSES = re.compile(r"\bclass=(?:\"([^\"]*)\"|'([^']*)')")
 INLINE = re.compile(r"<script\b[^>]*>(.+?)</script>", re.DOTALL)
@@ -89,9 +91,16 @@ def purged(paths, css, used, folder):
     return [sheet["css"] for sheet in json.loads(done.stdout)]
 
 
-def address(html, pages, sheets):
-    """Write the checksum of each of ``sheets``, name -> text, into the pages that link to it."""
-    sums = {name: hashlib.sha256(text.encode()).hexdigest()[:8] for name, text in sheets.items()}
+def checksums(html, sheets):
+    """Name -> what its address ends in; ``sheets`` are name -> text."""
+    field, index = (html / "_static" / name for name in (FIELD, INDEX))
+    if index.is_file():
+        sheets = {**sheets, FIELD: field.read_text("utf-8") + index.read_text("utf-8")}
+    return {name: hashlib.sha256(text.encode()).hexdigest()[:8] for name, text in sheets.items()}
+
+
+def address(html, pages, sums):
+    """Write the checksums into the pages that link to what they are of."""
     link = re.compile(rf"(_static/({'|'.join(map(re.escape, sums))}))(?:\?\w+=\w+)?(?=\")")
     for page in pages:
         path = html / page
@@ -121,11 +130,12 @@ def trim(app, exception):
     new = {page: entry for page, entry in kept["pages"].items() if before.get(page) != entry}
     if kept.get("used") != sorted(used):
         kept |= {"used": sorted(used), "sheets": purged(paths, css, used, folder)}
-        new = kept["pages"]
     for path, text in zip(paths, kept["sheets"], strict=True):
         path.write_text(text, encoding="utf-8")
-    sheets = {path.relative_to(html / "_static").as_posix(): path for path in paths}
-    address(html, new, dict(zip(sheets, kept["sheets"], strict=True)))
+    names = [path.relative_to(html / "_static").as_posix() for path in paths]
+    sums = checksums(html, dict(zip(names, kept["sheets"], strict=True)))
+    address(html, new if kept.get("sums") == sums else kept["pages"], sums)
+    kept["sums"] = sums
     write_if_changed(store, json.dumps(kept))
 
 

@@ -1,9 +1,11 @@
-"""Tables of what extensions computed: records, evidence, and those of ``site_table``.
+"""Tables: those of what extensions computed, and what holds for those of pages as well.
 
-A cell is a text, a node, or a list of these. Columns of numbers are aligned right; a value and its
-range in parentheses, ``1.04 (1.02–1.07) ms``, each stay in one line. Below 480 pixels the style
-sheet draws each row as a card, with the header of a column before its cell: ``data-column`` of the
-cell in HTML. So it does with the tables of pages that have three columns and more.
+``table`` makes one of records, of evidence, of ``site_table``. A cell is a text, a node, or a list
+of these; a value and its range in parentheses, ``1.04 (1.02–1.07) ms``, each stay in one line.
+
+A column of numbers is aligned right, whoever wrote the table. Below 480 pixels the style sheet
+draws each row as a card, with the header of a column before its cell: ``data-column`` of the cell
+in HTML. So it does with the tables of pages that have three columns and more.
 
 Switch on: ``app.setup_extension("docs._ext.support.table_nodes")``.
 """
@@ -13,12 +15,17 @@ from html import escape
 
 from docutils import nodes
 
-# A sign, digits, an exponent or ×, a short unit behind a space that does not break.
-NUMBER = re.compile(r"[\N{MINUS SIGN}-]?[\d.,]+(?:e[+-]?\d+|×)?(?:\u00a0\S{1,6})?")
+# A sign, digits, an exponent or ×, a short unit or the whole that it is a part of; no version.
+NUMBER = re.compile(
+    r"[\N{MINUS SIGN}-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+|×)?"
+    r"(?: of \d+(?:,\d{3})*|[\u00a0 ][^\s\d()]\S{0,5})?"
+)
 WITH_RANGE = re.compile(r"(?P<value>[^ (]*\d[^ (]*) (?P<range>\([^ )]*\d[^ )]*\)[^ ]*)(?P<rest>.*)")
 # Where a long name may end its line: before its arguments, and between its longer words.
 BREAKS = re.compile(r"(?<=\w)(?=\(\w)|(?<=[A-Za-z]{11}[a-z])(?=[A-Z][a-z]{6})")
 NO_NUMBER = ("", "–")
+MOST = 0.8  # "none", "not measured" and the like may stand among numbers
+HEADERLINK = "headerlink"
 WIDE = 3  # columns that a phone has no room for
 
 
@@ -33,14 +40,13 @@ def table(header, rows, *, classes, title=None, widths=None, ids=()):
     """
     header, rows = list(header), [list(row) for row in rows]
     names = [_text(column) for column in header]
-    numeric = [is_numeric(column) for column in zip(*rows, strict=True)] or [False] * len(header)
     group = nodes.tgroup("", cols=len(header))
     group += [nodes.colspec(colwidth=width) for width in widths or [1] * len(header)]
-    group += nodes.thead("", _row(header, names, numeric))
-    body = nodes.tbody("", *(_row(row, names, numeric) for row in rows))
+    group += nodes.thead("", _row(header, names))
+    body = nodes.tbody("", *(_row(row, names) for row in rows))
     for row, own in zip(body, ids, strict=bool(ids)):
         row["ids"].append(own)
-        link = nodes.reference("", "#", refid=own, internal=True, classes=["headerlink"])
+        link = nodes.reference("", "#", refid=own, internal=True, classes=[HEADERLINK])
         link["reftitle"] = "Link to this row"
         row[0][0] += link
     group += body
@@ -50,17 +56,15 @@ def table(header, rows, *, classes, title=None, widths=None, ids=()):
 
 
 def is_numeric(column):
-    """Whether every cell that holds something is a number, with or without a range."""
-    found = [cell for cell in column if _text(cell) not in NO_NUMBER]
-    return bool(found) and all(map(_is_number, found))
+    """Whether the texts that say something are numbers, with or without a range, but for few."""
+    found = [text for text in column if text not in NO_NUMBER]
+    return bool(found) and sum(map(_is_number, found)) >= MOST * len(found)
 
 
-def _is_number(cell):
-    if not isinstance(cell, str):
-        return False
-    cell = cell.removesuffix(", noisy").removesuffix(", one run")
-    ranged = WITH_RANGE.fullmatch(cell)
-    return bool(NUMBER.fullmatch(ranged["value"] if ranged else cell))
+def _is_number(text):
+    text = text.removesuffix(", noisy").removesuffix(", one run")
+    ranged = WITH_RANGE.fullmatch(text)
+    return bool(NUMBER.fullmatch(ranged["value"] if ranged else text))
 
 
 def _text(content):
@@ -68,15 +72,14 @@ def _text(content):
     return "".join(part.astext() if isinstance(part, nodes.Node) else part for part in parts)
 
 
-def _row(cells, names, numeric):
-    return nodes.row("", *map(_cell, cells, names, numeric))
+def _row(cells, names):
+    return nodes.row("", *map(_cell, cells, names))
 
 
-def _cell(content, column, is_number):
+def _cell(content, column):
     parts = content if isinstance(content, list) else [content]
     found = [one for part in parts for one in _nodes(part)]
-    classes = ["is-number"] if is_number else []
-    return table_cell("", nodes.paragraph("", "", *found), column=column, classes=classes)
+    return table_cell("", nodes.paragraph("", "", *found), column=column)
 
 
 def _nodes(part):
@@ -91,21 +94,36 @@ def _nodes(part):
     return [nodes.Text(first), *(one for pair in breaks for one in pair)]
 
 
-def name_columns(app, doctree):
-    """doctree-read: the cells of wide tables written by hand know the header of their column."""
+def finish(app, doctree, docname):
+    """doctree-resolved, when all tables are there: numbers to the right, names to their cells."""
     for found in doctree.findall(nodes.table):
-        head, body = (next(iter(found.findall(kind)), None) for kind in (nodes.thead, nodes.tbody))
+        head, body = (next(iter(found.findall(kind)), []) for kind in (nodes.thead, nodes.tbody))
         entries = list(found.findall(nodes.entry))
-        spans = any("morecols" in entry or "morerows" in entry for entry in entries)
-        if head is None or len(head) != 1 or len(head[0]) < WIDE or spans:
+        if any("morecols" in entry or "morerows" in entry for entry in entries):
             continue
-        names = [entry.astext() for entry in head[0]]
-        for row in body:
-            for entry, name in zip(list(row), names, strict=True):
-                if not isinstance(entry, table_cell):
-                    cell = table_cell("", *entry.children, column=name)
-                    cell.update_basic_atts(entry)
-                    entry.replace_self(cell)
+        for column in zip(*body, strict=True):
+            if is_numeric([_own_text(entry) for entry in column]):
+                place = column[0].parent.index(column[0])
+                for entry in (*(row[place] for row in head), *column):
+                    entry["classes"].append("is-number")
+        if len(head) == 1 and len(head[0]) >= WIDE:
+            _name_cells([entry.astext() for entry in head[0]], body)
+
+
+def _own_text(entry):
+    """The text of a cell without the link of its row."""
+    links = (one.astext() for one in entry.findall(nodes.reference) if HEADERLINK in one["classes"])
+    return entry.astext().removesuffix("".join(links))
+
+
+def _name_cells(names, body):
+    """Make cells of a table written by hand know the header of their column."""
+    for row in body:
+        for entry, name in zip(list(row), names, strict=True):
+            if not isinstance(entry, table_cell):
+                cell = table_cell("", *entry.children, column=name)
+                cell.update_basic_atts(entry)
+                entry.replace_self(cell)
 
 
 def visit_cell(translator, node):
@@ -120,5 +138,5 @@ def depart_cell(translator, node):
 
 def setup(app):
     app.add_node(table_cell, html=(visit_cell, depart_cell))
-    app.connect("doctree-read", name_columns)
+    app.connect("doctree-resolved", finish, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -198,14 +198,15 @@ class ErrorIndex(SymptomDirective):
     """``error-index``."""
 
     def run(self):
-        answers = {}
+        answers, effects = {}, {}
         for symptom, outputs in self.symptoms():
+            effects[symptom.docname] = symptom.fields["Effect"]
             for message in outputs.messages if outputs else ():
                 answers.setdefault(message, []).append(self.link(symptom))
         ran = bool(answers)
         self.env.note_dependency(Path(self.env.srcdir, PUBLIC_MESSAGES))
         for one in toml(self.env, PUBLIC_MESSAGES).get("message", []):
-            places = [[thread_answer(address=address)] for address in one["targets"]]
+            places = [self.place(address, effects) for address in one["targets"]]
             answers[one["text"]] = [*places, self.inline(self.cited(one["threads"]))]
         found = [] if ran else [nodes.paragraph(NOT_RUN, NOT_RUN)]
         for message in sorted(answers, key=by_text):
@@ -226,6 +227,11 @@ class ErrorIndex(SymptomDirective):
     def link(self, symptom):
         link = self.inline(f":doc:`/{symptom.docname}` (:ref:`in the map <{label_of(symptom)}>`)")
         return [mark(symptom.fields["Effect"]), nodes.Text(" "), *link]
+
+    def place(self, address, effects):
+        effect = effects.get(address.removesuffix(".html"))
+        marked = [mark(effect), nodes.Text(" ")] if effect else []
+        return [*marked, thread_answer(address=address)]
 
     def cited(self, threads):
         """Public threads, named ``owner/name#number``."""

@@ -12,7 +12,7 @@ from torchrl_doctor.clock import TimeUp
 from torchrl_doctor.copies import CannotCopyError, collect, draw
 from torchrl_doctor.logs import Log, read_log
 from torchrl_doctor.looks import Look, Since
-from torchrl_doctor.objects import batches_of, in_words
+from torchrl_doctor.objects import batches_of, in_words, leaves_of
 from torchrl_doctor.private import private
 from torchrl_doctor.progress import DOING
 from torchrl_doctor.verdicts import FAILED, Verdict, undecided
@@ -90,7 +90,7 @@ def is_meta(name, value):
     """Whether a module or a batch has a tensor on the meta device."""
     tensors = ()
     if name == "batch":
-        tensors = [one for rows in batches_of(value) for one in rows.values(True, True)]
+        tensors = [one for rows in batches_of(value) for one in leaves_of(rows)]
     elif name in ("loss_module", "value_estimator", "policy") and hasattr(value, "parameters"):
         tensors = value.parameters()
     return any(getattr(one, "is_meta", False) for one in tensors)

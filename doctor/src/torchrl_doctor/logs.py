@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+import struct
 from pathlib import Path
 
 MOST_POINTS = 4096  # of one series: beyond that every other point goes
@@ -158,17 +159,61 @@ def number_in(text):
 
 
 def series_of_events(path):
-    """The scalars of TensorBoard's event files."""
-    try:
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    except ImportError as error:
-        said = "event files are read by tensorboard, which is missing"
-        cure = "install it, or give a CSV file or a dictionary of series"
-        raise UnreadableError(f"{said}: {cure}") from error
-    folders = {path} if path.is_file() else {one.parent for one in path.rglob("*tfevents*")}
-    for folder in sorted(folders):
-        events = EventAccumulator(str(folder))
-        events.Reload()
-        for tag in sorted(events.Tags()["scalars"]):
-            points = events.Scalars(tag)
-            yield Series(tag, [one.value for one in points], [one.step for one in points])
+    """The scalars of TensorBoard's event files, read without TensorBoard."""
+    points = {}
+    for file in [path] if path.is_file() else sorted(path.rglob("*tfevents*")):
+        for step, tag, value in scalars_of(file.read_bytes()):
+            points.setdefault((file.parent, tag), []).append((step, value))
+    for (_, tag), found in sorted(points.items()):
+        yield Series(tag, [value for _, value in found], [step for step, _ in found])
+
+
+def scalars_of(data):
+    """Step, tag and value of each scalar in an event file; a last record may be half written.
+
+    A record is its length in 8 bytes, 4 bytes of checksum, a message ``Event``, and 4 more bytes.
+    """
+    place = 0
+    while place + 12 <= len(data):
+        (size,) = struct.unpack_from("<Q", data, place)
+        event = data[place + 12 : place + 12 + size]
+        place += size + 16
+        if place > len(data):
+            return
+        fields = dict(fields_of(event))
+        step = fields.get(2, 0)
+        for number, value in fields_of(fields.get(5, b"")):  # the values of a summary
+            parts = dict(fields_of(value)) if number == 1 else {}
+            tensor = dict(fields_of(parts.get(8, b"")))
+            if tensor.get(1) == FLOAT:
+                parts.setdefault(2, tensor.get(4, tensor.get(5)))
+            if 1 in parts and len(parts.get(2) or b"") == 4:
+                yield step, parts[1].decode(), struct.unpack("<f", parts[2])[0]
+
+
+FLOAT = 1  # the type of a tensor
+
+
+def fields_of(message):
+    """The number and the value of each field of a protocol buffer: whole numbers, or bytes."""
+    place = 0
+
+    def number():
+        nonlocal place
+        found = shift = 0
+        while True:
+            byte = message[place]
+            place += 1
+            found |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return found
+
+    while place < len(message):
+        field, kind = divmod(number(), 8)
+        if kind == 0:
+            yield field, number()
+            continue
+        size = {1: 8, 5: 4}.get(kind) or number()
+        yield field, message[place : place + size]
+        place += size

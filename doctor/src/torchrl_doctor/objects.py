@@ -145,6 +145,11 @@ def batches_of(batch):
     return list(batch) if isinstance(batch, (list, tuple)) else [] if batch is None else [batch]
 
 
+def leaves_of(rows):
+    """The tensors of a batch, of each of its rows where answers of several lengths are stacked."""
+    return [leaf for one in getattr(rows, "tensordicts", [rows]) for leaf in one.values(True, True)]
+
+
 def begins(rows):
     """Whether a batch (..., time) begins with the first reset of each of its environments."""
     ids = rows.get(("collector", "traj_ids"), None)
@@ -168,9 +173,20 @@ def both_sides(rows):
     return [torch.cat([side[key].reshape(width) for key in keys], -1) for side in (rows, later)]
 
 
+def items_of(rows):
+    """Keys and tensors of a batch, without what rows have in several lengths."""
+    stacked = getattr(rows, "tensordicts", [])
+    for key in rows.keys(True, True):
+        if len({one[key].shape for one in stacked}) < 2:
+            yield key, rows[key]
+
+
 def done_of(rows):
-    """Where an episode ends, in the shape of the batch."""
-    return rows["next", "done"].reshape(*rows.batch_size, -1).any(-1)
+    """Where an episode ends, in the shape of the batch; nowhere in rows without ``done``."""
+    done = get_next(rows, "done")
+    if done is None:
+        return torch.zeros(rows.batch_size, dtype=torch.bool, device=rows.device)
+    return done.reshape(*rows.batch_size, -1).any(-1)
 
 
 def is_multi_process(collector, name="MultiCollector"):

@@ -303,7 +303,7 @@ ROWS = {
     "last_next_observations_are_nan": Row(
         "silent",
         "The simulator returns the first observation of the next episode, and the last one of "
-        "this episode is lost. Of Isaac Lab's environments TorchRL marks it with NaN.",
+        "this episode is lost. With Isaac Lab's environments TorchRL marks it with NaN.",
         "Pass `missing_obs_value=0.0` to the wrapper. That is right where an episode terminates. "
         "Where a time limit cuts it, only the last observation would be right; "
         "`GAE(auto_reset_env=True)` takes the one before it.",
@@ -403,6 +403,14 @@ ROWS = {
         "puts an unrelated row. The value estimator then replaces NaN by the current observation.",
         "Sample slices: `SliceSampler(...)`, with `step_count_key` for the reconstructor. For "
         "single transitions keep both observations.",
+    ),
+    "most_rows_are_never_drawn": Row(
+        "silent",
+        "The priorities of a `PrioritizedSampler` are in the memory of one process. A row that a "
+        "worker writes gets a priority there, and none in the process that samples.",
+        "`TensorDictPrioritizedReplayBuffer(..., sync=False)`. It gives new rows their priorities "
+        "before it samples. Or extend the buffer in your process, with the batches of the "
+        "workers.",
     ),
     "mps_refuses_float64": Row(
         "loud",
@@ -821,6 +829,13 @@ ROWS = {
         "Raise the soft limit before you make the workers: "
         "`resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))`, or `ulimit -n 65536` in the "
         "shell.",
+    ),
+    "training_goes_on_without_a_worker": Row(
+        "silent",
+        "After `start()` the main process does not hear of its workers. If one raises, its error "
+        "is on the terminal; if the system kills it, for lack of memory for instance, there is "
+        "none.",
+        "Look at `collector.procs` whenever you wait for frames, and raise if one is not alive.",
     ),
     "two_lstms_share_their_memory": Row(
         "silent",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchrl_doctor.objects import batches_of, done_of, get_next, transforms_of
+from torchrl_doctor.objects import batches_of, done_of, get_next, items_of, transforms_of
 
 MANY_ROWS = 10_000
 LARGE_ROW = 1_000  # bytes of one observation
@@ -93,8 +93,7 @@ def rows_are_stacked_one_by_one(replay_buffer):
 )
 def pixels_are_stored_as_floats(batch):
     rows = batches_of(batch)[-1].reshape(-1)
-    for key in rows.keys(True, True):
-        values = rows[key]
+    for key, values in items_of(rows):
         if values.dtype == torch.float32 and values.ndim >= 3 and min(values.shape[-2:]) > 16:
             steps = values[:8] * 255
             if values.min() >= 0 and values.max() <= 1 and torch.allclose(steps, steps.round()):
@@ -111,16 +110,16 @@ def observations_are_stored_twice(batch, replay_buffer):
     rows = batches_of(batch)[-1]
     if any("MultiStep" in type(one).__name__ for one in transforms_of(replay_buffer)):
         return None
-    for key in rows.keys(True, True):
+    for key, values in items_of(rows):
         later = get_next(rows, key)
-        if later is None or rows[key][(0,) * rows.ndim].nbytes < LARGE_ROW or rows.shape[-1] < 2:
+        if later is None or values[(0,) * rows.ndim].nbytes < LARGE_ROW or rows.shape[-1] < 2:
             continue
         go_on = ~done_of(rows)[..., :-1]
-        now = rows[key].movedim(rows.ndim - 1, 0)[1:]
+        now = values.movedim(rows.ndim - 1, 0)[1:]
         following = later.movedim(rows.ndim - 1, 0)[:-1]
         same = (now == following).flatten(rows.ndim).all(-1).movedim(0, -1)
         if go_on.any() and same[go_on].all():
-            one = in_bytes(rows[key][(0,) * rows.ndim].nbytes)
+            one = in_bytes(values[(0,) * rows.ndim].nbytes)
             return f"{key} takes {one} a row, and again under next"
     return None
 

@@ -787,7 +787,7 @@ def test_index_shows_the_whole_stamp(project):
         "bytes|B, exact|All of them.",
         "time|s, median (quartiles) of 5 rounds after 1 unmeasured|Wall time.",
         "The keys small-* are small.",
-        "B, large|26,400 B|30 (20–40) ms, noisy|large-b",
+        "B, large large-b|26,400 B|30 (20–40) ms, noisy",
         "No record has been taken yet of toy@cuda.",
     ):
         assert expected in text, expected

@@ -3,7 +3,7 @@
 from docutils import nodes
 
 from docs._ext.records import plot
-from docs._ext.records.content import points_table, values_table
+from docs._ext.records.content import MOST_METRICS, parts, points_table, values_table
 
 TIME = {"title": "Time", "unit": "s", "exact": True}
 VALUES = {"median": 2.0, "q1": 2.0, "q3": 2.0, "iqr": 0.0}
@@ -24,6 +24,16 @@ def test_a_table_of_benchmarks():
         "benchmarks": {"a": {"title": "A", "metrics": {}}},
     }
     assert empty(values_table(record, ["a"], ["time"], {})) == ["–"]
+
+
+def test_benchmarks_with_the_same_metrics_share_tables_that_a_page_has_room_for():
+    names = [f"m{number}" for number in range(MOST_METRICS + 1)]
+    has = {"a": names, "b": names[:2], "c": names}
+    benchmarks = {key: {"metrics": dict.fromkeys(own, VALUES)} for key, own in has.items()}
+    found = list(parts({"metrics": dict.fromkeys(names, TIME), "benchmarks": benchmarks}))
+    assert [keys for keys, _ in found] == [["a", "c"], ["a", "c"], ["b"]]
+    assert [len(metrics) for _, metrics in found] == [3, 3, 2]
+    assert [name for keys, own in found[:2] for name in own] == names
 
 
 def test_the_table_and_the_rows_of_a_drawing():

@@ -2,10 +2,13 @@
 
 import functools
 import http.server
+import importlib.metadata
+import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import zipfile
 from pathlib import Path
@@ -117,6 +120,30 @@ def test_the_page_is_one_that_installers_find_the_wheel_on(site, tmp_path):
         server.shutdown()
     done = run(script, "--version", folder=tmp_path)
     assert done.stdout == f"torchrl-doctor {doctor_version()}\n", done.stderr
+
+
+def test_uvx_runs_the_wheel_without_installing_it(site, tmp_path):
+    """With the stack of this environment: what the wheel requires is gigabytes."""
+    (tmp_path / "overrides.txt").write_text("torchrl; sys_platform == 'never'\n", encoding="utf-8")
+    command = [find_uv_bin(), "tool", "run", "--offline", "--python", sys.executable]
+    command += ["--overrides", "overrides.txt", "--from", str(wheel_in(site)), "torchrl-doctor"]
+    done = subprocess.run(
+        [*command, "env", "--json"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": sysconfig.get_path("purelib"),
+            "UV_CACHE_DIR": str(tmp_path / "cache"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    versions = json.loads(done.stdout)["Versions"]
+    assert versions["torchrl-doctor"] == doctor_version()
+    assert versions["torchrl"] == importlib.metadata.version("torchrl")
 
 
 BROKEN = """

@@ -216,3 +216,19 @@ def test_assets_named_in_the_list_exist():
     names = {path.name for folder in folders for path in folder.rglob("*") if path.is_file()}
     names |= {name.removesuffix("_t") for name in names}
     assert (html_fixes.NEEDED_FOR.keys() | html_fixes.UNUSED) - names == set()
+
+
+@pytest.mark.parametrize(
+    ("made", "text", "language", "expected"),
+    [
+        (nodes.literal_block, "ValueError: " + "long " * 20, "none", True),
+        (nodes.literal_block, "x = 1  # " + "long " * 20, "python", False),
+        (nodes.literal_block, "a table\nof some columns", "none", False),
+        (nodes.doctest_block, ">>> f()\n" + "long " * 20, None, True),
+        (nodes.doctest_block, ">>> f()  # " + "long " * 20 + "\n1", None, False),
+    ],
+)
+def test_what_was_printed_in_long_lines_is_marked(made, text, language, expected):
+    block = made(text, text, **({"language": language} if language else {}))
+    html_fixes.mark_long_lines(None, nodes.section("", block))
+    assert ("has-long-lines" in block["classes"]) is expected

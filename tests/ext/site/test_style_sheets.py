@@ -49,10 +49,10 @@ def sheet(site):
     return (site.html / "_static" / "basic.css").read_text(encoding="utf-8")
 
 
-def linked(site):
-    """The checksum in the address of the sheet, on each page."""
+def linked(site, name="basic.css"):
+    """The checksum in the address of the sheet or script, on each page."""
     pages = [page.read_text(encoding="utf-8") for page in site.html.glob("*.html")]
-    return [re.search(r"_static/basic\.css\?v=(\w+)\"", page)[1] for page in pages]
+    return [re.search(rf"_static/{re.escape(name)}\?v=(\w+)\"", page)[1] for page in pages]
 
 
 def checksum(text):
@@ -64,6 +64,15 @@ def test_the_address_of_a_sheet_follows_what_is_left_of_it(site):
     assert set(linked(site.built())) == {checksum(sheet(site))}
     site.append("index.rst", "\n.. container:: unused\n\n   More.\n")
     assert set(linked(site.built())) == {checksum(SOURCES["static/basic.css"])}
+
+
+def test_the_address_of_the_search_field_follows_the_index(site):
+    scripts = {"static/search-box.js": "field;", "static/search.js": "index;"}
+    site.write({"conf.py": CONF.replace("toggle.js", "search-box.js"), **scripts})
+    site.write({"other.rst": ":orphan:\n\nNot written again\n=================\n"})
+    assert set(linked(site.built(), style_sheets.FIELD)) == {checksum("field;index;")}
+    site.edit("static/search.js", "index;", "other index;")
+    assert set(linked(site.built(), style_sheets.FIELD)) == {checksum("field;other index;")}
 
 
 def test_what_no_page_can_use_goes_and_the_rest_is_spelled_as_it_was(site):

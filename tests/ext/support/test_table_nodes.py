@@ -5,7 +5,7 @@ import re
 import pytest
 from docutils import nodes
 
-from docs._ext.support.table_nodes import is_numeric, table
+from docs._ext.support.table_nodes import finish, is_numeric, table
 
 
 @pytest.mark.parametrize(
@@ -14,13 +14,17 @@ from docs._ext.support.table_nodes import is_numeric, table
         (["0", "1", "10"], True),
         (["1,583 (1,577–1,590)", "188 (182–188)"], True),
         (["275 (272–280)\u00a0µs", "–", "1.2\u00a0ms, noisy"], True),
-        (["10", nodes.inline("", "–")], True),
+        (["10", "–", ""], True),
         (["1.05×", "18.3×"], True),
         (["\N{MINUS SIGN}4", "1e-5"], True),
+        (["0 of 24", "12 of 1,024", "5 %"], True),
+        (["1.2", "0.9", "1", "1.1", "no pixels"], True),
+        (["1.2", "none", "1", "none"], False),
         (["–", ""], False),
+        (["0.14.1", "0.13.0"], False),
+        (["1, 2", "3"], False),
         (["4 workers", "10 workers"], False),
         (["1 (see below)", "2"], False),
-        ([[nodes.literal("", "4")], "4"], False),
     ],
 )
 def test_a_column_of_numbers(column, expected):
@@ -31,10 +35,21 @@ def made(*rows, **more):
     return table(["Name", "Time"], rows, classes=["record-table"], **more)
 
 
+def aligned(found):
+    """Whether each cell of a table is a number's, when all pages are read."""
+    finish(None, nodes.section("", found), "page")
+    return ["is-number" in cell["classes"] for cell in found.findall(nodes.entry)]
+
+
 def test_numbers_are_marked_with_their_header():
-    cells = list(made(["a", "2"], ["b", "10 (9–11)"]).findall(nodes.entry))
-    assert ["is-number" in cell["classes"] for cell in cells] == [False, True] * 3
-    assert [cell["column"] for cell in cells] == ["Name", "Time"] * 3
+    found = made(["a", "2"], ["b", "10 (9–11)"])
+    assert aligned(found) == [False, True] * 3
+    assert [cell["column"] for cell in found.findall(nodes.entry)] == ["Name", "Time"] * 3
+
+
+def test_markup_of_a_number_and_the_link_of_its_row_change_nothing():
+    found = made(["4", "1"], [nodes.literal("", "16"), "none"], ids=["row-4", "row-16"])
+    assert aligned(found) == [True, False] * 3
 
 
 def test_a_header_with_markup_is_named_by_its_text():
@@ -82,7 +97,7 @@ def test_cells_of_wide_tables_of_a_page_know_their_header(tmp_path):
             for number, text in enumerate(row)
         ]
     wide = "\n".join(lines)
-    narrow = "= =\nA B\n= =\n1 2\n= =\n"
+    narrow = "= =\nA B\n= =\nc 2\n= =\n"
     spans = "=== === ===\nAll     One\n======= ===\n1   2   3\n=== === ===\n"
     (tmp_path / "conf.py").write_text('extensions = ["docs._ext.support.table_nodes"]\n')
     (tmp_path / "index.rst").write_text(f"T\n=\n\n{wide}\n\n{narrow}\n\n{spans}\n")
@@ -91,3 +106,4 @@ def test_cells_of_wide_tables_of_a_page_know_their_header(tmp_path):
     html = (app.outdir / "index.html").read_text("utf-8")
     app.cleanup()
     assert re.findall(r'data-column="(.*?)"', html) == ["One", "Two", "three"]
+    assert re.findall(r'<t[hd] class="[^"]*is-number.*?<p>(.*?)</p>', html) == ["B", "2"]

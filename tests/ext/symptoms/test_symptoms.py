@@ -290,7 +290,9 @@ def test_the_index_shows_what_was_printed(site, tmp_path):
     other.write(f"tutorials/{TOPIC}/loud_sums.py", loud)
     other.append(f"tutorials/{TOPIC}/order.txt", "loud_sums\n")
     (other.root / "docs" / "reference").mkdir()
-    other.write("docs/reference/messages.toml", THREAD)
+    page = f"tutorials/{TOPIC}/loud_sums.html"
+    thread = THREAD.replace('"linking.html"', f'"linking.html", "{page}"')
+    other.write("docs/reference/messages.toml", thread)
     status, said = other.build()
     assert status == 0, said
     rows = (other.public / "map.html").read_text()
@@ -313,6 +315,7 @@ def test_the_index_shows_what_was_printed(site, tmp_path):
     for link in (
         '<a class="reference internal" href="other.html#a-section">A section (Other)</a>',
         '<a class="reference internal" href="linking.html">Linking</a>',
+        f'is-loud">loud</span> <a class="reference internal" href="{page}">Loud sums</a>',
         '<a class="reference external" href="https://github.com/pytorch/rl/issues/12">pytorch/rl#12',
     ):
         assert link in html

@@ -10,6 +10,8 @@ import torch
 from tensordict.nn import TensorDictModule
 from torchrl.collectors import MultiSyncCollector
 from torchrl.envs import GymEnv
+from torchrl.modules import MLP, ValueOperator
+from torchrl.objectives.value import GAE
 from torchrl.record import (
     CSVLogger,
     LoggerMonitor,
@@ -86,6 +88,38 @@ def test_an_error_in_a_monitor_is_a_warning_or_raises(logger):
     strict.watch(watched)
     with pytest.raises(RuntimeError, match="gone"):
         strict.step()
+
+
+@guards("csv-logger-appends")
+def test_a_second_run_of_one_name_appends_figures_and_replaces_settings(tmp_path):
+    for gamma in (0.9, 0.99):
+        logger = CSVLogger("ppo", log_dir=str(tmp_path))
+        logger.log_hparams({"gamma": gamma})
+        logger.log_metrics({"return": 100 * gamma}, step=400)
+        del logger  # closes its files
+    figures, settings = sorted((tmp_path / "ppo").glob("*/*.*"))
+    assert figures.read_text().count("400,") == 2
+    assert "0.99" in settings.read_text()
+    assert "0.9\n" not in settings.read_text() + "\n"
+
+
+@guards("explained-variance-flatters")
+def test_a_critic_that_learned_nothing_explains_targets_of_its_own():
+    torch.manual_seed(0)
+    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[64]), ["observation"])
+    frames = GymEnv("CartPole-v1").rollout(1_000, break_when_any_done=False)
+    GAE(gamma=0.99, lmbda=0.0, value_network=critic)(frames)
+    value, reward, done = frames["state_value"], frames["next", "reward"], frames["next", "done"]
+    returns = torch.full_like(reward, torch.nan)  # stays NaN where no end is in the data
+    later = returns[0]
+    for t in reversed(range(len(reward))):
+        later = returns[t] = reward[t] + 0.99 * later.masked_fill(done[t], 0.0)
+    known = returns.isfinite()
+
+    def explained(target, value):
+        return 1 - (target - value).var() / target.var()
+
+    assert explained(frames["value_target"], value) > explained(returns[known], value[known]) + 0.3
 
 
 @guards("sum-of-losses-keeps-graphs")

@@ -11,7 +11,16 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.data.utils import CloudpickleWrapper
-from torchrl.envs import EnvCreator, GymEnv, ParallelEnv, TransformedEnv, VecNorm, VecNormV2
+from torchrl.envs import (
+    EnvCreator,
+    GymEnv,
+    ParallelEnv,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    VecNorm,
+    VecNormV2,
+)
 
 from tests.support.claims import guards
 
@@ -149,6 +158,25 @@ def test_the_scale_is_that_of_the_mean_until_the_start_is_forgotten():
     norm = VecNormV2(**KEYS, decay=1.0)
     feed(norm, mean + torch.randn(100, 1, dtype=torch.float64))
     assert norm.scale["observation"].item() == pytest.approx(1, rel=0.2)
+
+
+@pytest.mark.filterwarnings("ignore:Support of VecNormV2 for containers with non-empty")
+@guards("vecnorm-v2-counts-rows-again")
+def test_around_a_batched_environment_a_reset_counts_rows_of_the_others():
+    def limited(max_steps):
+        return TransformedEnv(GymEnv("CartPole-v1"), StepCounter(max_steps))
+
+    def outside(**options):
+        makers = [partial(limited, max_steps) for max_steps in (3, 5)]
+        norm = VecNormV2(**KEYS, decay=1.0, **options)
+        env = TransformedEnv(SerialEnv(len(makers), makers), norm)
+        rows = env.rollout(20, break_when_any_done=False)
+        return norm, rows.numel() + int((rows["step_count"] == 0).sum())
+
+    assert outside()[0].loc["observation"].shape == (2, 4)
+    norm, seen = outside(reduce_batch_dims=True)
+    assert norm.loc["observation"].shape == (4,)
+    assert norm.state_dict()["_extra_state"][COUNT] > seen
 
 
 @pytest.mark.filterwarnings("ignore:.*VecNorm")

@@ -237,3 +237,15 @@ def test_a_component_that_the_save_does_not_have(tmp_path):
         both.load(path)
     assert both.load(path, strict="ignore").loaded == {"old"}
     assert (old, new) == ({"a": 1}, {"b": 2})
+
+
+@guards("checkpoint-keeps-the-first-number")
+def test_a_bare_number_is_saved_as_it_was_registered(tmp_path):
+    frames, progress = 0, {"frames": 0}
+    checkpoint = Checkpoint(frames=frames, progress=progress)
+    frames = progress["frames"] = 5_000
+    checkpoint.save(tmp_path / "numbers")
+    progress["frames"] = 0
+    loaded = checkpoint.load(tmp_path / "numbers")
+    assert loaded.values["frames"] == 0
+    assert progress["frames"] == frames == 5_000

@@ -345,6 +345,35 @@ def test_under_compile_both_take_the_loop():
         assert ours.vectorized
 
 
+@pytest.mark.parametrize("shape", [(9,), (2, 9)])
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning")
+@guards("lambda-per-step")
+def test_a_lambda_for_each_step(shape):
+    from tensordict import TensorDict
+    from torchrl.objectives.value import TDLambdaEstimator
+
+    values, ends = torch.randn(*shape[:-1], 10, 1), torch.zeros(*shape, 1, dtype=torch.bool)
+    following = {"done": ends, "terminated": ends, "reward": torch.randn(*shape, 1)}
+    following["state_value"] = values[..., 1:, :]
+    batch = TensorDict({"state_value": values[..., :-1, :], "next": following}, shape)
+    factor, advantage = torch.rand(*shape, 1), torch.zeros(*shape, 1)
+    errors = following["reward"] + 0.9 * following["state_value"] - batch["state_value"]
+    after = 0.0
+    for step in reversed(range(9)):
+        after = errors[..., step, :] + 0.9 * factor[..., step, :] * after
+        advantage[..., step, :] = after
+
+    def estimated(kind, **options):
+        estimator = kind(gamma=0.9, value_network=None, **options)
+        return estimator(batch.copy())["advantage"]
+
+    for kind, vectorized in ((GAE, False), (GAE, True), (TDLambdaEstimator, False)):
+        found = estimated(kind, lmbda=factor, vectorized=vectorized)
+        torch.testing.assert_close(found, advantage)
+    with pytest.raises((IndexError, RuntimeError), match=r"Dimension out of range|number of sizes"):
+        estimated(TDLambdaEstimator, lmbda=factor)
+
+
 @guards("multi-step-discount-tensor")
 def test_multi_step_writes_the_key():
     from torchrl.envs.transforms import MultiStepTransform

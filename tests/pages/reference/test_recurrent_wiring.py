@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from torchrl.envs import InitTracker
+from torchrl.envs import InitTracker, SerialEnv
 from torchrl.modules import GRUModule, set_recurrent_mode
 from torchrl.modules.utils import get_primers_from_module
 
@@ -167,8 +167,34 @@ def test_the_environments_argument():
     assert RUN.policy_of_the_env()
 
 
+@pytest.mark.parametrize("place", RUN.PLACES, ids=lambda place: f"primer {place[3]}")
+@guards("primer-is-memory")
+def test_the_warning_names_the_primer_where_the_policy_forgets(place):
+    """In one environment and in a batched one; the run of the page looks at workers too."""
+    worker, around, _, primer, *results, _ = place
+    lstm = RUN.make_lstm()
+    for base, result in zip((worker(), SerialEnv(2, worker)), results, strict=True):
+        found = RUN.placed(RUN.wrapped(base, *around), lstm, RUN.policy_of(lstm))
+        assert found == (result, "nowhere" in primer)
+        assert not (found[1] and result == RUN.RIGHT)
+
+
+@guards("primer-is-memory")
+def test_the_warning_names_the_primer_if_one_of_two_modules_lacks_it():
+    case = RUN.Case(modules=(RUN.make_lstm, RUN.second(RUN.SECOND)))
+    env = RUN.wrapped(RUN.make_env(), *case.transforms)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        batch = RUN.collect(env, case.policy, auto_register_policy_transforms=None)
+    (warning,) = caught
+    assert "(TensorDictPrimer)" in str(warning.message)
+    with_primer, without = case.modules
+    assert RUN.remembered(batch, with_primer)
+    assert not RUN.remembered(batch, without, "value_features")
+
+
 @pytest.mark.parametrize("n", range(len(RUN.POLICIES)))
-@guards("tracker-warning-broad", "primer-is-memory", "default-flag-warns", "function-hides-modules")
+@guards("tracker-warning-broad", "default-flag-warns", "function-hides-modules")
 def test_the_flag_of_the_collector(n):
     _, *case = RUN.POLICIES[n]
     found = [

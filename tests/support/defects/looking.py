@@ -1,7 +1,8 @@
-"""What the doctor says of healthy and broken pipelines: ``python looking.py NAME...`` prints JSON.
+"""What the doctor says of healthy and broken pipelines: names come in lines, JSON goes out.
 
-In a process of its own, of which each part is a fork: whoever has called ``backward`` has threads
-that no fork may use.
+They are no arguments, so that a list of processes shows none of what is kept aside. In a process of
+its own, of which each part is a fork: whoever has called ``backward`` has threads that no fork may
+use.
 """
 
 import concurrent.futures
@@ -26,7 +27,8 @@ LONGEST_S = 300
 def looked_at(names):
     """Results of all *names*, by name."""
     done = subprocess.run(
-        [sys.executable, "-m", __name__, *names],
+        [sys.executable, "-m", __name__],
+        input="\n".join(names),
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT / "doctor" / "src")},
         stdout=subprocess.PIPE,
@@ -72,4 +74,4 @@ def main(names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.stdin.read().splitlines())

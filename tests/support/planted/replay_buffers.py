@@ -30,6 +30,18 @@ def prioritized_replay_draws_evenly(pipeline):
     yield in_buffer(pipeline, buffer)
 
 
+def most_rows_are_never_drawn(pipeline):
+    """Rows that another process wrote, as the storage and the writer have them here."""
+    if (rows := _flat(pipeline)) is None:
+        return
+    buffer = TensorDictPrioritizedReplayBuffer(
+        alpha=0.6, beta=0.4, storage=LazyTensorStorage(200), batch_size=8
+    )
+    buffer.extend(rows)
+    buffer.storage.set(range(len(rows), 2 * len(rows)), rows)
+    yield in_buffer(pipeline, buffer)
+
+
 def loss_stays_high_with_normalized_observations(pipeline):
     """A norm of observations in the buffer, which leaves out what stands under "next"."""
     buffer, loss = pipeline.get("replay_buffer"), pipeline["loss_module"]

@@ -386,6 +386,8 @@ def all_rewards_are_zero(batch=None, replay_buffer=None, env=None, collector=Non
 @check("no_episode_ends", "No episode ever ends", f"{PAGE}#no-end")
 def no_episode_ends(batch, env, collector=None):
     rows = batches_of(batch)[-1]
+    if get_next(rows, "done") is None:
+        return None
     if done_of(rows).any():
         return clear(f"{int(done_of(rows).sum())} of {rows.numel()} steps end an episode")
     if (limit := limit_of(env)) and 2 * limit < rows.shape[-1]:

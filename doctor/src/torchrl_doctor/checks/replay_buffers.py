@@ -62,6 +62,22 @@ def prioritized_replay_draws_evenly(replay_buffer, loss_module=None):
     return undecided(f"{same}; look again after an update")
 
 
+@check("most_rows_are_never_drawn", "Prioritized replay never draws most of the rows")
+def most_rows_are_never_drawn(replay_buffer):
+    from torchrl.data import PrioritizedSampler
+
+    sampler, rows = getattr(replay_buffer, "sampler", None), len(replay_buffer)
+    if not isinstance(sampler, PrioritizedSampler):
+        return None
+    tree = private(sampler, "_sum_tree", None)
+    if tree is None or private(sampler, "_max_capacity", 0) < rows or not rows:
+        return None
+    without = int((torch.as_tensor(tree[torch.arange(rows)]) == 0).sum())
+    if without:
+        return applies(f"{without} of {rows} rows have a priority of zero here")
+    return clear(f"each of {rows} rows has a priority")
+
+
 @check(
     "loss_stays_high_with_normalized_observations",
     "The loss stays high with normalized observations",

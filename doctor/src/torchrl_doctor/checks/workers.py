@@ -6,6 +6,7 @@ import contextlib
 import errno
 import linecache
 import math
+import signal
 import time
 import traceback
 
@@ -255,6 +256,21 @@ def script_never_ends(collector):
     if private(collector, "_frames", 0) >= getattr(collector, "total_frames", math.inf):
         return applies("all frames are collected, and collector.shutdown() was not called yet")
     return undecided("the loop may go on; call collector.shutdown() after it")
+
+
+@check("training_goes_on_without_a_worker", "Training goes on, and a worker is dead")
+def training_goes_on_without_a_worker(collector):
+    workers = getattr(collector, "procs", None) if is_multi_process(collector) else None
+    if not isinstance(workers, (list, tuple)) or not workers:
+        return None
+    codes = [getattr(worker, "exitcode", None) for worker in workers]
+    dead = [f"{n} (exit code {code})" for n, code in enumerate(codes) if code not in OF_ITS_OWN]
+    if dead:
+        return applies(f"of {len(codes)} workers, dead: {', '.join(dead)}")
+    return clear(f"none of {len(codes)} workers has ended by an error or a signal")
+
+
+OF_ITS_OWN = (None, 0, -signal.SIGTERM)  # runs, was told to stop, or did not listen to that
 
 
 @check("workers_run_the_script_again", 'Workers raise "bootstrapping phase", or fail to initialize')
