@@ -380,7 +380,7 @@ def mixed_without_ids(rows, inside):
     """The same of rows that have no trajectory ids, by their observations."""
     now, later = both_sides(rows)
     same = {}  # by how many rows on the next observation of a row is
-    for lag in range(1, min(MOST_PLACES, len(rows))) if now is not None else ():
+    for lag in range(1, min(MOST_LAGS, len(rows))) if now is not None else ():
         same[lag] = ((now[lag:] == later[:-lag]) | later[:-lag].isnan()).all(-1)
     shares = {lag: float(one.double().mean()) for lag, one in same.items()}
     best = max(shares, key=shares.get, default=None)
@@ -393,7 +393,7 @@ def mixed_without_ids(rows, inside):
     return applies(found) if jumps else clear(found)
 
 
-MOST_PLACES = 17  # of environments that take turns, and one
+MOST_LAGS = 17  # of environments that take turns, and one
 
 
 def steps_that_continue(rows, inside):
