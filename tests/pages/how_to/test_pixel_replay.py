@@ -17,7 +17,7 @@ from torchrl.data import (
 )
 from torchrl.envs import CatFrames, SerialEnv
 
-from benchmarks.suites import bench_pixel_replay
+from benchmarks.suites import bench_pixel_replay, bench_pixel_sampling
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.suites import recorded
@@ -210,6 +210,23 @@ def test_a_compressed_list_needs_more_memory_than_the_frames():
         for way in ("frame", "frame-list", "frame-compressed")
     }
     assert memory["frame-compressed"] < memory["frame"] < memory["frame-list"]
+
+
+def sample_time(way, quantile="median"):
+    return recorded("pixel_sampling", f"sample-{way}", "sample_time", quantile)
+
+
+@guards("catframes-samples-far-slower")
+def test_the_method_of_catframes_takes_ten_times_as_long_as_any_other():
+    others = bench_pixel_sampling.WAYS.keys() - {"frames"}
+    assert sample_time("frames", "q1") > 10 * max(sample_time(way, "q3") for way in others)
+
+
+@guards("sb3-samples-stacks-faster")
+def test_stable_baselines_samples_faster():
+    ours = [way for way in bench_pixel_sampling.WAYS if not way.startswith("sb3")]
+    slowest = max(sample_time(way, "q3") for way in ("sb3", "sb3-optimized"))
+    assert slowest < min(sample_time(way, "q1") for way in ours)
 
 
 def test_the_method_of_catframes_draws_an_episode_and_then_a_slice(full):
