@@ -227,7 +227,7 @@ def trim_assets(app, pagename, templatename, context, doctree):
 
 
 class Templates(BuiltinTemplateLoader):
-    """Sphinx's own templates, corrected."""
+    """Sphinx's own templates, corrected, with what ``SMALL`` has (not reported)."""
 
     def init(self, builder, theme=None, dirs=None):
         super().init(builder, theme, dirs)

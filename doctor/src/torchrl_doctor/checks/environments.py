@@ -48,6 +48,8 @@ def frames_after_the_end(batch=None, replay_buffer=None, collector=None):
         found = None if stored and rows.ndim != 1 else steps_after_an_end(rows)
         if found is None or not rolled_out_by_hand(rows):  # a collector resets
             continue
+        if done_of(rows).all():
+            return None  # each_step_ends_an_episode
         count, others = found
         if count > others:
             return applies(f"{count} of {rows.numel()} {what} go on from the end of an episode")

@@ -256,15 +256,19 @@ def script_never_ends(collector):
         return None
     if getattr(collector, "closed", False):
         return clear("the collector is shut down")
-    if private(collector, "_frames", 0) >= getattr(collector, "total_frames", math.inf):
+    if has_all_frames(collector):
         return applies("all frames are collected, and collector.shutdown() was not called yet")
     return undecided("the loop may go on; call collector.shutdown() after it")
+
+
+def has_all_frames(collector):
+    return private(collector, "_frames", 0) >= getattr(collector, "total_frames", math.inf)
 
 
 @check("training_goes_on_without_a_worker", "Training goes on, and a worker is dead")
 def training_goes_on_without_a_worker(collector):
     workers = getattr(collector, "procs", None) if is_multi_process(collector) else None
-    if not isinstance(workers, (list, tuple)) or not workers:
+    if not isinstance(workers, (list, tuple)) or not workers or has_all_frames(collector):
         return None
     codes = [getattr(worker, "exitcode", None) for worker in workers]
     dead = [f"{n} (exit code {code})" for n, code in enumerate(codes) if code not in OF_ITS_OWN]
