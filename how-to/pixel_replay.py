@@ -278,18 +278,22 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 #    .. literalinclude:: ../../benchmarks/suites/bench_pixel_replay.py
 #       :pyobject: CompressedPixels
 #
-# .. record-table:: pixel_replay@cpu
-#    :rows: bytes-*-frame-compressed
-#    :metrics: bytes_per_row frames_per_row
-#    :caption: A compressed frame of random play, by game and rows of the buffer
+# .. dropdown:: What it saves, by game
+#
+#    .. record-table:: pixel_replay@cpu
+#       :rows: bytes-*-frame-compressed
+#       :metrics: bytes_per_row frames_per_row
+#       :caption: A compressed frame of random play, by game and rows of the buffer
 #
 # Do not take ``CompressedListStorage`` for single frames: its Python objects need more memory than
-# a frame. :claim:`compressed-list-larger-than-frames` By how much the memory of a process grew:
+# a frame. :claim:`compressed-list-larger-than-frames`
 #
-# .. record-table:: pixel_replay@cpu
-#    :rows: memory-100k-* memory-5k-frame-list memory-5k-frames memory-5k-sb3* memory-5k-stacks
-#    :metrics: anonymous_per_row
-#    :caption: A transition of Pong, by the way of storing it and the rows of the buffer
+# .. dropdown:: By how much the memory of a process grew
+#
+#    .. record-table:: pixel_replay@cpu
+#       :rows: memory-100k-* memory-5k-frame-list memory-5k-frames memory-5k-sb3* memory-5k-stacks
+#       :metrics: anonymous_per_row
+#       :caption: A transition of Pong, by the way of storing it and the rows of the buffer
 #
 # Time of a sample
 # ----------------
