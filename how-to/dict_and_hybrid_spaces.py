@@ -135,7 +135,7 @@ for name in ("observation", *HEADS, *(f"{head}_log_prob" for head in HEADS)):
 # ---------------
 #
 # Given the observation, the parts are drawn independently, so their probabilities multiply. PPO
-# adds the logarithms before it computes the ratio. The loss is the one of plain PyTorch:
+# adds the logarithms before it computes the ratio. Plain PyTorch gives the same loss:
 
 with loss.actor_network_params.to_module(loss.actor_network), torch.no_grad():
     now = loss.actor_network.get_dist(batch).log_prob(batch.select(*HEADS))
@@ -147,9 +147,10 @@ print(f"largest ratio {ratio.max():.2f}; the loss is that of the product")
 
 # %%
 # A part that depends on another one, such as a push for each gear, needs a policy that draws them
-# one after the other: a ``ProbabilisticTensorDictSequential``. A Q-value for each action, as in
-# DQN, needs discrete parts alone. Leave ``set_composite_lp_aggregate`` at its default: if the
-# actor stores the sum of the logarithms, PPO raises. :claim:`composite-sum-raises-in-ppo`
+# one after the other: a ``ProbabilisticTensorDictSequential``. DQN
+# has a value for each action, so every part has to be discrete. Leave
+# ``set_composite_lp_aggregate`` at its default: if the actor stores the sum of the logarithms, PPO
+# raises. :claim:`composite-sum-raises-in-ppo`
 #
 # ``CatTensors`` joins in the order of names, unless you pass ``sort=False``:
 
@@ -158,7 +159,7 @@ print("first number after a reset:", env.reset()["observation"][0].item(), "(bat
 assert env.reset()["observation"][0] == 1
 
 # %%
-# So weights and statistics that were made for another order fit, and are wrong without an error.
+# Weights and statistics that were saved under another order load without an error, and are wrong.
 # To keep the parts apart, let the network read several ``in_keys``.
 #
 # Where it goes wrong without an error
@@ -188,8 +189,8 @@ for push in (torch.distributions.Normal, TanhNormal):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Batches of ``env.rollout(actor)``. As with one action, the default is the most likely one, here
-#    of each part: :ref:`symptom-stochastic-policy-does-not-sample`.
+#    Batches of ``env.rollout(actor)``. By default a rollout is deterministic, here in every part:
+#    :ref:`symptom-stochastic-policy-does-not-sample`.
 
 for how in ("DETERMINISTIC", "RANDOM"):  # the first is the default of rollout
     rows = rollout(actor, how)

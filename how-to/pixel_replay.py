@@ -298,12 +298,14 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 # Time of a sample
 # ----------------
 #
+# The method of ``CatFrames`` takes
+# :measured:`pixel_sampling@cpu:sample-frames:time_vs_stacks` times as long as stored stacks, and
+# far longer than every other way. :claim:`catframes-samples-far-slower` Stable-Baselines3 is
+# faster than all of TorchRL's ways: its buffer is a few arrays, and it indexes each of them once.
+# :claim:`sb3-samples-stacks-faster` To speed up the sampling of pixels in TorchRL, see
+# :ref:`performance-replay_buffers-pixels`.
+#
 # .. record-table:: pixel_sampling@cpu
-#    :rows: sample-*
+#    :rows: sample-stacks sample-frame sample-frame-* sample-frames sample-sb3*
 #    :metrics: sample_time time_vs_stacks
 #    :caption: A sample of 32 transitions of Pong, from a buffer of 5,000
-#
-# The method of ``CatFrames`` takes far longer than every other way.
-# :claim:`catframes-samples-far-slower` Stable-Baselines3 is faster than all of TorchRL's ways: its
-# buffer is a few arrays, and it indexes each of them once. :claim:`sb3-samples-stacks-faster` To
-# speed up the sampling of pixels in TorchRL, see :ref:`performance-replay_buffers-pixels`.
