@@ -28,6 +28,7 @@ PEERS = {
     "jax": "jax",
     "mujoco": "mujoco",
     "ray": "ray",
+    "sb3_contrib": "sb3-contrib",
     "stable_baselines3": "stable-baselines3",
 }
 

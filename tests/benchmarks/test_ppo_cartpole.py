@@ -10,6 +10,7 @@ from benchmarks.recipes import ppo_cartpole as recipe
 from benchmarks.recipes import ppo_cartpole_contenders as contenders
 from benchmarks.suites import bench_recipe_ppo_cartpole as suite
 from tests.support.claims import guards
+from tests.support.ppo_recipes import WrongCritic, WrongSign, assert_resumes
 from tests.support.suites import CPU, noted
 
 SMALL = ["--envs", "4", "--steps", "8", "--frames", "320"]
@@ -29,20 +30,6 @@ def make_run(*arguments, seed=0):
 
 
 # -- What one iteration does -----------------------------------------------------
-
-
-class WrongSign(ClipPPOLoss):
-    def forward(self, tensordict):
-        found = super().forward(tensordict)
-        found["loss_objective"] = -found["loss_objective"]
-        return found
-
-
-class WrongCritic(ClipPPOLoss):
-    def forward(self, tensordict):
-        found = super().forward(tensordict)
-        found["loss_critic"] = -found["loss_critic"]
-        return found
 
 
 def of_loss(**options):
@@ -140,31 +127,9 @@ def test_the_command_prints_a_table_and_ends_with_its_frames(capsys):
     assert "not solved: collect" in rows[-1]
 
 
-class Killed(Exception):
-    pass
-
-
 @guards("recipe-resumes-with-the-same-bits")
 def test_a_resumed_run_has_the_bits_of_one_that_nobody_killed(tmp_path):
-    def train(folder, *, kill_after=None):
-        def each(run):
-            if run.progress["iterations"] == kill_after:
-                run.collector.shutdown()
-                raise Killed
-
-        run = recipe.Run(recipe.parse([*SMALL, "--folder", str(folder), "--save-every", "3"]), 0)
-        run.train(each)
-        return run
-
-    whole = train(tmp_path / "whole")
-    with pytest.raises(Killed):
-        train(tmp_path / "killed", kill_after=8)
-    resumed = train(tmp_path / "killed")
-    for one, other in zip(whole.parameters, resumed.parameters, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
-    times = {"seconds", *contenders.PARTS}
-    counts = [{k: v for k, v in r.progress.items() if k not in times} for r in (whole, resumed)]
-    assert counts[0] == counts[1]
+    assert_resumes(recipe, SMALL, tmp_path)
 
 
 # -- The suite -------------------------------------------------------------------
