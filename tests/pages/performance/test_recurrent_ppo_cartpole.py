@@ -1,0 +1,28 @@
+"""What the page on recurrent PPO says of the record."""
+
+from functools import partial
+
+from tests.support.claims import guards
+from tests.support.suites import recorded as recorded_of
+
+recorded = partial(recorded_of, "recipe_recurrent_ppo_cartpole")
+RECIPE, PEER = "torchrl-recipe", "sb3-zoo"
+
+
+@guards("recurrent-recipe-is-faster")
+def test_the_recipe_takes_less_processor_time():
+    assert recorded(RECIPE, "solved") == recorded(PEER, "solved") == 1
+    assert recorded(RECIPE, "cpu_iqm_high") < recorded(PEER, "cpu_iqm_low")
+
+
+@guards("no-memory-no-threshold")
+def test_without_memory_no_seed_gets_there():
+    assert recorded("torchrl-memoryless", "solved") == 0
+    assert recorded("torchrl-memoryless", "frames_to_threshold", "min") >= 100_000
+
+
+@guards("recurrent-updates-most")
+def test_updates_are_most_of_the_time():
+    for way in (RECIPE, PEER):
+        others = ("collect_time", "advantage_time")
+        assert recorded(way, "update_time", "q1") > sum(recorded(way, one, "q3") for one in others)
