@@ -189,7 +189,8 @@ print("one process and one worker: other bits")
 
 # %%
 # Workers seed torch and reset their environment; a ``Collector`` does neither, nor does a remote
-# collector, which is one. :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork
+# collector, which is one: :ref:`symptom-same-seed-different-start`.
+# :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork
 # draw the same actions: :ref:`symptom-workers-act-alike`.
 #
 # .. admonition:: Wrong on purpose

@@ -240,9 +240,9 @@ assert shape[1] < steps
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The mean over all rows, most of them within an episode:
-#    :ref:`symptom-episode-return-looks-too-low`. Or, at the start of a run with many environments,
-#    the mean of the episodes that ended: only short ones can have ended.
+#    The mean over all rows, most of them within an episode. Or, at the start of a run with many
+#    environments, the mean of the episodes that ended: only short ones can have ended. Both are in
+#    :ref:`symptom-episode-return-looks-too-low`.
 
 sizes = {"frames_per_batch": 200, "total_frames": 2_400}
 random_policy = Collector(make_env(20), None, **sizes, **NO_PRIMERS)
