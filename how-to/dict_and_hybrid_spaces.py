@@ -220,6 +220,81 @@ body = TensorDictSequential(  # in place of the body above
 print("hidden:", tuple(body(env.rollout(5))["hidden"].shape))
 
 # %%
+# Forbidden actions and goals
+# ---------------------------
+#
+# .. fold:: A walk on a line, with a goal, and a mask of the steps that are allowed
+
+
+class Walk(gym.Env):
+    place = gym.spaces.Box(0, 4, (1,))
+    observation_space = gym.spaces.Dict(
+        achieved_goal=place, desired_goal=place, action_mask=gym.spaces.MultiBinary(2)
+    )
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.goal = 2, self.np_random.choice([0, 4])
+        return self.observed(), {}
+
+    def step(self, action):
+        self.at += 2 * int(action) - 1
+        assert 0 <= self.at <= 4
+        reached = self.at == self.goal
+        return self.observed(), float(reached), bool(reached), False, {}
+
+    def observed(self):
+        at, goal = (np.array([one], np.float32) for one in (self.at, self.goal))
+        mask = np.array([self.at > 0, self.at < 4], np.int8)
+        return {"achieved_goal": at, "desired_goal": goal, "action_mask": mask}
+
+
+# %%
+# Let the environment return the mask, where true means allowed. ``ActionMask`` keeps random actions
+# to it. The policy has to read it as well:
+
+from torchrl.envs import ActionMask, DTypeCastTransform
+from torchrl.modules import MaskedOneHotCategorical
+
+to_bool = DTypeCastTransform(torch.int8, torch.bool, in_keys=["action_mask"])
+masked = Compose(to_bool, ActionMask(), StepCounter(8))
+env = TransformedEnv(GymWrapper(Walk()), masked)
+env.set_seed(0)
+goals = ["achieved_goal", "desired_goal"]
+walker = ProbabilisticActor(
+    TensorDictModule(MLP(out_features=2), goals, ["logits"]),
+    in_keys={"logits": "logits", "mask": "action_mask"},
+    spec=env.action_spec,
+    distribution_class=MaskedOneHotCategorical,
+)
+for policy in (None, walker):
+    with set_exploration_type(ExplorationType.RANDOM):
+        walk = env.rollout(200, policy, break_when_any_done=False)
+    assert (walk["action"].bool() & walk["action_mask"]).any(-1).all()
+print("no forbidden action in", 2 * len(walk), "steps")
+
+# %%
+# If an environment has goals, ``HERReplayBuffer`` relabels a share of each sample. It replaces the
+# goal by a place that the episode reached later, and asks you for the reward (hindsight experience
+# replay). The policy has to read both goals, as above.
+
+from torchrl.data import HERReplayBuffer, LazyTensorStorage
+
+
+def reward_of(rows):
+    return (rows["next", "achieved_goal"] == rows["desired_goal"]).float()
+
+
+for share in (0.0, 0.8):
+    hindsight = HERReplayBuffer(
+        reward_of, her_ratio=share, storage=LazyTensorStorage(200), batch_size=500
+    )
+    hindsight.extend(walk)
+    reached = hindsight.sample()["next", "reward"].mean()
+    print(f"{share:.0%} relabeled: the goal is reached in {reached:.0%} of the rows")
+
+# %%
 # Where it goes wrong without an error
 # ------------------------------------
 #
@@ -237,8 +312,8 @@ def rollout(actor, how="RANDOM"):
 
 
 actors = {
-    "Normal": make_actor(env, torch.distributions.Normal),
-    "TanhNormal without bounds": make_actor(env),
+    "Normal": make_actor(make_env(), torch.distributions.Normal),
+    "TanhNormal without bounds": make_actor(make_env()),
     "TanhNormal with bounds": actor,
 }
 for name, one in actors.items():

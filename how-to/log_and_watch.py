@@ -38,7 +38,7 @@ from torchrl.record.loggers import generate_exp_name
 torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")
 torch.manual_seed(0)
-GAMMA, MINIBATCH, EPOCHS, CLIP_NORM = 0.99, 100, 3, 0.5
+GAMMA, MINIBATCH, EPOCHS, CLIP_NORM, SOLVED_AT_RETURN = 0.99, 100, 3, 0.5, 475
 NO_PRIMERS = {"auto_register_policy_transforms": False}
 
 
@@ -67,7 +67,9 @@ optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
 # %%
 # Copy this together with your own run in place of the one folded above. ``learn`` detaches its
 # figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers.
-# On a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`.
+# On a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop
+# stops early if the mean return of 100 episodes is high enough; a :ref:`trainer <trainers-stop>` is
+# told to stop by a hook.
 
 
 def learn(batch):
@@ -111,6 +113,8 @@ def train(collector, logger):
         logger.log_metrics(TensorDict(train=figures), step=frames)
         logger.log_metrics(timeit.todict(prefix="time"), step=frames)
         monitor.step()  # logs collector.stats(), and frames per second
+        if len(recent) == recent.maxlen and mean[0] >= SOLVED_AT_RETURN:
+            break  # high enough
         collector.update_policy_weights_()
 
 
