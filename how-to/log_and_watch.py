@@ -275,7 +275,10 @@ scratch.cleanup()
 # What it costs
 # -------------
 #
-# The cost of logging is not measured. Memory grows if you add up losses that carry a graph: the sum
-# keeps the graphs of all updates. :claim:`sum-of-losses-keeps-graphs`
+# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. If you read losses at
+# each update, you lose nothing on a CPU, and wait each time on a GPU
+# (:ref:`performance-checklist-log-once`). The loggers were not measured. Memory grows if you add up
+# losses that carry a graph: the sum keeps the graphs of all updates.
+# :claim:`sum-of-losses-keeps-graphs`
 #
 # Related: :doc:`/reference/doctor_in_a_loop` for the causes of each bad value.

@@ -173,7 +173,9 @@ assert child.exitcode == -signal.SIGKILL
 child.close()
 
 # %%
-# The resumed run and the run that nobody killed end bit-identical:
+# The resumed run and the run that nobody killed end bit-identical.
+#
+# .. fold:: What of two runs is compared
 
 
 def state(run):
@@ -188,6 +190,8 @@ def state(run):
         "next sample": run.buffer.sample()["index"],
     }
 
+
+# %%
 
 print("killed after", KILLED_AT_FRAMES, "frames; the last save is", end=" ")
 print(CheckpointRotation(folder / "killed", keep_last=2).latest().name)

@@ -18,8 +18,8 @@ from tests.support.torchrl_copy import copy_of_torchrl, edit
 
 pytestmark = [pytest.mark.slow, pytest.mark.mutation]
 
-# Pages that any repair may change. Three train on few seeds, where one draw more makes another run;
-# the fix of the last steps epsilon, which a repaired module does by itself.
+# Pages that a repair of something else may change. Three train on few seeds, where another draw or
+# rollout makes another run. The fix of the last steps epsilon, as a repaired module does by itself.
 MAY_CHANGE = {
     "entropy_is_gone_early",
     "one_observation_dwarfs_the_others",
