@@ -68,7 +68,7 @@ optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
 # Copy this together with your own run in place of the one folded above. ``learn`` detaches its
 # figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers.
 # On a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop
-# stops early if the mean return of 100 episodes is high enough; a :ref:`trainer <trainers-stop>` is
+# stops early if the mean return is high enough; a :ref:`trainer <trainers-stop>` is
 # told to stop by a hook.
 
 
