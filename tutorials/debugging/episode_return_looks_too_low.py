@@ -14,8 +14,7 @@ step.
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found
 :Also called: episode_reward too low, RewardSum, wrong mean reward in the logs, return
-   does not match episode length, return rises although nothing learns, mean of the episodes that
-   ended first
+   does not match episode length, return rises although nothing learns
 """
 
 # %%
@@ -117,11 +116,11 @@ assert healthy["logged"] == healthy["of episodes"] > 0, (
 )
 
 # %%
-# Still too low at the start
-# --------------------------
+# At the start of a run
+# ---------------------
 #
-# With many environments, the first batches see only short episodes end. The mean is too low, and
-# rises although the policy stays the same.
+# With many environments, only short episodes end in the first batches. The mean rises although the
+# policy stays the same.
 
 from torchrl.envs import SerialEnv
 
@@ -134,7 +133,7 @@ early = returns[:, :15][done[:, :15]].mean().item()
 print(f"of the episodes that end within the first 15 steps: {early:.1f}")
 
 # %%
-# Wait until an episode has ended in each environment, and count the first one of each.
+# Wait for the first episode of each environment, and count those.
 
 first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()
