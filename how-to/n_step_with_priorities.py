@@ -179,7 +179,7 @@ print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end"
 #    :class: wrong-on-purpose
 #
 #    Two values of ``gamma``: the sum has that of the transform, the next value that of the loss.
-#    The doctor :doc:`compares them </reference/doctor_numbers>`.
+#    See :ref:`symptom-two-discounts`.
 
 _, wrong = wrong_rows(make_buffer(gamma=0.9, done_keys=["done", "truncated"]))
 assert torch.equal(wrong, steps > 1)

@@ -24,6 +24,8 @@ from torchrl.envs import (
     EnvCreator,
     GymEnv,
     ParallelEnv,
+    RewardScaling,
+    RewardSum,
     StepCounter,
     TransformedEnv,
     VecNorm,
@@ -166,6 +168,21 @@ restored = norm.denorm(old.clone())["observation"]
 assert (again - old["normed"]).abs().max() > 0.5
 assert (restored - old["observation"]).abs().max() > 0.01
 print("a stored row is not what the policy would see now")
+
+# %%
+# Rewards
+# -------
+#
+# Scale rewards by a constant, so that returns are of the order of one. A ``VecNormV2`` of the
+# reward subtracts the mean as well, which changes the task: each step of MountainCar costs 1, and
+# nothing is left of that. A ``RewardSum`` before the scaling keeps the score for your log
+# (:ref:`symptom-return-is-not-the-score`).
+
+for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)):
+    env = TransformedEnv(GymEnv("MountainCar-v0"), Compose(RewardSum(), one))
+    steps = env.rollout(MAX_STEPS)["next"]
+    largest, score = steps["reward"].abs().max(), steps["episode_reward"][-1].item()
+    print(f"{type(one).__name__}: rewards up to {largest:.2f}, score {score:.0f}")
 
 # %%
 # Where it goes wrong without an error

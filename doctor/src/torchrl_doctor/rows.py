@@ -22,6 +22,13 @@ ROWS = {
         "Write `loss.value_estimator(batch)` where it is used, and pass all settings to each call "
         "of `make_value_estimator`.",
     ),
+    "actions_and_bounds_differ": Row(
+        "silent",
+        "The bounds of a distribution are its own. `TanhNormal` reaches from -1 to 1 and `Normal` "
+        "has no bounds, whatever the `spec` of the actor says.",
+        '`TanhNormal`, told the bounds of the environment: `distribution_kwargs={"low": '
+        'space.low, "high": space.high}`, with `space = env.action_spec_unbatched.space`.',
+    ),
     "actions_stay_noisy": Row(
         "silent",
         "The collector does not call `policy.eval()`, so dropout is active and batch "
@@ -787,7 +794,7 @@ ROWS = {
     "stacked_frames_of_different_episodes": Row(
         "silent",
         "`CatFrames` in a buffer stacks rows that are neighbors in the sample. A random sampler "
-        "draws neighbors from anywhere.",
+        "draws neighbors from anywhere, and before the first row of a slice there is nothing.",
         "`transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)`, which draws "
         "the frames that belong together, for a plain `ReplayBuffer`.",
     ),
@@ -836,6 +843,12 @@ ROWS = {
         "is on the terminal; if the system kills it, for lack of memory for instance, there is "
         "none.",
         "Look at `collector.procs` whenever you wait for frames, and raise if one is not alive.",
+    ),
+    "two_discounts": Row(
+        "silent",
+        "`MultiStepTransform` sums the rewards with its own `gamma`. The loss discounts the next "
+        "value with another one, with its default if you pass none.",
+        "Pass the same `gamma` to the transform and to `loss.make_value_estimator`.",
     ),
     "two_lstms_share_their_memory": Row(
         "silent",
