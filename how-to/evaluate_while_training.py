@@ -129,8 +129,8 @@ collector.shutdown()
 
 # %%
 # The number is the mean return of five episodes, with its standard error. Before you call one
-# policy better, ask for a difference of more than two standard errors. That of a difference is the
-# root of the sum of both squares. A return of 50 is the time limit here.
+# policy better, ask for a difference of more than two standard errors. The standard error of a
+# difference is the root of the sum of both squares. A return of 50 is the time limit here.
 #
 # Why it is right
 # ---------------

@@ -145,8 +145,8 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 #
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
 # of a trajectory is stored only once. If the trajectory :term:`terminated`, its value counts as
-# zero. If it was :term:`truncated`, a target bootstraps from it. From here on a time limit
-# truncates trajectories, too.
+# zero. If it was :term:`truncated`, a target bootstraps from it. From here on, a time limit also
+# truncates some trajectories.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -202,8 +202,8 @@ for o in (predicted["observation"], 84 * 84):
 # ``step_count_key``
 #     The step count of row ``i + 1`` is one more than that of row ``i``. **Off by default.**
 #
-# On a whole rollout, in order, only the last row of each trajectory is NaN, and the last of the
-# batch:
+# If you sample a whole rollout in order, only the last row of each trajectory and the last row of
+# the batch are NaN:
 
 compact = collect(StepCounter(max_steps=TIME_LIMIT_STEPS), compact_obs=True)
 rebuilt = NextStateReconstructor(step_count_key="step_count")(compact.clone())
