@@ -16,6 +16,7 @@ ONCE = "one run"
 RATIO = {"unit": "1", "exact": False, "description": ""}
 SMALL = 1e-3  # written with a power of ten below it
 MOST_METRICS = 5  # columns for which a page has room
+TIMED = re.compile(r"(Wall t|T)ime\b")
 EMPHASIS = re.compile(r"(?<![\w*-])\*(\w[^*]*\w)\*(?!\w)")  # not the stars of trunk-*
 
 # -- Values ----------------------------------------------------------------------
@@ -23,8 +24,7 @@ EMPHASIS = re.compile(r"(?<![\w*-])\*(\w[^*]*\w)\*(?!\w)")  # not the stars of t
 
 def counted(declared):
     """Whether a value is a count, to be shown whole. What comes from a time is none."""
-    said = declared["description"]
-    timed = declared["unit"] == "s" or said.startswith(("Time", "Wall time"))
+    timed = declared["unit"] == "s" or TIMED.match(declared["description"])
     return declared["exact"] and not timed
 
 

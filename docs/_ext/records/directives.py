@@ -30,15 +30,15 @@ single measurement says "one run" (``content.last_digit``, ``content.once``). Th
 ``<metric>_low`` and ``<metric>_high`` are the range of ``<metric>``, in its cell. ``:rows:`` takes
 shell patterns over keys. ``:x:`` and ``:series:`` name parameters of the benchmarks, ``:y:`` a
 metric; ``:log:`` is ``x``, ``y`` or ``xy``. What a series looks like and how an axis is called
-stands in ``series.toml``. A ratio is drawn with the line of 1, named by ``:baseline:`` or by what the title of the metric says after
-"against". Text after ``|``, or the option ``:if-absent:``, stands where a record of an existing
-suite was not taken yet, or where its record lacks what was skipped or is not measured yet; without
-it that is a warning. It excuses nothing else: unknown names and malformed records are warnings
-(``records.unknown``, ``records.malformed``, ``records.absent``) that name the nearest valid name or
-the place in the file. "To be measured again" stands for the values of a benchmark whose code has
-changed since (``benchmarks/code_hash.py`` says what that is), and for every value where torchrl or
-tensordict has another version than the pinned one. A figure or a choice in which such a value has a
-part is left out. Another torch is named beside the stamp.
+stands in ``series.toml``. A ratio is drawn with the line of 1, named by ``:baseline:`` or by what
+the title of the metric says after "against". Text after ``|``, or the option ``:if-absent:``,
+stands where a record of an existing suite was not taken yet, or where its record lacks what was
+skipped or is not measured yet; without it that is a warning. It excuses nothing else: unknown names
+and malformed records are warnings (``records.unknown``, ``records.malformed``, ``records.absent``)
+that name the nearest valid name or the place in the file. "To be measured again" stands for the
+values of a benchmark whose code has changed since (``benchmarks/code_hash.py`` says what that is),
+and for every value where torchrl or tensordict has another version than the pinned one. A figure or
+a choice in which such a value has a part is left out. Another torch is named beside the stamp.
 
 It writes links from each value to the record's stamp, which the page with ``record-index`` shows,
 and the records themselves as ``_downloads/records/<suite>-<device>.json`` and, one line for each
