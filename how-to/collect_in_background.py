@@ -302,7 +302,7 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # %%
 # An exception ends the thread, too: its error goes to the terminal, and your loop has only
 # ``is_running()`` (:doc:`/reference/collectors_hooks`). The thread shares the interpreter with your
-# updates, so it gains less than workers do.
+# updates, so you gain less than with workers.
 #
 # What it costs
 # -------------

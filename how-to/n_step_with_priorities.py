@@ -178,8 +178,8 @@ print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end"
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Two values of ``gamma``: the sum has that of the transform, the next value that of the loss.
-#    The doctor :doc:`compares them </reference/doctor_numbers>`.
+#    Two values of ``gamma``: the sum uses that of the transform, and the next value uses that of
+#    the loss. The doctor :doc:`compares them </reference/doctor_numbers>`.
 
 _, wrong = wrong_rows(make_buffer(gamma=0.9, done_keys=["done", "truncated"]))
 assert torch.equal(wrong, steps > 1)

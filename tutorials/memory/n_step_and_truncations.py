@@ -124,9 +124,10 @@ print(f"{len(n_step)} rows written, {fallback} with a final observation")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``MultiStepTransform`` with ``compact_obs`` or with the delta. It acts when data is written.
-#    Both reconstructions act when data is read. With ``compact_obs`` there is no next observation
-#    to shift. With the delta, the delta of a later step is added to the observation of this one.
+#    ``MultiStepTransform`` with ``compact_obs`` or with the delta. The transform acts when data is
+#    written. Both reconstructions act when data is read. With ``compact_obs`` there is no next
+#    observation to shift. With the delta, the delta of a later step is added to the observation of
+#    this one.
 
 compact = collect(compact_obs=True)
 rebuild = NextStateReconstructor(step_count_key="step_count")
@@ -247,9 +248,9 @@ fig.set_label(
 )
 
 # %%
-# The sharp function fits its data better, and its bias is larger. If truncations are frequent and
-# the value is sharp, keep the next observations or use the delta. These are three fits on one short
-# rollout: for your network, compare the two advantages as above.
+# The sharp value function fits its data better, and its bias is larger. If truncations are frequent
+# and the value is sharp, keep the next observations or use the delta. These are three fits on one
+# short rollout: for your network, compare the two advantages as above.
 #
 # The shifted pass
 # ----------------
