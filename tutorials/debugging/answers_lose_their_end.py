@@ -127,7 +127,7 @@ assert unhealthy["shorter"] > 40, "no answer ended"
 
 # %%
 # The loss sees the words of an answer and never its end. If answers that end are good, their words
-# become more likely, and the end therefore less likely:
+# become more likely. That leaves less probability for the end:
 
 
 def end_before_and_after_a_step(batch, loss):
