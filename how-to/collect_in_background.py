@@ -60,8 +60,8 @@ def update(sample):
 
 
 # %%
-# Copy this together with the setup folded above, which starts workers by "fork". With TorchRL's
-# own start method, "spawn", put whatever starts a collector below ``if __name__ == "__main__":``
+# Copy this together with the setup folded above, which starts workers by "fork". With TorchRL's own
+# start method, "spawn", put the code that starts a collector below ``if __name__ == "__main__":``
 # (:ref:`symptom-workers-run-the-script-again`).
 
 N_WORKERS, BATCH_FRAMES, WARMUP_FRAMES = 2, 20, 200

@@ -214,9 +214,9 @@ collector.shutdown()
 # %%
 # The weights are those of the call, however long the evaluation takes, and a result has the step
 # that you passed. Training waits only if the last evaluation is still running. To avoid waiting,
-# call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts nothing.
-# Fetch each result before you trigger again, for a result may be lost when the next evaluation is
-# quick. :claim:`evaluator-loses-results`
+# call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts nothing. Fetch each
+# result before you trigger again, because a result may be lost when the next evaluation is quick.
+# :claim:`evaluator-loses-results`
 #
 # Keep the time limit. If an evaluation raises, the traceback goes to stderr, and that is all:
 # ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a timeout never returns.

@@ -222,8 +222,8 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A policy that is loaded without its statistics. A new ``VecNormV2`` maps the first observation
-#    to zero, whatever it is, so the policy acts poorly, and the symptom is the same.
+#    A policy that is loaded without its statistics. A new ``VecNormV2`` maps any first observation
+#    to zero, so the policy acts poorly, and the symptom is the same.
 
 print("first observation, normalized:", make_env().reset()["normed"].tolist())
 assert all(name.startswith("module") for name in actor.state_dict())

@@ -220,8 +220,8 @@ print(f"{int((~missing).sum())} rows rebuilt bit for bit, {int(missing.sum())} N
 #    ``NextStateReconstructor()`` with its defaults, on slices. A
 #    :class:`~torchrl.data.SliceSampler` fills the batch with :term:`slices <slice>` from random
 #    places. When two slices of one trajectory touch, both sides have the same trajectory id, and
-#    the stored done flag is false. The transform takes the first observation of one slice as the
-#    next one of the other.
+#    the stored done flag is false. The transform then takes the first observation of the second
+#    slice as the next observation of the first slice's last row.
 #
 # .. fold:: Count rows whose next observation is missing or wrong
 

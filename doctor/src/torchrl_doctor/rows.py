@@ -263,7 +263,7 @@ ROWS = {
     "grpo_clips_before_the_first_update": Row(
         "silent",
         "`TransformersWrapper` stores a log-probability of zero for the first token of each "
-        "answer that it generates. That is a probability of one, whatever the model's is.",
+        "answer that it generates. That means a probability of one, but the model's own is lower.",
         "Score the generated tokens with a second wrapper, made with `generate=False`, and store "
         "the log-probabilities that it computes.",
     ),
@@ -860,7 +860,8 @@ ROWS = {
     "values_are_zero_for_no_reason": Row(
         "silent",
         "Not all stored batches had that key. A `LazyTensorStorage` adds a key that comes later, "
-        "with zeros in the earlier rows. A later row without the key keeps whatever memory held.",
+        "with zeros in the earlier rows. In a later row without the key, the entry keeps what was "
+        "in memory before.",
         "Write the same keys to every batch, with `nan` where a value is not known.",
     ),
     "values_too_low_at_time_limits": Row(
