@@ -144,9 +144,9 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 # --------------------------------
 #
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
-# of a trajectory is stored only once. If the trajectory :term:`terminated`, its value counts as
-# zero. If it was :term:`truncated`, a target bootstraps from it. From here on, a time limit also
-# truncates some trajectories.
+# of a trajectory is stored only once. If the trajectory :term:`terminated`, the value there counts
+# as zero. If it was :term:`truncated`, a target uses the value of that last observation. From here
+# on, a time limit also truncates some trajectories.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
