@@ -669,8 +669,7 @@ ROWS = {
         "silent",
         "The same `ObservationNorm` is a transform of the environment and of the replay buffer. "
         "The batch is already normalized, and the buffer normalizes each sample again.",
-        "Keep one of the two: the one of the environment, or the one of the buffer with a policy "
-        "that normalizes for itself.",
+        "Keep only one of the two transforms. If you keep that of the buffer, the policy has to",
     ),
     "sampling_images_raises_type_error": Row(
         "loud",
