@@ -7,8 +7,8 @@ buffer says that it is empty, and the first ``extend`` raises.
 
 :Subsystem: memory and storage
 :Effect: loud
-:Cause: ``scratch_dir`` is where a storage creates its files. It does not read the files of an
-   earlier storage.
+:Cause: ``scratch_dir`` is where a storage creates its files. A storage does not read the
+   files of an earlier one.
 :Fix: Save with ``dumps``, start in a new folder and ``loads``. If you do not need the old
    rows, remove the folder.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`

@@ -10,7 +10,7 @@ large, or squeezed into a corner.
 :Cause: The same ``ObservationNorm`` is a transform of the environment and of the replay
    buffer. The batch is already normalized, and the buffer normalizes each sample again.
 :Fix: Keep only one of the two transforms. If you keep that of the buffer, the policy has to
-normalize for itself.
+   normalize for itself.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._sample`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: :thread:`2406`

@@ -77,8 +77,8 @@ ROWS = {
     ),
     "buffer_file_already_exists": Row(
         "loud",
-        "`scratch_dir` is where a storage creates its files. It does not read the files of an "
-        "earlier storage.",
+        "`scratch_dir` is where a storage creates its files. A storage does not read the files of "
+        "an earlier one.",
         "Save with `dumps`, start in a new folder and `loads`. If you do not need the old rows, "
         "remove the folder.",
     ),
@@ -669,7 +669,8 @@ ROWS = {
         "silent",
         "The same `ObservationNorm` is a transform of the environment and of the replay buffer. "
         "The batch is already normalized, and the buffer normalizes each sample again.",
-        "Keep only one of the two transforms. If you keep that of the buffer, the policy has to",
+        "Keep only one of the two transforms. If you keep that of the buffer, the policy has to "
+        "normalize for itself.",
     ),
     "sampling_images_raises_type_error": Row(
         "loud",
