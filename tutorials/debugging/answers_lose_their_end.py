@@ -8,7 +8,7 @@ improve; training never makes the end more likely, and answers get longer.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The tokenizer pads with the token that ends an answer. ``TransformersWrapper`` sets this for
-   a tokenizer without a ``pad_token``, removes padding from answers, and the end with it.
+   a tokenizer without a ``pad_token``. It removes padding from answers, and so removes the end.
 :Fix: Give the tokenizer a ``pad_token`` that the model never generates, before you make the
    wrapper.
 :Decided in: :source:`torchrl.modules.llm.TransformersWrapper`
@@ -22,8 +22,8 @@ improve; training never makes the end more likely, and answers get longer.
 # Break it
 # --------
 #
-# A table of logits stands in for a language model. ``TransformersWrapper`` needs no more of it than
-# these methods, and so no ``transformers``.
+# A table of logits stands in for a language model. ``TransformersWrapper`` needs only these
+# methods, so ``transformers`` is not needed.
 #
 # .. fold:: The model and its tokenizer
 

@@ -82,8 +82,8 @@ assert unhealthy == found == {"files": 2, "rows": 0}, (
 # Fix it
 # ------
 #
-# ``dumps`` writes the rows and where the writer stood. The storage of the restart has a folder of
-# its own, which ``auto_cleanup`` removes with it.
+# ``dumps`` writes the rows and the position of the writer. The storage of the restart has a folder
+# of its own, which ``auto_cleanup`` removes with it.
 
 fixed = {"replay_buffer": buffer_in(tempfile.mkdtemp(), auto_cleanup=True)}
 with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as saved:

@@ -70,7 +70,7 @@ print(unhealthy)
 assert unhealthy["different starts"] == 1, "no longer reproduces: the starts differ"
 
 # %%
-# It is not the first episode alone: the later ones start alike too.
+# Not only the first episodes start alike: the later ones do too.
 
 done = broken["batch"]["next", "done"][:, :-1, 0]
 later = [

@@ -70,8 +70,8 @@ ROWS = {
     "answers_lose_their_end": Row(
         "silent",
         "The tokenizer pads with the token that ends an answer. `TransformersWrapper` sets this "
-        "for a tokenizer without a `pad_token`, removes padding from answers, and the end with "
-        "it.",
+        "for a tokenizer without a `pad_token`. It removes padding from answers, and so removes "
+        "the end.",
         "Give the tokenizer a `pad_token` that the model never generates, before you make the "
         "wrapper.",
     ),
@@ -153,8 +153,8 @@ ROWS = {
     ),
     "end_signal_has_two_dimensions": Row(
         "loud",
-        "The batch has two dimensions, environment and time. The storage was told of one, so the "
-        "slice sampler cannot tell along which of them the time runs.",
+        "The batch has two dimensions, environment and time. The storage knows of only one, so "
+        "the slice sampler cannot tell which of them is time.",
         "`LazyTensorStorage(..., ndim=2)`, the number of dimensions of the batch.",
     ),
     "entropy_is_gone_early": Row(
