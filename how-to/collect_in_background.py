@@ -60,8 +60,8 @@ def update(sample):
 
 
 # %%
-# Copy this together with the setup folded above, which starts workers by "fork". With TorchRL's
-# own start method, "spawn", put whatever starts a collector below ``if __name__ == "__main__":``
+# Copy this together with the setup folded above, which starts workers by "fork". With TorchRL's own
+# start method, "spawn", put the code that starts a collector below ``if __name__ == "__main__":``
 # (:ref:`symptom-workers-run-the-script-again`).
 
 N_WORKERS, BATCH_FRAMES, WARMUP_FRAMES = 2, 20, 200
@@ -310,7 +310,7 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # %%
 # An exception ends the thread, too: its error goes to the terminal, and your loop has only
 # ``is_running()`` (:doc:`/reference/collectors_hooks`). The thread shares the interpreter with your
-# updates, so it gains less than workers do.
+# updates, so you gain less than with workers.
 #
 # What it costs
 # -------------

@@ -338,8 +338,8 @@ for how in ("DETERMINISTIC", "RANDOM"):  # the first is the default of rollout
 # What it costs
 # -------------
 #
-# The actor also writes what its heads computed. Drop that before you store a batch, for the loss
-# computes it anew:
+# The actor also writes what its heads computed. Drop that before you store a batch, because the
+# loss computes it anew:
 
 lean = batch.exclude("hidden", "params")
 again = loss(lean)["loss_objective"]

@@ -129,8 +129,8 @@ collector.shutdown()
 
 # %%
 # The number is the mean return of five episodes, with its standard error. Before you call one
-# policy better, ask for a difference of more than two standard errors. That of a difference is the
-# root of the sum of both squares. A return of 50 is the time limit here.
+# policy better, ask for a difference of more than two standard errors. The standard error of a
+# difference is the root of the sum of both squares. A return of 50 is the time limit here.
 #
 # Why it is right
 # ---------------
@@ -214,9 +214,9 @@ collector.shutdown()
 # %%
 # The weights are those of the call, however long the evaluation takes, and a result has the step
 # that you passed. Training waits only if the last evaluation is still running. To avoid waiting,
-# call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts nothing.
-# Fetch each result before you trigger again, for a result may be lost when the next evaluation is
-# quick. :claim:`evaluator-loses-results`
+# call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts nothing. Fetch each
+# result before you trigger again, because a result may be lost when the next evaluation is quick.
+# :claim:`evaluator-loses-results`
 #
 # Keep the time limit. If an evaluation raises, the traceback goes to stderr, and that is all:
 # ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a timeout never returns.

@@ -2,8 +2,8 @@
 Log a run and watch it
 ======================
 
-Log the return of the episodes that have ended and the figures of each update, all by the number of
-frames. A few of these figures show early that a run goes wrong.
+Log the return of the episodes that have ended and the figures of each update, all against the
+number of frames. A few of these figures show early that a run goes wrong.
 """
 
 # %%
@@ -235,8 +235,8 @@ assert shape[1] < steps
 # %%
 # A file holds ``(1, frames, colors, height, width)``, the frame of the reset among them. Without
 # ``skip=1``, a single environment keeps every second frame, and the video runs too fast.
-# ``CSVLogger(..., video_format="mp4")`` writes a film, with a package for that, and the other
-# loggers send it to their service; neither ran here.
+# ``CSVLogger(..., video_format="mp4")`` writes a film if the package for that is installed, and the
+# other loggers add the video to their own records. Neither ran here.
 #
 # Where it goes wrong without an error
 # ------------------------------------

@@ -96,8 +96,9 @@ assert torch.allclose(norm.scale["observation"], deviation, rtol=share)
 print(f"mean and deviation are within {share:.0%} of those of the raw observations")
 
 # %%
-# They are not equal, because a few resets are in no row of the batches. The order of the
-# workers also changes what an observation is normalized to, so two runs with one seed differ.
+# The statistics differ a little from those of the batches, because a few resets are in no row of a
+# batch. The order of the workers also changes what an observation is normalized to, so two runs
+# with one seed differ.
 #
 # ``decay=1.0`` counts all observations alike. The default is a moving average that starts at zero.
 # ``VecNormV2`` subtracts the square of the mean before it corrects for that, so if the mean is far
@@ -147,7 +148,7 @@ print("the new creator has the saved statistics")
 # ------
 #
 # A row keeps the normalization of the moment in which it was collected. ``denorm`` does not restore
-# the raw observation, because it uses the statistics of now. Store raw observations, and normalize
+# the raw observation, because it uses the current statistics. Store raw observations, and normalize
 # each sample with the current statistics, both at the root and under ``next``:
 
 buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000), batch_size=64)
@@ -192,9 +193,9 @@ for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)
 #    :class: wrong-on-purpose
 #
 #    An ``EnvCreator`` alone, in workers that fork. Each worker keeps statistics of its own:
-#    :ref:`symptom-workers-normalize-differently`. With a plain function this is so under any start
-#    method. Below, each worker counts 30 steps and its resets; ``EnvCreator`` adds the two rows of
-#    its trial.
+#    :ref:`symptom-workers-normalize-differently`. With a plain function this happens under any
+#    start method. Below, each worker counts 30 steps and its resets; ``EnvCreator`` adds the two
+#    rows of its trial.
 
 COUNT = "count.-|-.observation"  # how a VecNormV2 names its counter in a state_dict
 
@@ -238,8 +239,8 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A policy that is loaded without its statistics. A new ``VecNormV2`` maps the first observation
-#    to zero, whatever it is, so the policy acts poorly, with the same symptom.
+#    A policy that is loaded without its statistics. A new ``VecNormV2`` maps any first observation
+#    to zero, so the policy acts poorly, and the symptom is the same.
 
 print("first observation, normalized:", make_env().reset()["normed"].tolist())
 assert all(name.startswith("module") for name in actor.state_dict())

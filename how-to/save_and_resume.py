@@ -220,8 +220,8 @@ for name in expected:
 # Without ``start_episode`` no episode is cut, but a resumed run gives other numbers.
 # :claim:`resume-without-start-episode-differs`
 #
-# The trajectory ids alone are not equal. Loading draws a new :ref:`id <collector-ids>`, so those of
-# the resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With several workers, a
+# Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so those of the
+# resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With several workers, a
 # prefetching buffer or nondeterministic CUDA kernels, two runs differ even if none was interrupted.
 
 ids = ("collector", "traj_ids")

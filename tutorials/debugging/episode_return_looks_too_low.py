@@ -77,7 +77,7 @@ assert unhealthy["logged"] < 0.9 * unhealthy["of episodes"], (
 #
 # The sum climbs from step to step and starts again with the next episode. The mean over all rows
 # includes every unfinished sum. Long episodes have more rows, so the error is not a constant
-# factor. Do not correct it, read other rows.
+# factor. Do not correct the mean; read other rows.
 
 import matplotlib.pyplot as plt
 

@@ -77,15 +77,15 @@ ROWS = {
     "answers_lose_their_end": Row(
         "silent",
         "The tokenizer pads with the token that ends an answer. `TransformersWrapper` sets this "
-        "for a tokenizer without a `pad_token`, removes padding from answers, and the end with "
-        "it.",
+        "for a tokenizer without a `pad_token`. It removes padding from answers, and so removes "
+        "the end.",
         "Give the tokenizer a `pad_token` that the model never generates, before you make the "
         "wrapper.",
     ),
     "buffer_file_already_exists": Row(
         "loud",
-        "`scratch_dir` is where a storage creates its files. It does not read the files of an "
-        "earlier storage.",
+        "`scratch_dir` is where a storage creates its files. A storage does not read the files of "
+        "an earlier one.",
         "Save with `dumps`, start in a new folder and `loads`. If you do not need the old rows, "
         "remove the folder.",
     ),
@@ -160,8 +160,8 @@ ROWS = {
     ),
     "end_signal_has_two_dimensions": Row(
         "loud",
-        "The batch has two dimensions, environment and time. The storage was told of one, so the "
-        "slice sampler cannot tell along which of them the time runs.",
+        "The batch has two dimensions, environment and time. The storage knows of only one, so "
+        "the slice sampler cannot tell which of them is time.",
         "`LazyTensorStorage(..., ndim=2)`, the number of dimensions of the batch.",
     ),
     "entropy_is_gone_early": Row(
@@ -270,7 +270,7 @@ ROWS = {
     "grpo_clips_before_the_first_update": Row(
         "silent",
         "`TransformersWrapper` stores a log-probability of zero for the first token of each "
-        "answer that it generates. That is a probability of one, whatever the model's is.",
+        "answer that it generates. That means a probability of one, but the model's own is lower.",
         "Score the generated tokens with a second wrapper, made with `generate=False`, and store "
         "the log-probabilities that it computes.",
     ),
@@ -676,8 +676,8 @@ ROWS = {
         "silent",
         "The same `ObservationNorm` is a transform of the environment and of the replay buffer. "
         "The batch is already normalized, and the buffer normalizes each sample again.",
-        "Keep one of the two: the one of the environment, or the one of the buffer with a policy "
-        "that normalizes for itself.",
+        "Keep only one of the two transforms. If you keep that of the buffer, the policy has to "
+        "normalize for itself.",
     ),
     "sampling_images_raises_type_error": Row(
         "loud",
@@ -873,7 +873,8 @@ ROWS = {
     "values_are_zero_for_no_reason": Row(
         "silent",
         "Not all stored batches had that key. A `LazyTensorStorage` adds a key that comes later, "
-        "with zeros in the earlier rows. A later row without the key keeps whatever memory held.",
+        "with zeros in the earlier rows. In a later row without the key, the entry keeps what was "
+        "in memory before.",
         "Write the same keys to every batch, with `nan` where a value is not known.",
     ),
     "values_too_low_at_time_limits": Row(
