@@ -60,8 +60,8 @@ def update(sample):
 
 
 # %%
-# Copy this together with the setup folded above, which starts workers by "fork". With TorchRL's
-# own start method, "spawn", put whatever starts a collector below ``if __name__ == "__main__":``
+# Copy this together with the setup folded above, which starts workers by "fork". With TorchRL's own
+# start method, "spawn", put the code that starts a collector below ``if __name__ == "__main__":``
 # (:ref:`symptom-workers-run-the-script-again`).
 
 N_WORKERS, BATCH_FRAMES, WARMUP_FRAMES = 2, 20, 200
@@ -222,6 +222,8 @@ with terminal(), collecting(makers, watched, Permits(20)) as collector:
 #
 #    ``collector.pause()`` around the updates. A worker that is in the middle of a batch throws this
 #    batch away. The episode goes on without its rows.
+#
+# .. fold:: How many rows are missing
 
 
 def gaps(rows):
@@ -231,6 +233,8 @@ def gaps(rows):
     steps = rows["step_count"].flatten()
     return int((steps != torch.where(starts, 0, steps.roll(1) + 1)).sum())
 
+
+# %%
 
 paused = make_buffer()
 with collecting([make_env] * N_WORKERS, paused, Permits(10_000)) as collector:
@@ -254,6 +258,8 @@ assert gaps(paused[:]) > 0 == gaps(buffer[:])
 #    A plain prioritized sampler with workers. It does not hear of the rows that another process
 #    writes, and draws only from the places that your own process filled:
 #    :ref:`symptom-most-rows-are-never-drawn`.
+#
+# .. fold:: A buffer with a warm-up
 
 some_rows = buffer[:100].exclude("index")
 
@@ -269,6 +275,8 @@ def make_prioritized(sync):
     prioritized.extend(some_rows.clone())  # your warm-up
     return prioritized
 
+
+# %%
 
 for sync in (True, False):
     prioritized = make_prioritized(sync)
@@ -302,15 +310,19 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # %%
 # An exception ends the thread, too: its error goes to the terminal, and your loop has only
 # ``is_running()`` (:doc:`/reference/collectors_hooks`). The thread shares the interpreter with your
-# updates, so it gains less than workers do.
+# updates, so you gain less than with workers.
 #
 # What it costs
 # -------------
 #
-# Collecting in the background pays if a core is free, or if the environment waits. How much it
-# saves is not measured; :ref:`performance-collectors-check` has a function that says whether to
-# try. Known costs: in one process with small frames, a collector that writes to the buffer takes
-# :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as ``extend`` in
-# the loop, and each ``update_policy_weights_()`` is a round trip to every worker
+# Collecting in the background pays if a core is free, or if the environment waits. Without updates
+# beside them, two workers on two cores give
+# :measured:`collectors@cpu:throughput-n2-multi-async-sleep-1:vs_collector` times the frames per
+# second of one process if short steps wait, and
+# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times if they compute.
+# With updates it was not measured; :ref:`performance-collectors-check` has a function that says
+# whether to try. Known costs: in one process with small frames, a collector that writes to the
+# buffer takes :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as
+# ``extend`` in the loop, and each ``update_policy_weights_()`` is a round trip to every worker
 # (:ref:`performance-weight_sync-cost`). Make batches so large that a permit and a lock per batch do
 # not matter: :ref:`performance-collectors-batches`.

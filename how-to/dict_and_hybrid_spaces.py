@@ -3,8 +3,8 @@ Use dict observations and hybrid actions
 ========================================
 
 Wrap the environment as it is: each part of its action becomes an entry. Give each part a head and a
-distribution, and join them with ``CompositeDistribution``. Join the parts of the observation with
-``CatTensors``. PPO takes the product of the probabilities.
+distribution, tell ``TanhNormal`` the bounds, and join them with ``CompositeDistribution``. Join the
+parts of the observation with ``CatTensors``. PPO takes the product of the probabilities.
 """
 
 # %%
@@ -25,7 +25,7 @@ class Rover(gym.Env):
         position=gym.spaces.Box(-2, 2, (2,)), battery=gym.spaces.Box(0, 1, (1,))
     )
     action_space = gym.spaces.Dict(
-        gear=gym.spaces.Discrete(3), push=gym.spaces.Box(-1, 1, (2,))
+        gear=gym.spaces.Discrete(3), push=gym.spaces.Box(-0.5, 0.5, (2,))
     )
 
     def reset(self, *, seed=None, options=None):
@@ -35,7 +35,7 @@ class Rover(gym.Env):
         return self.observed(), {}
 
     def step(self, action):
-        moved = self.position + 0.1 * action["gear"] * action["push"]
+        moved = self.position + 0.2 * action["gear"] * action["push"]
         self.position = moved.clip(-2, 2).astype(np.float32)
         self.battery -= np.float32(0.01)
         return self.observed(), -float(abs(self.position).sum()), False, False, {}
@@ -60,11 +60,13 @@ from torchrl.envs import (
     ExplorationType,
     GymWrapper,
     StepCounter,
+    ToTensorImage,
     TransformedEnv,
     set_exploration_type,
 )
 from torchrl.modules import (
     MLP,
+    ConvNet,
     OneHotCategorical,
     ProbabilisticActor,
     TanhNormal,
@@ -74,7 +76,7 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 PARTS = ["position", "battery"]
-HEADS = {"gear": OneHotCategorical, "push": TanhNormal}
+ACTIONS = ["gear", "push"]
 
 
 def make_env():
@@ -84,7 +86,7 @@ def make_env():
     return env
 
 
-def make_actor(env, heads=HEADS):
+def make_actor(env, distribution=TanhNormal, **bounds):
     body = torch.nn.Sequential(torch.nn.Linear(3, 64), torch.nn.Tanh())
     gear = torch.nn.Linear(64, 3)
     push = torch.nn.Sequential(torch.nn.Linear(64, 4), NormalParamExtractor())
@@ -98,16 +100,20 @@ def make_actor(env, heads=HEADS):
     return ProbabilisticActor(
         net,
         in_keys=["params"],
-        out_keys=list(heads),
+        out_keys=ACTIONS,
         spec=env.action_spec,
         distribution_class=CompositeDistribution,
-        distribution_kwargs={"distribution_map": heads},
+        distribution_kwargs={
+            "distribution_map": {"gear": OneHotCategorical, "push": distribution},
+            "extra_kwargs": {"push": bounds},
+        },
         return_log_prob=True,
     )
 
 
 env = make_env()
-actor = make_actor(env)
+space = env.action_spec["push"].space  # else TanhNormal reaches from -1 to 1
+actor = make_actor(env, low=space.low, high=space.high)
 critic = ValueOperator(MLP(3, 1, num_cells=[64]), in_keys=["observation"])
 advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
 loss = ClipPPOLoss(actor, critic)
@@ -127,7 +133,7 @@ collector.shutdown()
 # %%
 # Each part of the action has an entry, and so has the logarithm of its probability:
 
-for name in ("observation", *HEADS, *(f"{head}_log_prob" for head in HEADS)):
+for name in ("observation", *ACTIONS, *(f"{part}_log_prob" for part in ACTIONS)):
     print(f"{name:<14} {tuple(batch[name].shape)}")
 
 # %%
@@ -138,8 +144,8 @@ for name in ("observation", *HEADS, *(f"{head}_log_prob" for head in HEADS)):
 # adds the logarithms before it computes the ratio. Plain PyTorch gives the same loss:
 
 with loss.actor_network_params.to_module(loss.actor_network), torch.no_grad():
-    now = loss.actor_network.get_dist(batch).log_prob(batch.select(*HEADS))
-change = sum(now[f"{head}_log_prob"] - batch[f"{head}_log_prob"] for head in HEADS)
+    now = loss.actor_network.get_dist(batch).log_prob(batch.select(*ACTIONS))
+change = sum(now[f"{part}_log_prob"] - batch[f"{part}_log_prob"] for part in ACTIONS)
 ratio, gain = change.exp().unsqueeze(-1), batch["advantage"]
 expected = -torch.min(ratio * gain, ratio.clip(0.8, 1.2) * gain).mean()
 torch.testing.assert_close(loss(batch)["loss_objective"].detach(), expected)
@@ -152,24 +158,152 @@ print(f"largest ratio {ratio.max():.2f}; the loss is that of the product")
 # ``set_composite_lp_aggregate`` at its default: if the actor stores the sum of the logarithms, PPO
 # raises. :claim:`composite-sum-raises-in-ppo`
 #
+# ``gear`` is one-hot because ``GymWrapper`` makes every ``Discrete`` space so, in observations too.
+# With ``categorical_action_encoding=True`` it is a number. Then take ``Categorical`` of
+# ``torch.distributions``, with the same head. Your environment gets a number in both cases.
+
+numbered = GymWrapper(Rover(), categorical_action_encoding=True)
+for one in (GymWrapper(Rover()), numbered):
+    print("a gear:", one.rand_action()["gear"].tolist())
+
+# %%
 # ``CatTensors`` joins in the order of names, unless you pass ``sort=False``:
 
-env = TransformedEnv(GymWrapper(Rover()), CatTensors(PARTS, "observation"))
-print("first number after a reset:", env.reset()["observation"][0].item(), "(battery)")
-assert env.reset()["observation"][0] == 1
+by_name = TransformedEnv(GymWrapper(Rover()), CatTensors(PARTS, "observation"))
+first = by_name.reset()["observation"][0].item()
+print(f"first number after a reset: {first} (battery)")
+assert first == 1
 
 # %%
 # Weights and statistics that were saved under another order load without an error, and are wrong.
 # To keep the parts apart, let the network read several ``in_keys``.
 #
+# Images and tuples
+# -----------------
+#
+# An image cannot be joined with vectors. Let it keep its entry, scale it with ``ToTensorImage``,
+# and give it a network of its own. An ``MLP`` joins its ``in_keys``. ``GymWrapper`` stacks the
+# parts of a ``Tuple`` that are alike, and raises if they are not, so give them names first.
+
+
+class Seeing(gym.ObservationWrapper):
+    """Rover with a camera. Position and battery come as a tuple."""
+
+    camera = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    state = gym.spaces.Tuple([Rover.observation_space[part] for part in PARTS])
+    observation_space = gym.spaces.Dict(camera=camera, state=state)
+
+    def observation(self, seen):
+        return {"camera": self.camera.sample(), "state": tuple(seen.values())}
+
+
+def name_parts(seen):
+    return {"camera": seen["camera"], **dict(zip(PARTS, seen["state"], strict=True))}
+
+
+try:
+    GymWrapper(Seeing(Rover())).reset()
+    raise AssertionError("a tuple works by now")
+except NotImplementedError as error:
+    print("tuple:", error)
+named = gym.spaces.Dict(camera=Seeing.camera, **Rover.observation_space)
+named = gym.wrappers.TransformObservation(Seeing(Rover()), name_parts, named)
+join = CatTensors(PARTS, "observation", sort=False)
+env = TransformedEnv(
+    GymWrapper(named), Compose(join, ToTensorImage(in_keys=["camera"]))
+)
+eye = ConvNet(num_cells=[16, 32], kernel_sizes=5, strides=3)
+body = TensorDictSequential(  # in place of the body above
+    TensorDictModule(eye, ["camera"], ["seen"]),
+    TensorDictModule(MLP(out_features=64), ["seen", "observation"], ["hidden"]),
+)
+print("hidden:", tuple(body(env.rollout(5))["hidden"].shape))
+
+# %%
+# Forbidden actions and goals
+# ---------------------------
+#
+# .. fold:: A walk on a line, with a goal, and a mask of the steps that are allowed
+
+
+class Walk(gym.Env):
+    place = gym.spaces.Box(0, 4, (1,))
+    observation_space = gym.spaces.Dict(
+        achieved_goal=place, desired_goal=place, action_mask=gym.spaces.MultiBinary(2)
+    )
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.goal = 2, self.np_random.choice([0, 4])
+        return self.observed(), {}
+
+    def step(self, action):
+        self.at += 2 * int(action) - 1
+        assert 0 <= self.at <= 4
+        reached = self.at == self.goal
+        return self.observed(), float(reached), bool(reached), False, {}
+
+    def observed(self):
+        at, goal = (np.array([one], np.float32) for one in (self.at, self.goal))
+        mask = np.array([self.at > 0, self.at < 4], np.int8)
+        return {"achieved_goal": at, "desired_goal": goal, "action_mask": mask}
+
+
+# %%
+# Let the environment return the mask, where true means allowed. ``ActionMask`` keeps random actions
+# to it. The policy has to read it as well:
+
+from torchrl.envs import ActionMask, DTypeCastTransform
+from torchrl.modules import MaskedOneHotCategorical
+
+to_bool = DTypeCastTransform(torch.int8, torch.bool, in_keys=["action_mask"])
+masked = Compose(to_bool, ActionMask(), StepCounter(8))
+env = TransformedEnv(GymWrapper(Walk()), masked)
+env.set_seed(0)
+goals = ["achieved_goal", "desired_goal"]
+walker = ProbabilisticActor(
+    TensorDictModule(MLP(out_features=2), goals, ["logits"]),
+    in_keys={"logits": "logits", "mask": "action_mask"},
+    spec=env.action_spec,
+    distribution_class=MaskedOneHotCategorical,
+)
+for policy in (None, walker):
+    with set_exploration_type(ExplorationType.RANDOM):
+        walk = env.rollout(200, policy, break_when_any_done=False)
+    assert (walk["action"].bool() & walk["action_mask"]).any(-1).all()
+print("no forbidden action in", 2 * len(walk), "steps")
+
+# %%
+# If an environment has goals, ``HERReplayBuffer`` relabels a share of each sample. It replaces the
+# goal by a place that the episode reached later, and asks you for the reward (hindsight experience
+# replay). The policy has to read both goals, as above.
+
+from torchrl.data import HERReplayBuffer, LazyTensorStorage
+
+
+def reward_of(rows):
+    return (rows["next", "achieved_goal"] == rows["desired_goal"]).float()
+
+
+for share in (0.0, 0.8):
+    hindsight = HERReplayBuffer(
+        reward_of, her_ratio=share, storage=LazyTensorStorage(200), batch_size=500
+    )
+    hindsight.extend(walk)
+    reached = hindsight.sample()["next", "reward"].mean()
+    print(f"{share:.0%} relabeled: the goal is reached in {reached:.0%} of the rows")
+
+# %%
 # Where it goes wrong without an error
 # ------------------------------------
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``Normal`` for a part that has bounds. Nothing clips what it draws, so your environment gets
-#    actions outside its space: :doc:`/reference/doctor_numbers`.
+#    ``Normal`` for a part that has bounds, or a ``TanhNormal`` that is not told them. Nothing clips
+#    what they draw, so your environment gets actions outside its space:
+#    :ref:`symptom-actions-and-bounds-differ`.
 
 
 def rollout(actor, how="RANDOM"):
@@ -177,13 +311,15 @@ def rollout(actor, how="RANDOM"):
         return make_env().rollout(200, actor, break_when_any_done=False)
 
 
-for push in (torch.distributions.Normal, TanhNormal):
-    rows = rollout(make_actor(make_env(), HEADS | {"push": push}))
-    outside = (rows["push"].abs() > 1).any(-1)
-    print(
-        f"{push.__name__}: {outside.float().mean():.0%} of the pushes are out of bounds"
-    )
-    assert outside.any() == (push is not TanhNormal)
+actors = {
+    "Normal": make_actor(make_env(), torch.distributions.Normal),
+    "TanhNormal without bounds": make_actor(make_env()),
+    "TanhNormal with bounds": actor,
+}
+for name, one in actors.items():
+    outside = (rollout(one)["push"].abs() > 0.5).any(-1)
+    print(f"{name}: {outside.float().mean():.0%} of the pushes are out of bounds")
+    assert outside.any() == (one is not actor)
 
 # %%
 # .. admonition:: Wrong on purpose
@@ -202,8 +338,8 @@ for how in ("DETERMINISTIC", "RANDOM"):  # the first is the default of rollout
 # What it costs
 # -------------
 #
-# The actor also writes what its heads computed. Drop that before you store a batch, for the loss
-# computes it anew:
+# The actor also writes what its heads computed. Drop that before you store a batch, because the
+# loss computes it anew:
 
 lean = batch.exclude("hidden", "params")
 again = loss(lean)["loss_objective"]

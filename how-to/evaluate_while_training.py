@@ -129,8 +129,8 @@ collector.shutdown()
 
 # %%
 # The number is the mean return of five episodes, with its standard error. Before you call one
-# policy better, ask for a difference of more than two standard errors. That of a difference is the
-# root of the sum of both squares. A return of 50 is the time limit here.
+# policy better, ask for a difference of more than two standard errors. The standard error of a
+# difference is the root of the sum of both squares. A return of 50 is the time limit here.
 #
 # Why it is right
 # ---------------
@@ -214,9 +214,9 @@ collector.shutdown()
 # %%
 # The weights are those of the call, however long the evaluation takes, and a result has the step
 # that you passed. Training waits only if the last evaluation is still running. To avoid waiting,
-# call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts nothing.
-# Fetch each result before you trigger again, for a result may be lost when the next evaluation is
-# quick. :claim:`evaluator-loses-results`
+# call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts nothing. Fetch each
+# result before you trigger again, because a result may be lost when the next evaluation is quick.
+# :claim:`evaluator-loses-results`
 #
 # Keep the time limit. If an evaluation raises, the traceback goes to stderr, and that is all:
 # ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a timeout never returns.
@@ -235,6 +235,8 @@ collector.shutdown()
 #    evaluation that begins while a batch is collected switches the exploration of training off:
 #    :ref:`symptom-stochastic-policy-does-not-sample`. With ``backend="process"``, a thread of this
 #    process sets it too. :claim:`evaluator-process-sets-the-type-here`
+#
+# .. fold:: An evaluation that begins in the middle of a batch
 
 
 class Call(Transform):
@@ -280,6 +282,8 @@ def explored_steps(**options):
     return int(explored[:50].sum()), int(explored[50:].sum())
 
 
+# %%
+
 for name in ("DETERMINISTIC", "RANDOM"):
     first, second = explored_steps(exploration_type=ExplorationType[name])
     print(f"{name}: {first} of 50 steps explored before, {second} of 50 during")
@@ -297,6 +301,8 @@ for name in ("DETERMINISTIC", "RANDOM"):
 #    More than one frame per batch, as by default, in a process. It collects that many steps. The
 #    episodes that one evaluation does not need count in the next one, although the old weights
 #    played them. In training the same is :ref:`symptom-new-weights-arrive-late`.
+#
+# .. fold:: Weights by hand: one policy pushes to the left, one balances
 
 
 def make_weights(direction):
@@ -314,6 +320,9 @@ def make_weights(direction):
 
 to_the_left = make_weights([0.0] * 4)
 balancing = make_weights([0.0, 1.0, 10.0, 10.0])
+
+# %%
+
 for per_batch in (100, 1):
     with evaluating(**IN_BACKGROUND | {"frames_per_batch": per_batch}) as background:
         first, second = (
@@ -334,6 +343,8 @@ for per_batch in (100, 1):
 #    A ``VecNormV2`` in the evaluation environment. The evaluator freezes it. A new one is frozen
 #    before it has any statistics, and the policy sees NaN. If you pass the environment of training,
 #    its statistics stop as well.
+#
+# .. fold:: A new environment and one that has trained, and a count of NaN
 
 
 def normalizing_env():
@@ -349,6 +360,9 @@ def count_nan(trajectories):
 
 new_env, train_env = normalizing_env(), normalizing_env()
 train_env.rollout(MAX_STEPS)
+
+# %%
+
 for name, wrong_env in {"new": new_env, "of training": train_env}.items():
     wrong = Evaluator(
         wrong_env,

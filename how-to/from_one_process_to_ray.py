@@ -189,7 +189,8 @@ print("one process and one worker: other bits")
 
 # %%
 # Workers seed torch and reset their environment; a ``Collector`` does neither, nor does a remote
-# collector, which is one. :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork
+# collector, which is one: :ref:`symptom-same-seed-different-start`.
+# :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork
 # draw the same actions: :ref:`symptom-workers-act-alike`.
 #
 # .. admonition:: Wrong on purpose
@@ -197,9 +198,11 @@ print("one process and one worker: other bits")
 #
 #    No ``sync=True``. Workers and Ray are asynchronous by default: a batch comes from one worker,
 #    and from old weights if the learner takes a while (:ref:`symptom-new-weights-arrive-late`).
+#
+# .. fold:: The largest ratio of PPO in the batch after an update
 
 
-for options in ({"sync": True}, {}):
+def after_an_update(**options):
     actor, envs = make_actor(), [partial(make_env, seed) for seed in range(2)]
     collector = Collector(envs, actor, num_collectors=2, **options, **FRAMES, **QUIET)
     collector.next()
@@ -210,7 +213,13 @@ for options in ({"sync": True}, {}):
     batch = collector.next()
     collector.shutdown()
     now = actor.get_dist(batch).log_prob(batch["action"])
-    ratio, shape = (now - batch["action_log_prob"]).exp().max(), tuple(batch.shape)
+    return tuple(batch.shape), (now - batch["action_log_prob"]).exp().max()
+
+
+# %%
+
+for options in ({"sync": True}, {}):
+    shape, ratio = after_an_update(**options)
     print(
         f"{options!s:<14} batches {shape!s:<8} ratio of PPO above 1: {ratio > 1.0001}"
     )
@@ -227,10 +236,10 @@ with mock.patch.object(MultiSyncCollector, "update_policy_weights_"):
 print("two workers, with and without the call: the same bits")
 
 # %%
-# Remote collectors have copies: without a call they act with their first weights
+# Remote collectors have copies of the weights: without a call they act with the first ones
 # (:ref:`performance-weight_sync-ray`). So do workers with a ``policy_factory``:
-# :ref:`symptom-workers-never-learn`. With ``total_frames=-1`` a loop is endless, but on Ray it
-# ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
+# :ref:`symptom-workers-never-learn`. With ``total_frames=-1`` a loop is endless, but on Ray it ends
+# before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
 #
 # A worker that dies
 # ------------------

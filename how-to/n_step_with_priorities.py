@@ -178,8 +178,8 @@ print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end"
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Two values of ``gamma``: the sum has that of the transform, the next value that of the loss.
-#    The doctor :doc:`compares them </reference/doctor_numbers>`.
+#    Two values of ``gamma``: the sum uses that of the transform, and the next value uses that of
+#    the loss. See :ref:`symptom-two-discounts`.
 
 _, wrong = wrong_rows(make_buffer(gamma=0.9, done_keys=["done", "truncated"]))
 assert torch.equal(wrong, steps > 1)
@@ -204,9 +204,9 @@ print("the loss without the number of steps is another")
 # A priority is the error against the n-step target. ``DQNLoss`` squares it, and the sampler raises
 # the square to ``alpha``: 0.3 does what 0.6 does for absolute errors. The loss weights each row by
 # the ``"priority_weight"`` that the sampler wrote. Pass this very sample to
-# ``update_tensordict_priority``, or priorities stay as they are. See
+# ``update_tensordict_priority``, or the priorities do not change. See
 # :ref:`symptom-prioritized-replay-draws-evenly`. Call ``target.step()`` after each update, or the
-# target network stays as it is. See :ref:`symptom-target-updater-never-steps`.
+# target network never changes. See :ref:`symptom-target-updater-never-steps`.
 
 sample = buffer.sample()
 value = loss(sample)["loss"]

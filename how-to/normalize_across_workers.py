@@ -24,6 +24,8 @@ from torchrl.envs import (
     EnvCreator,
     GymEnv,
     ParallelEnv,
+    RewardScaling,
+    RewardSum,
     StepCounter,
     TransformedEnv,
     VecNorm,
@@ -94,8 +96,9 @@ assert torch.allclose(norm.scale["observation"], deviation, rtol=share)
 print(f"mean and deviation are within {share:.0%} of those of the raw observations")
 
 # %%
-# They are not equal, because a few resets are in no row of the batches. The order of the
-# workers also changes what an observation is normalized to, so two runs with one seed differ.
+# The statistics differ a little from those of the batches, because a few resets are in no row of a
+# batch. The order of the workers also changes what an observation is normalized to, so two runs
+# with one seed differ.
 #
 # ``decay=1.0`` counts all observations alike. The default is a moving average that starts at zero.
 # ``VecNormV2`` subtracts the square of the mean before it corrects for that, so if the mean is far
@@ -145,7 +148,7 @@ print("the new creator has the saved statistics")
 # ------
 #
 # A row keeps the normalization of the moment in which it was collected. ``denorm`` does not restore
-# the raw observation, because it uses the statistics of now. Store raw observations, and normalize
+# the raw observation, because it uses the current statistics. Store raw observations, and normalize
 # each sample with the current statistics, both at the root and under ``next``:
 
 buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000), batch_size=64)
@@ -168,6 +171,21 @@ assert (restored - old["observation"]).abs().max() > 0.01
 print("a stored row is not what the policy would see now")
 
 # %%
+# Rewards
+# -------
+#
+# Scale rewards by a constant, so that returns are of the order of one. A ``VecNormV2`` of the
+# reward subtracts the mean as well, which changes the task: each step of MountainCar costs 1, and
+# nothing is left of that. A ``RewardSum`` before the scaling keeps the score for your log
+# (:ref:`symptom-return-is-not-the-score`).
+
+for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)):
+    env = TransformedEnv(GymEnv("MountainCar-v0"), Compose(RewardSum(), one))
+    steps = env.rollout(MAX_STEPS)["next"]
+    largest, score = steps["reward"].abs().max(), steps["episode_reward"][-1].item()
+    print(f"{type(one).__name__}: rewards up to {largest:.2f}, score {score:.0f}")
+
+# %%
 # Where it goes wrong without an error
 # ------------------------------------
 #
@@ -175,9 +193,9 @@ print("a stored row is not what the policy would see now")
 #    :class: wrong-on-purpose
 #
 #    An ``EnvCreator`` alone, in workers that fork. Each worker keeps statistics of its own:
-#    :ref:`symptom-workers-normalize-differently`. With a plain function this is so under any start
-#    method. Below, each worker counts 30 steps and its resets; ``EnvCreator`` adds the two rows of
-#    its trial.
+#    :ref:`symptom-workers-normalize-differently`. With a plain function this happens under any
+#    start method. Below, each worker counts 30 steps and its resets; ``EnvCreator`` adds the two
+#    rows of its trial.
 
 COUNT = "count.-|-.observation"  # how a VecNormV2 names its counter in a state_dict
 
@@ -221,8 +239,8 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A policy that is loaded without its statistics. A new ``VecNormV2`` maps the first observation
-#    to zero, whatever it is, so the policy acts poorly, with the same symptom.
+#    A policy that is loaded without its statistics. A new ``VecNormV2`` maps any first observation
+#    to zero, so the policy acts poorly, and the symptom is the same.
 
 print("first observation, normalized:", make_env().reset()["normed"].tolist())
 assert all(name.startswith("module") for name in actor.state_dict())

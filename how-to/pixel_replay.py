@@ -232,7 +232,7 @@ for name, rows in {"stored": full, "sampled": sample}.items():
 #    :class: wrong-on-purpose
 #
 #    ``CatFrames`` on longer slices, keeping every row. It takes the start of each slice for the
-#    start of an episode, and repeats that frame. If it mixes episodes instead, see
+#    start of an episode, and repeats that frame. In a buffer it takes frames of the slice before:
 #    :ref:`symptom-stacked-frames-of-different-episodes`.
 
 

@@ -22,7 +22,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 import torchrl
-from tensordict.nn import TensorDictSequential
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.checkpoint import (
     Checkpoint,
     CheckpointRotation,
@@ -172,7 +173,9 @@ assert child.exitcode == -signal.SIGKILL
 child.close()
 
 # %%
-# The resumed run and the run that nobody killed end bit-identical:
+# The resumed run and the run that nobody killed end bit-identical.
+#
+# .. fold:: What of two runs is compared
 
 
 def state(run):
@@ -187,6 +190,8 @@ def state(run):
         "next sample": run.buffer.sample()["index"],
     }
 
+
+# %%
 
 print("killed after", KILLED_AT_FRAMES, "frames; the last save is", end=" ")
 print(CheckpointRotation(folder / "killed", keep_last=2).latest().name)
@@ -215,8 +220,8 @@ for name in expected:
 # Without ``start_episode`` no episode is cut, but a resumed run gives other numbers.
 # :claim:`resume-without-start-episode-differs`
 #
-# The trajectory ids alone are not equal. Loading draws a new :ref:`id <collector-ids>`, so those of
-# the resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With several workers, a
+# Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so those of the
+# resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With several workers, a
 # prefetching buffer or nondeterministic CUDA kernels, two runs differ even if none was interrupted.
 
 ids = ("collector", "traj_ids")
@@ -318,6 +323,27 @@ print(f"{'component':<10} {'saved by':<19} {'bytes':>8}")
 for name, part in sorted(Checkpoint.manifest(latest)["components"].items()):
     print(f"{name:<10} {part['adapter']:<19} {size(latest / part['path']):>8,}")
 assert size(latest) > CAPACITY * rows.bytes() // len(rows)
+
+# %%
+# The policy alone
+# ----------------
+#
+# ``torch.export`` makes a program of the policy that runs without TorchRL. An ``ObservationNorm``
+# cannot be exported, so write the normalization with its numbers. For ONNX, give the same arguments
+# to ``torch.onnx.export``; that needs another package, and did not run here.
+
+norm = whole.env.transform[0].to_observation_norm()
+loc, scale = norm.loc.clone(), norm.scale.clone()
+normalize = TensorDictModule(
+    lambda observation: (observation - loc) / scale, ["observation"], ["observation"]
+)
+actor, observation = whole.collector.policy[0], {"observation": torch.randn(4)}
+expected = TensorDictSequential(norm, actor)(TensorDict(observation))["action"]
+agent = TensorDictSequential(normalize, actor).select_out_keys("action")
+program = torch.export.export(agent, args=(), kwargs=observation)
+torch.export.save(program, folder / "policy.pt2")
+act = torch.export.load(folder / "policy.pt2").module()
+assert torch.equal(act(**observation), expected)
 
 # %%
 # .. fold:: Clean up

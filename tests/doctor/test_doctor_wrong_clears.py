@@ -8,10 +8,13 @@ from torchrl.data import (
     Categorical,
     Composite,
     LazyTensorStorage,
+    ReplayBuffer,
+    SliceSampler,
     TensorDictReplayBuffer,
     Unbounded,
 )
 from torchrl.envs import (
+    CatFrames,
     DoubleToFloat,
     EnvBase,
     GymEnv,
@@ -255,6 +258,18 @@ def test_an_advantage_that_comes_after_the_rows_were_stored():
     given = {"loss_module": loss, "value_estimator": estimator, "batch": batch}
     assert said(slug, replay_buffer=held(batch), **given) != APPLIES
     assert said(slug, replay_buffer=held(rows), **given) == APPLIES
+
+
+def test_slices_alone_do_not_make_stacks_right():
+    stack = CatFrames(2, dim=-1, in_keys=["observation"], out_keys=["stack"], reset_key="_reset")
+    transform, sampler = stack.make_rb_transform_and_sampler(batch_size=4)
+    by_hand = SliceSampler(slice_len=2)
+    for parts, state in (((transform, sampler), CLEAR), ((stack, by_hand), UNDECIDED)):
+        buffer = ReplayBuffer(
+            storage=LazyTensorStorage(40), transform=parts[0], sampler=parts[1], batch_size=4
+        )
+        buffer.extend(cartpole().rollout(20, break_when_any_done=False))
+        assert said("stacked_frames_of_different_episodes", replay_buffer=buffer) == state
 
 
 @pytest.mark.parametrize(("high", "state"), [(2.0, CLEAR), (1.0, APPLIES)])

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from docs._ext.site.search_index import SYNONYMS, stems
+from docs._ext.site.search_index import QUESTIONS, SYNONYMS, stems
 from tests.support import ROOT, SITE
 from tests.support.search import evaluate, index_of
 
@@ -159,17 +159,20 @@ def test_a_term_is_in_the_index_where_it_is_defined(terms):
     assert sorted(listed) == sorted(terms)
 
 
-def test_every_place_with_other_names_is_in_the_index():
+def test_every_place_with_other_names_or_questions_is_in_the_index():
     """A place that moved takes its words along; they would be lost without a word."""
     entries = evaluate(SITE, [None], "() => ManualSearch.entries()")["answers"][0]
     known = {one["address"] for one in entries}
-    words = tomllib.loads((ROOT / "docs" / SYNONYMS).read_text(encoding="utf-8"))
-    assert sorted(words["also_called"].keys() - known) == []
+    words, questions = (
+        tomllib.loads((ROOT / "docs" / name).read_text(encoding="utf-8"))
+        for name in (SYNONYMS, QUESTIONS)
+    )
+    assert sorted({*words["also_called"], *questions} - known) == []
 
 
 def test_every_word_has_the_same_stems_in_the_engine():
     index = index_of(SITE)
-    titles = [" ".join(map(str, entry[3:7])) for entry in index["entries"]]
+    titles = [" ".join(entry[3:6]) for entry in index["entries"]]
     words = sorted({word for text in titles for word in text.split()} | set(index["terms"].split()))
     found = evaluate(SITE, words, "(text) => ManualSearch.stems(text)")["answers"]
     differ = {

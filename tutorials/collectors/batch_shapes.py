@@ -39,8 +39,8 @@ TRAJ_KEY = ("collector", "traj_ids")
 torch.set_num_threads(1)
 logging.getLogger("torchrl").setLevel("ERROR")
 
-# A worker that does not start by "fork" runs this script again to find its functions. So whatever
-# acts is below the guard, which is false in a worker and true in each cell of a notebook.
+# A worker that does not start by "fork" runs this script again to find its functions. So all code
+# that acts is below the guard, which is false in a worker and true in each cell of a notebook.
 # Under "spawn", TorchRL's default, every worker would import TorchRL for itself. "forkserver"
 # imports it once, in a server process, and forks the workers from there. Windows has only "spawn".
 PARTS = [f"torchrl.{n}" for n in ("collectors", "envs", "modules", "objectives")]

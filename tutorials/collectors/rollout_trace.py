@@ -323,10 +323,10 @@ assert lines(across) == PREDICTED_ACROSS
 order_table(across)
 
 # %%
-# The carrier has no device of its own, so that it can hold an observation of one device and an
-# action of another. So ``.to`` makes another object, and the row of the batch is E, not A. The
-# cast copies only the tensors that are on another device. :claim:`cast-of-no-device-is-new`
-# Both casts to the CPU start from A, so what the policy wrote on its device is moved twice.
+# The carrier has no device of its own, so that it can hold an observation on one device and an
+# action on another. Therefore ``.to`` makes another object, and the row of the batch is E, not A. A
+# cast copies only the tensors that are on another device. :claim:`cast-of-no-device-is-new` Both
+# casts to the CPU start from A, so what the policy wrote on its device is moved twice.
 #
 # In the figure each mark is one call, and its letter is the object that the call acts on.
 #

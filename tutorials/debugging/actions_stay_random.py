@@ -21,7 +21,7 @@ start.
 # Break it
 # --------
 #
-# DQN learns from any action, so the loss does not miss anything in the batches.
+# DQN learns from any action, so the loss finds all that it needs in the batches.
 
 import torch
 from torchrl.collectors import Collector

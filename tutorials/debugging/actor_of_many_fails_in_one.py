@@ -2,8 +2,8 @@
 The policy of many environments fails in one
 ============================================
 
-The policy collects in a batched environment. In a single one, to evaluate it, it raises an error
-about shapes, although its network accepts any number of environments.
+The policy collects in a batched environment. In a single environment, where you evaluate it, the
+policy raises an error about shapes, although its network accepts any number of environments.
 
 :Subsystem: exploration
 :Effect: loud

@@ -8,7 +8,7 @@ improve; training never makes the end more likely, and answers get longer.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The tokenizer pads with the token that ends an answer. ``TransformersWrapper`` sets this for
-   a tokenizer without a ``pad_token``, removes padding from answers, and the end with it.
+   a tokenizer without a ``pad_token``. It removes padding from answers, and so removes the end.
 :Fix: Give the tokenizer a ``pad_token`` that the model never generates, before you make the
    wrapper.
 :Decided in: :source:`torchrl.modules.llm.TransformersWrapper`
@@ -22,8 +22,8 @@ improve; training never makes the end more likely, and answers get longer.
 # Break it
 # --------
 #
-# A table of logits stands in for a language model. ``TransformersWrapper`` needs no more of it than
-# these methods, and so no ``transformers``.
+# A table of logits stands in for a language model. ``TransformersWrapper`` needs only these
+# methods, so ``transformers`` is not needed.
 #
 # .. fold:: The model and its tokenizer
 
@@ -127,7 +127,7 @@ assert unhealthy["shorter"] > 40, "no answer ended"
 
 # %%
 # The loss sees the words of an answer and never its end. If answers that end are good, their words
-# become more likely, and the end therefore less likely:
+# become more likely. That leaves less probability for the end:
 
 
 def end_before_and_after_a_step(batch, loss):

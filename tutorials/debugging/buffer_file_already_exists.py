@@ -7,8 +7,8 @@ buffer says that it is empty, and the first ``extend`` raises.
 
 :Subsystem: memory and storage
 :Effect: loud
-:Cause: ``scratch_dir`` is where a storage creates its files. It does not read the files of an
-   earlier storage.
+:Cause: ``scratch_dir`` is where a storage creates its files. A storage does not read the
+   files of an earlier one.
 :Fix: Save with ``dumps``, start in a new folder and ``loads``. If you do not need the old
    rows, remove the folder.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
@@ -82,8 +82,8 @@ assert unhealthy == found == {"files": 2, "rows": 0}, (
 # Fix it
 # ------
 #
-# ``dumps`` writes the rows and where the writer stood. The storage of the restart has a folder of
-# its own, which ``auto_cleanup`` removes with it.
+# ``dumps`` writes the rows and the position of the writer. The storage of the restart has a folder
+# of its own, which ``auto_cleanup`` removes with it.
 
 fixed = {"replay_buffer": buffer_in(tempfile.mkdtemp(), auto_cleanup=True)}
 with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as saved:

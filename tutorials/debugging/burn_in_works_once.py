@@ -22,7 +22,7 @@ they are hardly better than the stored ones, however long the burn-in is.
 # Break it
 # --------
 #
-# An episode is stored, and the weights change, which is what burn-in is for. Each row has its
+# An episode is stored, and the weights change. Burn-in is made for this case. Each row has its
 # number, so that the rows before a slice can be found again.
 
 import torch

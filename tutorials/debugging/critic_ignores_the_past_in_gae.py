@@ -23,7 +23,7 @@ The loss that trains the critic computes other values for the same steps.
 # Break it
 # --------
 #
-# As often in PPO, the critic takes no part in the collection, so no state of it is stored.
+# The critic takes no part in the collection, as is common in PPO, so none of its states is stored.
 
 import contextlib
 

@@ -64,7 +64,7 @@ broken = build(torch.int64)
 # Check it
 # --------
 #
-# The same key from one environment and from several.
+# Compare the same key from one environment and from several.
 
 
 def check(one, several):

@@ -78,7 +78,8 @@ print(unhealthy)
 assert unhealthy == plain, "no longer reproduces: the delta acts on images"
 
 # %%
-# Forced with ``in_keys`` it makes things worse: a float of half width takes more than a byte.
+# If you force the transform with ``in_keys``, it makes things worse: a float of half width takes
+# more than a byte.
 
 forced = check(collect(NextObservationDelta(["pixels"]))["batch"])
 print(forced)

@@ -7,8 +7,8 @@ it expected a signal with one dimension and got one with two.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: The batch has two dimensions, environment and time. The storage was told of one, so the
-   slice sampler cannot tell along which of them the time runs.
+:Cause: The batch has two dimensions, environment and time. The storage knows of only one, so
+   the slice sampler cannot tell which of them is time.
 :Fix: ``LazyTensorStorage(..., ndim=2)``, the number of dimensions of the batch.
 :Decided in: :source:`torchrl.data.SliceSampler.sample`
 :Behind it: :ref:`replay-slices`

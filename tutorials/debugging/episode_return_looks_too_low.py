@@ -14,7 +14,7 @@ step.
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found
 :Also called: episode_reward too low, RewardSum, wrong mean reward in the logs, return
-   does not match episode length
+   does not match episode length, return rises although nothing learns
 """
 
 # %%
@@ -77,7 +77,7 @@ assert unhealthy["logged"] < 0.9 * unhealthy["of episodes"], (
 #
 # The sum climbs from step to step and starts again with the next episode. The mean over all rows
 # includes every unfinished sum. Long episodes have more rows, so the error is not a constant
-# factor. Do not correct it, read other rows.
+# factor. Do not correct the mean; read other rows.
 
 import matplotlib.pyplot as plt
 
@@ -113,4 +113,32 @@ healthy = check(fixed["batch"], logged[-1])
 print(healthy)
 assert healthy["logged"] == healthy["of episodes"] > 0, (
     "the fix does not work: unfinished episodes are still averaged"
+)
+
+# %%
+# At the start of a run
+# ---------------------
+#
+# With many environments, only short episodes end in the first batches. The mean rises although the
+# policy stays the same.
+
+from torchrl.envs import SerialEnv
+
+torch.manual_seed(0)
+env = SerialEnv(20, lambda: TransformedEnv(GymEnv("CartPole-v1"), RewardSum()))
+env.set_seed(0)
+steps = env.rollout(100, break_when_any_done=False)["next"]
+returns, done = steps["episode_reward"], steps["done"]
+early = returns[:, :15][done[:, :15]].mean().item()
+print(f"of the episodes that end within the first 15 steps: {early:.1f}")
+
+# %%
+# Wait for the first episode of each environment, and count those.
+
+first = done & (done.cumsum(dim=1) == 1)
+assert first.any(dim=1).all()
+mean = returns[first].mean().item()
+print(f"of the first episode of each environment: {mean:.1f}")
+assert early < 0.8 * mean, (
+    "no longer reproduces: the mean of the first that end is right"
 )

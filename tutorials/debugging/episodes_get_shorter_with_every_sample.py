@@ -52,7 +52,7 @@ broken = fill(LazyStackStorage)
 # Check it
 # --------
 #
-# Look at a copy of the buffer if yours is worth keeping: this check samples.
+# This check samples, so run it on a copy of the buffer if yours is worth keeping.
 
 
 def check(buffer):

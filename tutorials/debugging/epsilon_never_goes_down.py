@@ -20,7 +20,7 @@ The agent acts at random until the training ends, although the exploration is se
 # Break it
 # --------
 #
-# Four batches are collected, and as many frames as the decay is to take.
+# Four batches are collected. Together they have as many frames as the decay should take.
 
 import torch
 from tensordict.nn import TensorDictSequential

@@ -58,16 +58,16 @@ assert unhealthy["finished"] == "1/4", (
 assert unhealthy["steps"] < 50, "no longer reproduces: the rollout is long"
 
 # %%
-# The unfinished episodes are cut where the shortest one ends. So the more environments,
-# the shorter the rollout, as a rule.
+# The unfinished episodes are cut where the shortest one ends. So with more environments the rollout
+# is usually shorter.
 #
 # Fix it
 # ------
 #
-# The rollout now goes on, and each environment that is done starts its next episode. So a
-# row can hold several episodes and an unfinished one at its end: read the return of an
-# episode where ``("next", "done")`` is set. ``break_when_all_done=True`` resets nothing;
-# then leave out what comes after the first ``done`` of a row.
+# The rollout now goes on, and each environment that is done starts its next episode. So a row can
+# hold several episodes and an unfinished one at its end: read the return of an episode where
+# ``("next", "done")`` is set. With ``break_when_all_done=True`` nothing is reset. Then leave out
+# the steps after the first ``done`` of each row.
 
 fixed = evaluate(break_when_any_done=False)
 healthy = check(fixed["batch"])

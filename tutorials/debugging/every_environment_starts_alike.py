@@ -56,8 +56,8 @@ broken = collect(make_seeded)
 # --------
 #
 # The first observation of each environment. The actions are random and differ, so only the start of
-# an episode shows it. A batch of :class:`~torchrl.collectors.MultiSyncCollector` has the workers in
-# the place of the environments.
+# an episode shows it. In a batch of :class:`~torchrl.collectors.MultiSyncCollector` the first
+# dimension is that of the workers.
 
 
 def check(batch):
@@ -70,7 +70,7 @@ print(unhealthy)
 assert unhealthy["different starts"] == 1, "no longer reproduces: the starts differ"
 
 # %%
-# It is not the first episode alone: the later ones start alike too.
+# Not only the first episodes start alike: the later ones do too.
 
 done = broken["batch"]["next", "done"][:, :-1, 0]
 later = [

@@ -9,7 +9,7 @@ below one, and bad answers go on to begin with the same token.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: ``TransformersWrapper`` stores a log-probability of zero for the first token of each answer
-   that it generates. That is a probability of one, whatever the model's is.
+   that it generates. That means a probability of one, but the model's own is lower.
 :Fix: Score the generated tokens with a second wrapper, made with ``generate=False``, and store the
    log-probabilities that it computes.
 :Decided in: :source:`torchrl.modules.llm.TransformersWrapper._log_probs_generate`

@@ -72,7 +72,7 @@ for way, other in {
 # Check it
 # --------
 #
-# Compare the number that your environment was made with and the registered one.
+# Compare the ``frameskip`` that your environment was made with and the registered one.
 
 
 def check(env):

@@ -2,7 +2,8 @@
 Nothing is learned any more: hidden units are dead
 ==================================================
 
-The return is flat, and the policy does the same whatever it sees. Losses and gradients are finite.
+The return is flat, and the policy does the same for all observations. Losses and gradients are
+finite.
 
 :Subsystem: value estimation and losses
 :Effect: silent

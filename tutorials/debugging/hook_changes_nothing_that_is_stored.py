@@ -71,8 +71,8 @@ assert unhealthy["highest"] == 1, (
 )
 
 # %%
-# Without ``replay_buffer`` the batch is one TensorDict, which gives out what it holds, and
-# the first hook works. The second works with both.
+# Without ``replay_buffer`` the batch is one TensorDict. Reading it returns its own tensors, so the
+# first hook works. The second hook works with both.
 
 options = {"post_collect_hook": scale_in_place, "total_frames": -1}
 collector = Collector(GymEnv("CartPole-v1"), None, frames_per_batch=50, **options)

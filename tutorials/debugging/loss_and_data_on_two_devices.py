@@ -82,7 +82,7 @@ assert unhealthy["loss"] != unhealthy["batch"], (
 # Fix it
 # ------
 #
-# Move the batch where the loss is, after it was sampled. With a
+# Move the batch to the device of the loss after you have sampled it. With a
 # :class:`~torchrl.data.LazyTensorStorage` on that device the samples are there already; the whole
 # storage then takes its memory.
 

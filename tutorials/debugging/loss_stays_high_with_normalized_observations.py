@@ -21,8 +21,8 @@ targets look as if they came from another environment.
 # Break it
 # --------
 #
-# In an environment, a transform with ``in_keys=["observation"]`` acts on each new
-# observation, and so on both places of a batch. The same transform in a buffer:
+# In an environment, a transform with ``in_keys=["observation"]`` acts on each new observation, so a
+# batch has it normalized at the root and under ``"next"``. The same transform in a buffer:
 
 import torch
 from torchrl.collectors import Collector

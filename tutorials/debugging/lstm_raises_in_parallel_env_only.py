@@ -90,8 +90,9 @@ if __name__ == "__main__":
 # %%
 # With ``SerialEnv`` there was a batch, but no state in it:
 # :doc:`the LSTM forgets everything </tutorials/debugging/lstm_forgets_every_step>`. The same holds
-# for a ``ParallelEnv`` with any transform around it, and for one with ``use_buffers=False``. Only
-# the bare one with buffers notices, in a collector and in a rollout that goes on after ``done``.
+# for a ``ParallelEnv`` with any transform around it, and for one with ``use_buffers=False``. Only a
+# bare ``ParallelEnv`` with buffers raises, in a collector and in a rollout that goes on after
+# ``done``.
 
 # %%
 # Fix it

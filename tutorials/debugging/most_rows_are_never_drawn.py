@@ -80,7 +80,8 @@ assert unhealthy == {"stored": 120, "drawn": 20}, (
 )
 
 # %%
-# Without a warm-up, ``sample()`` raises. With the start method ``spawn``, starting the worker does.
+# Without a warm-up, ``sample()`` raises. With the start method ``spawn``, starting the worker
+# raises instead.
 #
 # Fix it
 # ------

@@ -105,7 +105,7 @@ assert unhealthy == {"rewards": 1, "steps ahead": 1}, (
 )
 
 # %%
-# A delta does not help. It adds to an observation the difference of a step three steps later.
+# A delta does not help. It adds the difference of a step three steps later to the observation.
 
 delta = check(buffer_of_three_steps("delta")["replay_buffer"].sample())
 print(delta)

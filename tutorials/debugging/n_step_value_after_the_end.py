@@ -3,7 +3,7 @@ N-step targets add a value after the end of the episode
 =======================================================
 
 With n-step returns, values near the end of an episode are too high. The rewards of a sample are
-sums over n steps as they should be, and so is the next observation.
+sums over n steps, as they should be, and the next observation is right, too.
 
 :Subsystem: value estimation and losses
 :Effect: silent

@@ -51,7 +51,7 @@ broken = use(copy=lambda batch: batch)
 # Check it
 # --------
 #
-# Within an episode, what a step leaves is what the next one starts from.
+# Within an episode, each step starts from the state that the step before it left.
 
 
 def check(batch, key="recurrent_state"):

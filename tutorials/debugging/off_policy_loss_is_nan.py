@@ -76,8 +76,8 @@ assert unhealthy["loss"] != unhealthy["loss"], (
 # Why PPO does not mind
 # ---------------------
 #
-# ``forward`` of the same estimator is what computes advantages. It puts the current observation
-# where the next one is NaN. That is exact for terminated rows alone, but it is finite.
+# PPO gets its advantages from ``forward`` of the same estimator. It puts the current observation
+# where the next one is NaN. That is exact only for terminated rows, but it is finite.
 
 advantage = loss_module.value_estimator(
     sample.clone(),

@@ -122,7 +122,7 @@ assert max(unhealthy["deviations"]) > 30 * median(unhealthy["deviations"]), (
 # ------
 #
 # ``init_stats`` takes random actions and keeps the mean and the deviation of each entry. Here
-# environments are dimension 0 and time is dimension 1. It reduces both.
+# environments are dimension 0 and time is dimension 1, and ``init_stats`` reduces both.
 
 
 def normalize(env):

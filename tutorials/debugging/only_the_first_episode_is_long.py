@@ -87,8 +87,8 @@ print(unhealthy)
 assert unhealthy["lengths"] == [10, 1, 1, 1, 1], "no longer reproduces"
 
 # %%
-# ``reset`` calls ``_reset`` of the environment and completes the result with what the specs
-# name. It cannot know an attribute.
+# ``reset`` calls ``_reset`` of the environment and adds the other entries that the specs name. It
+# cannot know an attribute.
 #
 # Fix it
 # ------

@@ -92,7 +92,7 @@ assert unhealthy["ratio not 1"] > 20, "no longer reproduces: the ratios are one"
 
 # %%
 # Stored hidden states are read in the first row of the sample and at ``is_init``. All other rows go
-# on from the row above them, whichever it is.
+# on from the row above them, even if that row is of another episode.
 
 # %%
 # Fix it

@@ -70,7 +70,7 @@ broken = prepare(with_advantage=False)
 # Check it
 # --------
 #
-# A loss is a mean over rows. It may not depend on the order in which they come.
+# A loss is a mean over rows, so it must not depend on their order.
 
 
 def check(minibatch, loss):

@@ -9,8 +9,8 @@ large, or squeezed into a corner.
 :Effect: silent
 :Cause: The same ``ObservationNorm`` is a transform of the environment and of the replay
    buffer. The batch is already normalized, and the buffer normalizes each sample again.
-:Fix: Keep one of the two: the one of the environment, or the one of the buffer with a
-   policy that normalizes for itself.
+:Fix: Keep only one of the two transforms. If you keep that of the buffer, the policy has to
+   normalize for itself.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._sample`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: :thread:`2406`

@@ -127,8 +127,8 @@ assert functions[-1] == "_exit_function in util.py", "no longer reproduces: it e
 assert "join in process.py" in functions, "no longer reproduces: it joins no worker"
 
 # %%
-# It is in the function with which ``multiprocessing`` ends an interpreter, which joins each worker
-# that is no daemon. A worker also ends with its collector:
+# The script waits where ``multiprocessing`` ends an interpreter: it joins each worker that is no
+# daemon. A worker also ends with its collector:
 
 collector = make_collector()
 worker = collector.procs[0]

@@ -68,8 +68,8 @@ assert unhealthy["marked"] == 0, "no longer reproduces: single frames are marked
 # Fix it
 # ------
 #
-# By default the buffer is extended by whole batches. Then the marks are there, and so is all else
-# that works on a batch, such as ``post_collect_hook``.
+# By default the buffer is extended by whole batches. Then the marks are there, and so is everything
+# else that works on a batch, such as ``post_collect_hook``.
 
 fixed = fill()
 healthy = check(fixed["collector"].replay_buffer)

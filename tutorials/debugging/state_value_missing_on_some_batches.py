@@ -22,8 +22,9 @@ PPO with value clipping trains for a while. Then the loss says that the batch ho
 # Break it
 # --------
 #
-# A batch without next observations, which are then rebuilt from the rows that follow. The last
-# row of each trajectory has none that follows, nor has the last row of the batch: these get NaN.
+# A batch without next observations, which are then rebuilt from the rows that follow. No row
+# follows the last row of a trajectory, and none follows the last row of the batch. These rows get
+# NaN.
 
 import torch
 from tensordict.nn import TensorDictModule

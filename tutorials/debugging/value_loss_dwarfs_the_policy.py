@@ -89,8 +89,8 @@ print(f"policy: {losses['loss_objective']:.3f}, value: {losses['loss_critic']:,.
 # Check it
 # --------
 #
-# PPO's losses say little: with normalized advantages, that of the policy starts at zero. Compare
-# the gradients, in the weights that both losses reach.
+# PPO's losses tell you little: with normalized advantages, the loss of the policy starts at zero.
+# Compare the gradients, in the weights that both losses reach.
 
 
 def check(loss_module, batch):

@@ -7,8 +7,8 @@ A key of the samples is right in some rows and zero in others, although no zero 
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: Not all stored batches had that key. A ``LazyTensorStorage`` adds a key that comes
-   later, with zeros in the earlier rows. A later row without the key keeps whatever memory
-   held.
+   later, with zeros in the earlier rows. In a later row without the key, the entry keeps what was
+   in memory before.
 :Fix: Write the same keys to every batch, with ``nan`` where a value is not known.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`,
    :source:`tensordict._td._SubTensorDict._set_str`

@@ -75,7 +75,7 @@ assert unhealthy["largest difference"] > 0.1, (
 # ------
 #
 # The creator passes its statistics on to each environment that it makes. In shared memory they stay
-# one set, whichever way the workers start.
+# one set, with every start method.
 
 creator = EnvCreator(make_env)
 for tensor in creator.state_dict()["_extra_state"].values():

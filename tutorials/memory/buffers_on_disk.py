@@ -3,7 +3,7 @@ Buffers on disk
 ===============
 
 A replay buffer may be larger than the memory of your process. With a ``scratch_dir``,
-``LazyMemmapStorage`` keeps its rows in files, whose pages the system evicts when it needs memory.
+``LazyMemmapStorage`` keeps its rows in files. The system evicts their pages when it needs memory.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#buffers-larger-than-memory
 """
@@ -171,7 +171,7 @@ assert len(loaded) == 2 * N_FRAMES
 print(f"{N_FRAMES} rows loaded, {len(loaded)} after the next extend")
 
 # %%
-# And this is what ``existsok=True`` does to the buffer that was there first:
+# This is what ``existsok=True`` does to the buffer that was there first:
 
 taker = memmap_buffer("reloaded", existsok=True)
 taker.extend(torch.zeros_like(batch.cpu()))

@@ -144,9 +144,9 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 # --------------------------------
 #
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
-# of a trajectory is stored only once. If the trajectory :term:`terminated`, its value counts as
-# zero. If it was :term:`truncated`, a target bootstraps from it. From here on a time limit
-# truncates trajectories, too.
+# of a trajectory is stored only once. If the trajectory :term:`terminated`, the value there counts
+# as zero. If it was :term:`truncated`, a target uses the value of that last observation. From here
+# on, a time limit also truncates some trajectories.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -202,8 +202,8 @@ for o in (predicted["observation"], 84 * 84):
 # ``step_count_key``
 #     The step count of row ``i + 1`` is one more than that of row ``i``. **Off by default.**
 #
-# On a whole rollout, in order, only the last row of each trajectory is NaN, and the last of the
-# batch:
+# If you sample a whole rollout in order, only the last row of each trajectory and the last row of
+# the batch are NaN:
 
 compact = collect(StepCounter(max_steps=TIME_LIMIT_STEPS), compact_obs=True)
 rebuilt = NextStateReconstructor(step_count_key="step_count")(compact.clone())
@@ -220,8 +220,8 @@ print(f"{int((~missing).sum())} rows rebuilt bit for bit, {int(missing.sum())} N
 #    ``NextStateReconstructor()`` with its defaults, on slices. A
 #    :class:`~torchrl.data.SliceSampler` fills the batch with :term:`slices <slice>` from random
 #    places. When two slices of one trajectory touch, both sides have the same trajectory id, and
-#    the stored done flag is false. The transform takes the first observation of one slice as the
-#    next one of the other.
+#    the stored done flag is false. The transform then takes the first observation of the second
+#    slice as the next observation of the first slice's last row.
 #
 # .. fold:: Count rows whose next observation is missing or wrong
 

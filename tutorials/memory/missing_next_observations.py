@@ -178,7 +178,7 @@ for sampler in (slices, RandomSampler):
 
 # %%
 # With ``step_count_key`` they are NaN. A slice loses its last row, unless the next slice happens to
-# continue it. A random sampler leaves next to nothing to rebuild. If it puts two rows of one
+# continue it. With a random sampler there is almost nothing to rebuild. If it puts two rows of one
 # trajectory side by side, and the first is not the last of the trajectory, the default fills in a
 # number that is nearly always wrong.
 #
@@ -291,8 +291,8 @@ assert sac_loss(sample.clone())["loss_qvalue"].isnan()
 assert all(p.grad.isnan().any() for p in dqn_loss.parameters())
 
 # %%
-# With ``usable`` both are finite. It keeps the terminated rows. Each of them has NaN, so dropping
-# every NaN row would hide from the loss that an episode can end:
+# With ``usable`` both are finite. It keeps the terminated rows. Each terminated row has NaN. If you
+# drop every NaN row, the loss never sees that an episode can end:
 
 good = usable(sample.clone())
 assert dqn_loss(good.clone())["loss"].isfinite()
@@ -365,8 +365,8 @@ assert torch.equal(
 
 # %%
 # Find the missing rows by step count and trajectory id instead. A row is complete if the row below
-# continues it; the last row of the batch has none below, so it is missing. On the sampled slices
-# this finds the NaN rows:
+# continues it. The last row of the batch has no row below, so its next observation is missing. On
+# the sampled slices this finds the NaN rows:
 
 steps, ids = sample["step_count"].flatten(), sample[TRAJ_KEY].flatten()
 continued = (steps.diff() == 1) & (ids.diff() == 0)

@@ -124,9 +124,9 @@ print(f"{len(n_step)} rows written, {fallback} with a final observation")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``MultiStepTransform`` with ``compact_obs`` or with the delta. It acts when data is written.
-#    Both reconstructions act when data is read. With ``compact_obs`` there is no next observation
-#    to shift. With the delta, the delta of a later step is added to the observation of this one.
+#    ``MultiStepTransform`` with ``compact_obs`` or with the delta. The transform acts when data is
+#    written, both reconstructions when it is read. With ``compact_obs`` there is no next
+#    observation to shift. With the delta, the observation gets the delta of a later step.
 
 compact = collect(compact_obs=True)
 rebuild = NextStateReconstructor(step_count_key="step_count")
@@ -247,9 +247,9 @@ fig.set_label(
 )
 
 # %%
-# The sharp function fits its data better, and its bias is larger. If truncations are frequent and
-# the value is sharp, keep the next observations or use the delta. These are three fits on one short
-# rollout: for your network, compare the two advantages as above.
+# The sharp value function fits its data better, and its bias is larger. If truncations are frequent
+# and the value is sharp, keep the next observations or use the delta. These are three fits on one
+# short rollout: for your network, compare the two advantages as above.
 #
 # The shifted pass
 # ----------------
@@ -289,7 +289,7 @@ assert n_off["both", full_budget] == 0
 # With one row for each truncation and one more, the shifted pass is exact on full data. With a
 # smaller budget (the default is one) the rows at the end do not fit. The last trajectory that fits
 # in part is then cut short, and its valid rows are off, too. On compact data the pass needs no
-# reconstructor and gives no NaN, but has the bias of the section above, whatever the budget.
+# reconstructor and gives no NaN, but with any budget it has the bias of the section above.
 #
 # Further reading
 # ---------------

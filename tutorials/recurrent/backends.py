@@ -97,8 +97,8 @@ slices = TensorDict(
 #    tutorials/recurrent/backends.html#choose-a-backend
 #
 # Pass the backend when you make the module. It matters in :term:`recurrent mode`, where the module
-# runs over whole slices. A single step runs the layer of the module with any backend: PyTorch's,
-# unless you pass ``python_based=True``.
+# runs over whole slices. With any backend, a single step runs the layer of the module, which is
+# PyTorch's unless you pass ``python_based=True``.
 
 
 def make_module(kind, backend, **options):
@@ -315,7 +315,7 @@ for kind in KINDS:
 # %%
 # Outputs, next states, and the gradients of parameters, inputs and stored states agree up to the
 # rounding of float32. All backends read and write states at the same slots. A backend does *not*
-# zero the state at a reset: it reads the stored one, which is zero in collected data because the
+# zero the state at a reset. It reads the stored state, which is zero in collected data because the
 # primer put zeros there.
 #
 # In eager mode ``"auto"`` equals ``"pad"`` to the last bit:
@@ -334,8 +334,8 @@ print("auto equals pad, bitwise")
 #    the tensor. If you go on from one of them, you start from zero, and nothing raises.
 #
 # Row 2 has no reset. Cut it in the middle, and run the second half from ``("next", "h")`` at the
-# cut. Take that state once from a run of the whole row, where it is zero, and once from a run of
-# the first half alone, where it is the state of the last step.
+# cut. Take that state twice: from a run of the whole row, where it is zero, and from a run of the
+# first half alone, where it is the state of the last step.
 
 CUT = STEPS // 2
 whole, after_whole = features_of(lstm, slices[2:3].clone())
@@ -405,9 +405,9 @@ torch.compiler.reset()
 print(f"NotImplementedError: {refusal}")
 
 # %%
-# ``"auto"`` does not prepare the scan either, as ``"scan"`` does in its constructor. Compiled
-# before the process has made a ``"scan"`` module, it fails: :doc:`/reference/recurrent_refusals`
-# has that error among the others.
+# ``"scan"`` prepares the scan in its constructor, and ``"auto"`` does not. If you compile an
+# ``"auto"`` module before the process has made a ``"scan"`` module, it fails:
+# :doc:`/reference/recurrent_refusals` has that error among the others.
 #
 # Options for memory and precision
 # --------------------------------

@@ -142,7 +142,7 @@ class CartPoles(EnvBase):
 #    tutorials/recurrent/sequence_training.html#cartpole-without-velocities
 #
 # The task is CartPole, and the policy sees position and angle only. One observation does not tell
-# whether the pole is falling or rising; that takes the observations before it.
+# whether the pole is falling or rising. For that the policy needs the earlier observations.
 #
 # The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. The module writes the new
 # hidden state under ``("next", ...)``, as an environment does with a new observation. After the
@@ -481,7 +481,7 @@ plt.show()
 # state at the end of a slice runs into the next slice, drawn from anywhere in the data.
 #
 # **No recurrent mode.** A loss module switches recurrent mode on; a plain function that you write
-# as a loss does not. Here ``__wrapped__``, the method without the switch, stands for such a
+# as a loss does not. Here ``__wrapped__``, the ``forward`` without the switch, stands for such a
 # function. The GRU takes each row for a single step, from its stored state, and zeroes that state
 # where ``is_init`` marks a slice.
 
@@ -511,7 +511,7 @@ for mistake in [None, *MISTAKES]:
 #
 # If the environment never sets ``is_init`` to true, nothing changes *in this setup*: the sampler
 # writes its own marks, and the primer has set the states to zeros. It does harm if a loss gets the
-# batch without a sampler. :claim:`sampler-marks-without-tracker`
+# batch without a sampler in between. :claim:`sampler-marks-without-tracker`
 #
 # Where this stops being true
 # ---------------------------

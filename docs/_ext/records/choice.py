@@ -45,7 +45,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
 from benchmarks import record as records
-from docs._ext.records.content import shown_with_spread, table
+from docs._ext.records.content import ratio, shown_with_spread, table
 from docs._ext.records.directives import RecordDirective
 from docs._ext.support.page_state import MISSING, link, note_target, page_state
 
@@ -161,12 +161,10 @@ class RecordChoice(RecordDirective):
         first = [names if len(alike) == 1 else f"no clear winner: {names}", cell(best)]
         if not behind:
             return [*first, "–", "–"]
-        factor = best.values["median"] / behind[0].values["median"]
-        factor = factor if self.options["best"] == "most" else 1 / factor
-        # Three digits: between 1 and 1.04 lies the question whether it is worth the change.
-        shown = f"{factor:.3g}" if factor < 100 else records.text("1", factor)
+        sides = best.values, behind[0].values
+        shown = ratio(*(sides if self.options["best"] == "most" else sides[::-1]))
         line_end = nodes.raw("", "<br>", format="html")
-        return [*first, [f"{behind[0].name}: ", line_end, cell(behind[0])], f"{shown}×"]
+        return [*first, [f"{behind[0].name}: ", line_end, cell(behind[0])], shown]
 
 
 def in_order_of(situations):

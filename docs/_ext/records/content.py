@@ -1,7 +1,7 @@
 """What a record looks like on a page: values, tables, stamps; ``directives`` places it."""
 
 import re
-from math import ceil
+from math import ceil, floor, log10
 
 from docutils import nodes
 
@@ -13,40 +13,106 @@ from docs._ext.support.charts import written
 
 SAME = 1.05  # values whose ratio is below this are about the same
 ONCE = "one run"
+RATIO = {"unit": "1", "exact": False, "description": ""}
+SMALL = 1e-3  # written with a power of ten below it
 MOST_METRICS = 5  # columns for which a page has room
+TIMED = re.compile(r"(Wall t|T)ime\b")
 EMPHASIS = re.compile(r"(?<![\w*-])\*(\w[^*]*\w)\*(?!\w)")  # not the stars of trunk-*
 
 # -- Values ----------------------------------------------------------------------
 
 
-def digits(declared, value):
-    """The *value* with the digits that a measurement bears: three, or all that were counted."""
-    return value if declared["exact"] else float(f"{value:.3g}")
-
-
-def shown(declared, values, reasons):
-    """A value as the text of a role; *reasons* say why it no longer stands."""
-    return AGAIN if reasons else records.text(declared["unit"], digits(declared, values["median"]))
+def counted(declared):
+    """Whether a value is a count, to be shown whole. What comes from a time is none."""
+    timed = declared["unit"] == "s" or TIMED.match(declared["description"])
+    return declared["exact"] and not timed
 
 
 def once(declared, values):
     """Whether *values* are of a single measurement, which has no spread."""
-    return not declared["exact"] and values["rounds"] == 1 and "summary" not in declared
+    several = "summary" in declared or "median" in declared["description"].lower()
+    return values["rounds"] == 1 and not counted(declared) and not several
+
+
+def with_interval(found, metric):
+    """The values of a *metric* among those *found*, with ``_low`` and ``_high`` as its range.
+
+    A metric that is an end of such a range has no cell of its own: :func:`whole`.
+    """
+    values = found[metric]
+    if f"{metric}_low" not in found:
+        return values
+    low, high = (found[f"{metric}_{end}"]["median"] for end in ("low", "high"))
+    return values | {"q1": low, "q3": high, "iqr": high - low}
+
+
+def whole(metrics):
+    """The *metrics* without those that are the ends of the range of another."""
+    ends = {f"{metric}_{end}" for metric in metrics for end in ("low", "high")}
+    return [metric for metric in metrics if metric not in ends]
+
+
+def last_digit(declared, values):
+    """The power of ten of the last digit that the spread of *values* allows.
+
+    A step of that digit is at most half of what lies between the quartiles. Two digits stay all the
+    same, of a single measurement as well, and there are at most three; two of a ratio below 1,
+    which is read in the same steps as one above.
+    """
+    first = floor(log10(abs(values["median"]) or 1))
+    most = first - (1 if declared["unit"] == "1" and first < 0 else 2)
+    if once(declared, values):
+        return first - 1
+    if not values["iqr"]:
+        return most
+    return max(most, min(first - 1, floor(log10(values["iqr"] / 2))))
+
+
+def numbers(declared, values, points):
+    """The *points* of *values* as texts without a unit, and their unit."""
+    unit = declared["unit"]
+    factor, name = records.scale(unit, values["median"])
+    if counted(declared):
+        return [records.number(unit, values[point], factor) for point in points], name
+    last = last_digit(declared, values)
+    places = max(0, round(log10(factor)) - last)
+    if name == "B" or (name == "1" and abs(values["median"]) < SMALL):
+        return [records.number(unit, round(values[point], -last), factor) for point in points], name
+    texts = (f"{round(values[point], -last) / factor:,.{places}f}" for point in points)
+    return [text.replace("-", "\N{MINUS SIGN}") for text in texts], name
+
+
+def with_unit(text, name):
+    return f"{text}\u00a0{name}".removesuffix("\u00a01")
+
+
+def ratio(over, under):
+    """The ratio of two values with its digits, and a multiplication sign."""
+    found = {
+        point: over[point] / under[other]
+        for point, other in (("q1", "q3"), ("median", "median"), ("q3", "q1"))
+    }
+    found |= {"iqr": found["q3"] - found["q1"], "rounds": min(over["rounds"], under["rounds"])}
+    [text], _ = numbers(RATIO, found, ["median"])
+    return f"{text}×"
+
+
+def shown(declared, values, reasons):
+    """A value as text; *reasons* say why it no longer stands."""
+    if reasons:
+        return AGAIN
+    [text], name = numbers(declared, values, ["median"])
+    return with_unit(text, name)
 
 
 def shown_with_spread(declared, values, reasons=(), say_once=True):
     """A value as a cell of a table; *say_once* where its column does not say "one run"."""
-    if reasons or declared["exact"] or "summary" in declared:
-        return shown(declared, values, reasons)
-    if once(declared, values):
+    if once(declared, values) and not reasons:
         return shown(declared, values, reasons) + (f", {ONCE}" if say_once else "")
-    unit = declared["unit"]
-    factor, name = records.scale(unit, values["median"])
-    low, middle, high = (
-        records.number(unit, digits(declared, values[point]), factor)
-        for point in ("q1", "median", "q3")
-    )
-    text = f"{middle} ({low}–{high})\u00a0{name}".removesuffix("\u00a01")
+    if reasons or (values["rounds"] == 1 and not values["iqr"]):
+        return shown(declared, values, reasons)
+    (low, middle, high), name = numbers(declared, values, ("q1", "median", "q3"))
+    text = with_unit(f"{middle} ({low}–{high})", name)
     return f"{text}, noisy" if records.is_noisy(declared, values) else text
 
 
@@ -63,17 +129,15 @@ def where_and_when(record):
 def hover(record, declared, values, reasons):
     if reasons:
         return f"{declared['title']}: {'; '.join(reasons)}"
-    if declared["exact"]:
+    if counted(declared):
         spread = "exact"
     elif "summary" in declared:
         spread = declared["description"].rstrip(".")
     elif once(declared, values):
         spread = ONCE
     else:
-        low, high = (
-            records.text(declared["unit"], digits(declared, values[point]))
-            for point in ("q1", "q3")
-        )
+        texts, name = numbers(declared, values, ("q1", "q3"))
+        low, high = (with_unit(text, name) for text in texts)
         spread = f"median of {values['rounds']} rounds, quartiles {low} and {high}"
         spread += ", noisy" if records.is_noisy(declared, values) else ""
     return f"{declared['title']}: {spread}. {where_and_when(record)}"
@@ -153,7 +217,7 @@ def fold(kind, summary, *content):
 
 def values_table(record, chosen, metrics, outdated, title=None, keys=False):
     """The table of the *chosen* benchmarks, with their *keys* for who wants to cite them."""
-    declared = {metric: record["metrics"][metric] for metric in metrics}
+    declared = {metric: record["metrics"][metric] for metric in whole(metrics)}
     measured = {key: record["benchmarks"][key]["metrics"] for key in chosen}
     singles = {
         metric
@@ -171,7 +235,8 @@ def values_table(record, chosen, metrics, outdated, title=None, keys=False):
         own = nodes.inline("", "", code(key), classes=["record-key"])
         row = [[name, " ", own] if keys else name]
         for metric, one in declared.items():
-            values, reasons = measured[key].get(metric), outdated.get(key, [])
+            values = with_interval(measured[key], metric) if metric in measured[key] else None
+            reasons = outdated.get(key, [])
             say_once = metric not in singles
             row.append(shown_with_spread(one, values, reasons, say_once) if values else missing())
         rows.append(row)
@@ -275,6 +340,7 @@ def parts(record):
         metrics = tuple(metric for metric in record["metrics"] if metric in one["metrics"])
         alike.setdefault(metrics, []).append(key)
     for metrics, keys in alike.items():
+        metrics = whole(metrics)
         size = ceil(len(metrics) / ceil(len(metrics) / MOST_METRICS))
         for start in range(0, len(metrics), size):
             yield keys, metrics[start : start + size]

@@ -25,18 +25,20 @@ Markup::
 
     .. record-newest:: 3
 
-An address is ``suite@device:key:metric``. ``:rows:`` takes shell patterns over keys. ``:x:`` and
-``:series:`` name parameters of the benchmarks, ``:y:`` a metric; ``:log:`` is ``x``, ``y`` or
-``xy``. What a series looks like and how an axis is called stands in ``series.toml``. A ratio is
-drawn with the line of 1, named by ``:baseline:`` or by what the title of the metric says after
-"against". Text after ``|``, or the option ``:if-absent:``, stands where a record of an existing
-suite was not taken yet, or where its record lacks what was skipped or is not measured yet; without
-it that is a warning. It excuses nothing else: unknown names and malformed records are warnings
-(``records.unknown``, ``records.malformed``, ``records.absent``) that name the nearest valid name or
-the place in the file. "To be measured again" stands for the values of a benchmark whose code has
-changed since (``benchmarks/code_hash.py`` says what that is), and for every value where torchrl or
-tensordict has another version than the pinned one. A figure or a choice in which such a value has a
-part is left out. Another torch is named beside the stamp.
+An address is ``suite@device:key:metric``. A value has the digits that its spread allows, and a
+single measurement says "one run" (``content.last_digit``, ``content.once``). The metrics
+``<metric>_low`` and ``<metric>_high`` are the range of ``<metric>``, in its cell. ``:rows:`` takes
+shell patterns over keys. ``:x:`` and ``:series:`` name parameters of the benchmarks, ``:y:`` a
+metric; ``:log:`` is ``x``, ``y`` or ``xy``. What a series looks like and how an axis is called
+stands in ``series.toml``. A ratio is drawn with the line of 1, named by ``:baseline:`` or by what
+the title of the metric says after "against". Text after ``|``, or the option ``:if-absent:``,
+stands where a record of an existing suite was not taken yet, or where its record lacks what was
+skipped or is not measured yet; without it that is a warning. It excuses nothing else: unknown names
+and malformed records are warnings (``records.unknown``, ``records.malformed``, ``records.absent``)
+that name the nearest valid name or the place in the file. "To be measured again" stands for the
+values of a benchmark whose code has changed since (``benchmarks/code_hash.py`` says what that is),
+and for every value where torchrl or tensordict has another version than the pinned one. A figure or
+a choice in which such a value has a part is left out. Another torch is named beside the stamp.
 
 It writes links from each value to the record's stamp, which the page with ``record-index`` shows,
 and the records themselves as ``_downloads/records/<suite>-<device>.json`` and, one line for each
@@ -56,15 +58,18 @@ from benchmarks import record as records
 from docs._ext.records import looks
 from docs._ext.records import plot as record_plot
 from docs._ext.records.content import (
+    ONCE,
     code,
     described,
     hover,
     index_entry,
     index_list,
+    once,
     points_table,
     shown,
     stamp_line,
     values_table,
+    with_interval,
 )
 from docs._ext.records.store import (
     ABSENT,
@@ -100,12 +105,15 @@ class Measured(SphinxRole):
         try:
             record, outdated = reach(self.env, suite, device)
             declared, values = records.value(record, key, metric)
+            values = with_interval(record["benchmarks"][key]["metrics"], metric)
         except records.AbsentError:
             if not if_absent:
                 raise
             return nodes.inline(if_absent, if_absent, classes=["not-measured"])
         reasons = outdated.get(key, [])
         text = shown(declared, values, reasons)
+        if once(declared, values) and not reasons:
+            text += f" in {ONCE}"
         note_outdated(f"{suite}@{device}", reasons, self.get_location())
         title = hover(record, declared, values, reasons)
         return link_stamp(self.env, f"{suite}@{device}", text, title)

@@ -203,15 +203,14 @@ def split_paragraphs(app, doctree, docname):
 
 
 def mark_long_lines(app, doctree):
-    """doctree-read: what was printed in lines that no block has room for, as messages are."""
+    """doctree-read: lines that no block has room for: messages break, code has smaller letters."""
     for block in doctree.findall(lambda node: isinstance(node, PRINTED)):
         lines = block.astext().splitlines()
+        printed = block.get("language") == "none"
         if isinstance(block, nodes.doctest_block) or block.get("language") in CONSOLE:
-            lines = [line for line in lines if not line.startswith(PROMPTS)]
-        elif block.get("language") != "none":
-            continue
+            printed, lines = True, [line for line in lines if not line.startswith(PROMPTS)]
         if any(len(line) > ROOM for line in lines):
-            block["classes"].append("has-long-lines")
+            block["classes"].append("has-long-lines" if printed else "has-wide-lines")
 
 
 def trim_assets(app, pagename, templatename, context, doctree):

@@ -79,7 +79,27 @@ const ManualSearch = (() => {
     const all = stems(text);
     return [...new Set([...all.filter((one) => one.length > 1 && !stop.has(one)), ...concepts(all)])];
   };
+  const unique = (lists) => [...new Set(lists.flat())];
   const plain = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "").replace(/(?<=...)s$/, "");
+
+  /* The terms behind each text that search_index.py packed. */
+  const BASE = 45;
+  const CODES = String.fromCharCode(...Array.from({ length: 91 }, (_, n) => n + 35)).replace("\\", "");
+  const unpacked = (texts, terms) =>
+    texts.split(" ").filter(Boolean).map((text) => {
+      let term = 0, scale = 1;
+      const found = [];
+      for (const letter of text) {
+        const digit = CODES.indexOf(letter);
+        term += (digit % BASE) * scale;
+        scale *= BASE;
+        if (digit < BASE) {
+          found.push(terms[term]);
+          scale = 1;
+        }
+      }
+      return found;
+    });
 
   const load = (data) => {
     const terms = data.terms.split(" ");
@@ -93,9 +113,8 @@ const ManualSearch = (() => {
     const abouts = {}; // what the first entry of a page says of it
     const rows = (data.entries[0] || []).map((_, n) => data.entries.map((column) => column[n]));
     for (const [page, , anchor, , snippet] of rows) if (!anchor) abouts[page] ??= snippet;
-    entries = rows.map(([page, kind, anchor, title, snippet, also, messages, body], id) => {
-      let term = 0;
-      const ids = body ? body.split(" ").map((step) => (term += parseInt(step, 36))) : [];
+    entries = rows.map(([page, kind, anchor, title, snippet, messages, ...lists], id) => {
+      const [body, also] = lists.map((texts) => unpacked(texts, terms));
       const [name, heading] = data.pages[page];
       const about = abouts[page];
       const borrows = anchor && data.kinds[kind] !== "term"; // a definition stands alone
@@ -106,10 +125,10 @@ const ManualSearch = (() => {
       return {
         id, kind: data.kinds[kind], address: `${name}.html` + (anchor && `#${anchor.replace("*", slug)}`), title, snippet, heading,
         messages: messages.split("\n").filter(Boolean),
-        names: [title, ...also.split(", ")].map((name) => new Set(telling(name))),
+        names: [telling(title), ...also].map((name) => new Set(name)),
         fields: {
-          id, title: telling(title), also: telling(also), messages: telling(steady(messages)),
-          snippet: telling(snippet), page: borrows ? telling(`${heading} ${about}`) : [], body: ids.map((one) => terms[one]),
+          id, title: telling(title), also: unique(also), messages: telling(steady(messages)),
+          snippet: telling(snippet), page: borrows ? telling(`${heading} ${about}`) : [], body: body.flat(),
         },
       };
     });

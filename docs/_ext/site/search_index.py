@@ -15,10 +15,11 @@ loads the script when a search field is first focused, from a plain folder as we
 index is not made.
 
 An entry has a kind (``KINDS``), an address, a title, and what the engine weighs: names that lead to
-it (``also``), messages that its page prints, and its text, of which it keeps each stem once.
-Phrases of ``docs/search_synonyms.toml`` become one word more, for entries here and for queries in
-the engine. Code, output of cells and what the gallery adds are left out. The split into words and
-their stems is written twice, here and in the engine; ``tests/search`` compares the two.
+it (``also``), messages that its page prints, and its text with what readers ask
+(``docs/search_questions.toml``), of which it keeps each stem once. Phrases of
+``docs/search_synonyms.toml`` become one word more, for entries here and for queries in the engine.
+Code, output of cells and what the gallery adds are left out. The split into words and their stems
+is written twice, here and in the engine; ``tests/search`` compares the two.
 """
 
 import json
@@ -28,7 +29,7 @@ import tomllib
 from collections import Counter
 from functools import cache, partial
 from html import escape
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import log
 from pathlib import Path
 from typing import NamedTuple
@@ -51,11 +52,14 @@ from docs._ext.symptoms.store import MESSAGE
 HERE = Path(__file__).parent
 MINISEARCH = Path(sys.prefix, "node", "node_modules", "minisearch")  # tools/bootstrap.py
 STEMMER = Path(sphinx.search.__file__).parent / "minified-js"
-SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next
+SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next two
+QUESTIONS = "search_questions.toml"
 PUBLIC_MESSAGES = "reference/messages.toml"  # which public threads quote
 ENTRIES = "search"  # page -> its entries
 SNIPPET = 120  # characters
-MOST = 27  # terms of a text
+MOST = 22  # terms of a text
+BASE = 45
+CODES = [chr(code) for code in range(35, 126) if chr(code) != "\\"]  # as they are in JSON
 # Page, by the beginning of its name -> kind of its sections.
 KINDS = {
     "tutorials/debugging/": "symptom",
@@ -98,6 +102,7 @@ class Entry(NamedTuple):
     text: str
     also: str = ""
     messages: str = ""
+    asked: str = ""
 
 
 # -- Words, as in search_engine.js ---------------------------------------------
@@ -306,53 +311,65 @@ def resolved(env, text):
     return re.sub(r"\0([^\0]*)\0", title, text)
 
 
-def base36(number):
-    digits = ""
-    while number or not digits:
-        number, digit = divmod(number, 36)
-        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
-    return digits
+def packed(numbers):
+    """Different numbers as text: the steps between them, the last digit of each marked as such."""
+    text = ""
+    for before, number in pairwise([0, *sorted(numbers)]):
+        step = number - before
+        while step >= BASE:
+            step, digit = divmod(step, BASE)
+            text += CODES[BASE + digit]
+        text += CODES[step]
+    return text
 
 
-def bodies(texts, synonyms):
-    """The terms of all texts, and for each text the steps from a term of it to the next.
+def concepts(spaced, groups):
+    """``"=3"`` for each group whose phrase is in the stems, which stand between spaces."""
+    for first in set(spaced.split()) & groups.keys():
+        for number, phrase in groups[first]:
+            if phrase in spaced:
+                yield f"={number}"
+
+
+def columns(entries, synonyms, stop):
+    """The terms of all entries, and for each entry its body and its other names, `packed`.
 
     Terms of many texts come first, for small steps compress well, and those of about as many by
-    their letters.
-
-    ``texts`` are pairs of what the engine reads itself (title, snippet) and the text, which keeps
-    the ``MOST`` other terms that tell it from the rest.
+    their letters. A body is what readers ask and the ``MOST`` terms that tell the text from others,
+    without what stands in the title, the snippet and the names; a name is each of its terms.
     """
-    stop = set(stems(" ".join(sorted(ENGLISH_STOPWORDS))))
     groups = {}  # first stem of a phrase -> group and phrase
     for number, phrases in enumerate(synonyms):
         for phrase in phrases:
             groups.setdefault(phrase.partition(" ")[0], []).append((number, f" {phrase} "))
-    counts = []
-    for shown, text in texts:
+
+    def counted(text, known=""):
         all_stems = stems(text)
-        spaced = f" {' '.join(all_stems)} "
-        known = {*stop, *stems(shown)}
-        found = Counter(one for one in all_stems if len(one) > 1 and one not in known)
-        for first in set(all_stems) & groups.keys():
-            for number, phrase in groups[first]:
-                if phrase in spaced:
-                    found[f"={number}"] = 1
-        counts.append(found)
+        left_out = stop.union(stems(known))
+        found = Counter(one for one in all_stems if len(one) > 1 and one not in left_out)
+        found.update(dict.fromkeys(concepts(f" {' '.join(all_stems)} ", groups), 1))
+        return found
+
+    counts = [counted(one.text, f"{one.title} {one.snippet}") for one in entries]
+    asked = [counted(one.asked, f"{one.title} {one.snippet} {one.also}") for one in entries]
     holders = Counter(term for found in counts for term in found)
 
     def tells(found):
         return lambda term: (-(found[term] ** 0.5) * log(len(counts) / holders[term]), term)
 
-    kept = [sorted(found, key=tells(found))[:MOST] for found in counts]
-    uses = Counter(term for own in kept for term in own)
+    kept = [
+        {*own, *sorted(found, key=tells(found))[:MOST]}
+        for own, found in zip(asked, counts, strict=True)
+    ]
+    also = [[counted(name) for name in one.also.split(", ") if name] for one in entries]
+    uses = Counter(term for own in chain(kept, *also) for term in own)
     terms = sorted(uses, key=lambda term: (-uses[term].bit_length(), term))
     numbers = {term: n for n, term in enumerate(terms)}
-    steps = []
-    for own in kept:
-        ids = sorted(numbers[term] for term in own)
-        steps.append(" ".join(base36(b - a) for a, b in pairwise([0, *ids])))
-    return terms, steps
+
+    def text(own):
+        return packed(numbers[term] for term in own)
+
+    return terms, [text(own) for own in kept], [" ".join(map(text, names)) for names in also]
 
 
 def toml(env, name):
@@ -364,6 +381,7 @@ def toml(env, name):
 def index_of(env):
     """What ``ManualSearch.load`` reads."""
     words = {"groups": [], "also_called": {}, **toml(env, SYNONYMS)}
+    questions = toml(env, QUESTIONS)
     synonyms = [[" ".join(stems(phrase)) for phrase in group] for group in words["groups"]]
     messages = {}
     for one in toml(env, PUBLIC_MESSAGES).get("message", []):
@@ -376,15 +394,17 @@ def index_of(env):
             also = ", ".join(filter(None, (one.also, words["also_called"].get(address))))
             said = "\n".join([*filter(None, [one.messages]), *messages.get(address, [])])
             snippet = shortened(resolved(env, one.snippet), SNIPPET)
-            found.append(one._replace(snippet=snippet, also=also, messages=said))
-    texts = [(f"{one.title} {one.snippet}", resolved(env, one.text)) for one in found]
-    terms, steps = bodies(texts, synonyms)
+            texts = {"text": resolved(env, one.text), "snippet": snippet, "messages": said}
+            asked = "\n".join(questions.get(address, []))
+            found.append(one._replace(also=also, asked=asked, **texts))
+    stop = set(stems(" ".join(ENGLISH_STOPWORDS)))
+    terms, *packed_columns = columns(found, synonyms, stop)
     pages = sorted({one.page for one in found})
     kinds = sorted({one.kind for one in found})
     return {
         "pages": [(page, env.titles[page].astext()) for page in pages],
         "kinds": kinds,
-        "stop": sorted(set(stems(" ".join(ENGLISH_STOPWORDS)))),
+        "stop": sorted(stop),
         "synonyms": synonyms,
         "terms": " ".join(terms),
         # Columns: what is alike stands together, and gzip finds it.
@@ -397,11 +417,10 @@ def index_of(env):
                         one.anchor.replace(nodes.make_id(one.title), "*", 1),
                         one.title,
                         one.snippet,
-                        one.also,
                         one.messages,
-                        body,
+                        *lists,
                     )
-                    for one, body in zip(found, steps, strict=True)
+                    for one, *lists in zip(found, *packed_columns, strict=True)
                 ),
                 strict=True,
             )

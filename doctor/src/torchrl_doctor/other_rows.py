@@ -32,13 +32,6 @@ OTHER_ROWS = {
         "resets, and where GAE and slices cut.",
         "Return `done = terminated | truncated` from `_step`.",
     ),
-    "actions_and_bounds_differ": Row(
-        "silent",
-        "The distribution has bounds of its own, -1 to 1 for `TanhNormal`, and is not told those "
-        "of the environment.",
-        'Pass `distribution_kwargs={"low": space.low, "high": space.high}` to the actor, with '
-        "`space = env.action_spec_unbatched.space`, which fits a single action.",
-    ),
     "advantage_has_a_graph": Row(
         "silent",
         "The advantage was computed with gradients on, so the loss of the policy trains the "
@@ -55,11 +48,6 @@ OTHER_ROWS = {
         "`MultiStepTransform` says under `steps_to_next_obs` how many steps a reward sums. Without "
         "that entry the loss discounts the next value by one step.",
         "Keep `steps_to_next_obs` wherever keys are selected, excluded or copied.",
-    ),
-    "two_discounts": Row(
-        "silent",
-        "`MultiStepTransform` sums rewards with its own `gamma`, and the loss has another.",
-        "Pass the same `gamma` to both.",
     ),
     "reward_is_a_running_sum": Row(
         "silent",

@@ -25,6 +25,7 @@ PRIVATE = {
     "_max_capacity": ("torchrl.data.PrioritizedSampler", "how many rows it has places for"),
     "_sum_tree": ("torchrl.data.PrioritizedSampler", "the priorities"),
     "_sample_unit": (BUFFER, "whether it draws sequences as one row"),
+    "_batch_size_multiplier": ("torchrl.data.SliceSampler", "how many rows it draws for one"),
     "_traj_key_auto": ("torchrl.data.SliceSampler", "whether it found the trajectory key itself"),
     "_carrier": (COLLECTOR, "the step that goes on into the next batch"),
     "_final_rollout": (COLLECTOR, "the buffer of a rollout, which use_buffers=False leaves out"),

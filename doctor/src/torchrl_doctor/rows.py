@@ -22,6 +22,13 @@ ROWS = {
         "Write `loss.value_estimator(batch)` where it is used, and pass all settings to each call "
         "of `make_value_estimator`.",
     ),
+    "actions_and_bounds_differ": Row(
+        "silent",
+        "The bounds of a distribution are its own. `TanhNormal` reaches from -1 to 1 and `Normal` "
+        "has no bounds, whatever the `spec` of the actor says.",
+        '`TanhNormal`, told the bounds of the environment: `distribution_kwargs={"low": '
+        'space.low, "high": space.high}`, with `space = env.action_spec_unbatched.space`.',
+    ),
     "actions_stay_noisy": Row(
         "silent",
         "The collector does not call `policy.eval()`, so dropout is active and batch "
@@ -70,15 +77,15 @@ ROWS = {
     "answers_lose_their_end": Row(
         "silent",
         "The tokenizer pads with the token that ends an answer. `TransformersWrapper` sets this "
-        "for a tokenizer without a `pad_token`, removes padding from answers, and the end with "
-        "it.",
+        "for a tokenizer without a `pad_token`. It removes padding from answers, and so removes "
+        "the end.",
         "Give the tokenizer a `pad_token` that the model never generates, before you make the "
         "wrapper.",
     ),
     "buffer_file_already_exists": Row(
         "loud",
-        "`scratch_dir` is where a storage creates its files. It does not read the files of an "
-        "earlier storage.",
+        "`scratch_dir` is where a storage creates its files. A storage does not read the files of "
+        "an earlier one.",
         "Save with `dumps`, start in a new folder and `loads`. If you do not need the old rows, "
         "remove the folder.",
     ),
@@ -153,8 +160,8 @@ ROWS = {
     ),
     "end_signal_has_two_dimensions": Row(
         "loud",
-        "The batch has two dimensions, environment and time. The storage was told of one, so the "
-        "slice sampler cannot tell along which of them the time runs.",
+        "The batch has two dimensions, environment and time. The storage knows of only one, so "
+        "the slice sampler cannot tell which of them is time.",
         "`LazyTensorStorage(..., ndim=2)`, the number of dimensions of the batch.",
     ),
     "entropy_is_gone_early": Row(
@@ -263,7 +270,7 @@ ROWS = {
     "grpo_clips_before_the_first_update": Row(
         "silent",
         "`TransformersWrapper` stores a log-probability of zero for the first token of each "
-        "answer that it generates. That is a probability of one, whatever the model's is.",
+        "answer that it generates. That means a probability of one, but the model's own is lower.",
         "Score the generated tokens with a second wrapper, made with `generate=False`, and store "
         "the log-probabilities that it computes.",
     ),
@@ -669,8 +676,8 @@ ROWS = {
         "silent",
         "The same `ObservationNorm` is a transform of the environment and of the replay buffer. "
         "The batch is already normalized, and the buffer normalizes each sample again.",
-        "Keep one of the two: the one of the environment, or the one of the buffer with a policy "
-        "that normalizes for itself.",
+        "Keep only one of the two transforms. If you keep that of the buffer, the policy has to "
+        "normalize for itself.",
     ),
     "sampling_images_raises_type_error": Row(
         "loud",
@@ -787,7 +794,7 @@ ROWS = {
     "stacked_frames_of_different_episodes": Row(
         "silent",
         "`CatFrames` in a buffer stacks rows that are neighbors in the sample. A random sampler "
-        "draws neighbors from anywhere.",
+        "draws neighbors from anywhere, and before the first row of a slice there is nothing.",
         "`transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)`, which draws "
         "the frames that belong together, for a plain `ReplayBuffer`.",
     ),
@@ -837,6 +844,12 @@ ROWS = {
         "none.",
         "Look at `collector.procs` whenever you wait for frames, and raise if one is not alive.",
     ),
+    "two_discounts": Row(
+        "silent",
+        "`MultiStepTransform` sums the rewards with its own `gamma`. The loss discounts the next "
+        "value with another one, with its default if you pass none.",
+        "Pass the same `gamma` to the transform and to `loss.make_value_estimator`.",
+    ),
     "two_lstms_share_their_memory": Row(
         "silent",
         "With `in_key=` and `out_key=` every LSTM has the same names for its hidden state, so the "
@@ -860,7 +873,8 @@ ROWS = {
     "values_are_zero_for_no_reason": Row(
         "silent",
         "Not all stored batches had that key. A `LazyTensorStorage` adds a key that comes later, "
-        "with zeros in the earlier rows. A later row without the key keeps whatever memory held.",
+        "with zeros in the earlier rows. In a later row without the key, the entry keeps what was "
+        "in memory before.",
         "Write the same keys to every batch, with `nan` where a value is not known.",
     ),
     "values_too_low_at_time_limits": Row(

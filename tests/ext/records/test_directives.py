@@ -226,7 +226,46 @@ def test_a_single_measurement_is_one_run(project):
     assert "Benchmark Bytes Time, one run A, small 1,000 B 30 ms B, small 1,000 B 20 ms" in text
     both = "A, large 4,000 B 20 (15–25) ms A, small 1,000 B 30 ms, one run"
     assert f"Benchmark Bytes Time {both} Measured" in text
+    assert " 30 ms in one run Benchmark" in text
     assert re.search('title="Time: one run. Toy CPU[^"]*"', project.html())
+
+
+@pytest.mark.parametrize(
+    ("unit", "runs", "text"),
+    [
+        ("1", [31.9, 33.7, 35.3], "33.7 (32.8–34.5)"),
+        ("1", [30, 33.7, 37.3], "34 (32–36)"),
+        ("1", [559, 892, 989], "890 (730–940)"),
+        ("1", [2.019, 2.031, 2.049], "2.03 (2.03–2.04)"),
+        ("1", [0.998, 1.002, 1.01], "1.00 (1.00–1.01)"),
+        ("1", [0.974, 0.9756, 0.976], "0.98 (0.97–0.98)"),
+        ("1", [2e-7, 3e-7, 3.2e-7], "3e-7 (2.5e-7–3.1e-7)"),
+        ("%", [92.3, 94.9, 96.5], "95 (94–96)\N{NO-BREAK SPACE}%"),
+        ("s", [0.0277, 0.0279, 0.0281], "27.9 (27.8–28.0)\N{NO-BREAK SPACE}ms"),
+        ("B", [66, 66, 66], "66 (66–66)\N{NO-BREAK SPACE}B"),
+        ("s", [10.485], "10\N{NO-BREAK SPACE}s, one run"),
+        ("1", [16_742], "17,000, one run"),
+    ],
+)
+def test_digits_are_those_that_the_spread_allows(unit, runs, text):
+    declared = {"title": "T", "description": "", "unit": unit, "exact": False}
+    assert content.shown_with_spread(declared, records.measurement(runs)) == text
+
+
+@pytest.mark.parametrize(
+    ("unit", "description", "value", "text"),
+    [
+        ("B", "What the batch holds.", 225_888, "225,888\N{NO-BREAK SPACE}B"),
+        ("1", "Frames of a batch.", 218_159, "218,159"),
+        ("1", "Times that a step waits.", 13.16, "13.2"),
+        ("1", "Time of the first, divided by what a frame saves.", 218_159, "220,000, one run"),
+        ("s", "Wall time of the first call.", 1.017, "1.0\N{NO-BREAK SPACE}s, one run"),
+        ("s", "The median time of a step.", 1.017, "1.02\N{NO-BREAK SPACE}s"),
+    ],
+)
+def test_only_what_was_counted_is_exact(unit, description, value, text):
+    declared = {"title": "T", "description": description, "unit": unit, "exact": True}
+    assert content.shown_with_spread(declared, records.measurement([value])) == text
 
 
 def test_a_summary_of_several_runs_is_no_single_run(project):
@@ -236,8 +275,23 @@ def test_a_summary_of_several_runs_is_no_single_run(project):
     benchmarks = {"a": entry("A", 1000, [0.03], size=1, kind="A")}
     project.edit(benchmarks=benchmarks, metrics=metrics)
     clean(project)
-    assert "Benchmark Bytes Mean A 1,000 B 30 ms Measured" in " ".join(project.text().split())
+    assert "Benchmark Bytes Mean A 1,000 B 30.0 ms Measured" in " ".join(project.text().split())
     assert 'title="Mean: Over the seeds. Toy CPU' in project.html()
+
+
+def test_a_summary_has_its_interval_in_one_cell(project):
+    project.page(":measured:`toy@cpu:a:time`\n\n.. record-table:: toy@cpu\n   :rows: a\n")
+    metrics = json.loads(project.path.read_text())["metrics"]
+    metrics["time"] |= {"title": "Mean", "description": "Over the seeds.", "summary": True}
+    benchmark = entry("A", 1000, [15.7], size=1, kind="A")
+    for end, value in (("low", 12.1), ("high", 24.8)):
+        metrics[f"time_{end}"] = metrics["time"] | {"title": end}
+        benchmark["metrics"][f"time_{end}"] = records.measurement([value])
+    project.edit(benchmarks={"a": benchmark}, metrics=metrics)
+    clean(project)
+    text = " ".join(project.text().split())
+    assert " 16 s Benchmark Bytes Mean A 1,000 B 16 (12–25) s Measured" in text
+    assert "Mean A a 1,000 B 16 (12–25) s" in " ".join(project.text("stamps").split())
 
 
 UNKNOWN = {

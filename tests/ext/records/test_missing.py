@@ -5,8 +5,8 @@ from docutils import nodes
 from docs._ext.records import plot
 from docs._ext.records.content import MOST_METRICS, parts, points_table, values_table
 
-TIME = {"title": "Time", "unit": "s", "exact": True}
-VALUES = {"median": 2.0, "q1": 2.0, "q3": 2.0, "iqr": 0.0}
+TIME = {"title": "Time", "description": "", "unit": "s", "exact": True}
+VALUES = {"median": 2.0, "q1": 2.0, "q3": 2.0, "iqr": 0.0, "rounds": 3}
 
 
 def empty(table):

@@ -221,14 +221,15 @@ def test_assets_named_in_the_list_exist():
 @pytest.mark.parametrize(
     ("made", "text", "language", "expected"),
     [
-        (nodes.literal_block, "ValueError: " + "long " * 20, "none", True),
-        (nodes.literal_block, "x = 1  # " + "long " * 20, "python", False),
-        (nodes.literal_block, "a table\nof some columns", "none", False),
-        (nodes.doctest_block, ">>> f()\n" + "long " * 20, None, True),
-        (nodes.doctest_block, ">>> f()  # " + "long " * 20 + "\n1", None, False),
+        (nodes.literal_block, "ValueError: " + "long " * 20, "none", ["has-long-lines"]),
+        (nodes.literal_block, "x = 1  # " + "long " * 20, "python", ["has-wide-lines"]),
+        (nodes.literal_block, "x = 1\ny = 2", "python", []),
+        (nodes.literal_block, "a table\nof some columns", "none", []),
+        (nodes.doctest_block, ">>> f()\n" + "long " * 20, None, ["has-long-lines"]),
+        (nodes.doctest_block, ">>> f()  # " + "long " * 20 + "\n1", None, []),
     ],
 )
-def test_what_was_printed_in_long_lines_is_marked(made, text, language, expected):
+def test_lines_that_no_block_has_room_for_are_marked(made, text, language, expected):
     block = made(text, text, **({"language": language} if language else {}))
     html_fixes.mark_long_lines(None, nodes.section("", block))
-    assert ("has-long-lines" in block["classes"]) is expected
+    assert block["classes"] == expected

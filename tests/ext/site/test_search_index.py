@@ -1,5 +1,7 @@
 """The search index: what becomes an entry, what is left out, and the same after any build."""
 
+from itertools import product
+
 import pytest
 
 from docs._ext.site.search_index import ENGLISH_STOPWORDS, split, stems
@@ -119,13 +121,34 @@ def test_code_and_what_the_gallery_adds_are_left_out(site):
 def test_words_of_readers_lead_there_too(site):
     words = 'groups = [["OOM", "out of memory"]]\n[also_called]\n"other.html" = "a place apart"\n'
     said = '[[message]]\ntext = "ValueError: no size"\ntargets = ["words.html#term-shuttle"]\n'
-    site.write({"search_synonyms.toml": words, "reference/messages.toml": said})
+    asked = '"words.html" = ["who spins the yarn", "loom"]\n'
+    site.write(
+        {
+            "search_synonyms.toml": words,
+            "search_questions.toml": asked,
+            "reference/messages.toml": said,
+        }
+    )
     site.append("index.rst", "\nThe process ran out of memory.\n")
     build(site)
-    queries = ["place apart", "oom", 'Traceback:\n  File "/x/no.py"\nValueError: no size 12']
+    traceback = 'Traceback:\n  File "/x/no.py"\nValueError: no size 12'
+    queries = ["place apart", "spin yarn", "looms", "oom", traceback]
     first = "(query) => ManualSearch.search(query).map(({ address }) => address)[0]"
     found = evaluate(site.html, queries, first)["answers"]
-    assert found == ["other.html", "index.html", "words.html#term-shuttle"]
+    targets = ["other.html", "words.html", "words.html", "index.html", "words.html#term-shuttle"]
+    assert found == targets
+
+
+def test_the_engine_reads_what_is_packed(site):
+    """One letter a step where it is short, more where it is long."""
+    words = ["".join(letters) for letters in product("bdfgklmnprtvz", repeat=3)]
+    asked = {"index.html": words, "other.html": [*words[::70], words[-1]]}
+    lines = [f'"{page}" = {texts}\n' for page, texts in asked.items()]
+    site.write({"search_questions.toml": "".join(lines)})
+    build(site)
+    hits = "(word) => ManualSearch.search(word).map(({ address }) => address).sort()"
+    found = evaluate(site.html, words, hits)["answers"]
+    assert found == [[page for page in asked if word in asked[page]] for word in words]
 
 
 def test_a_term_does_not_answer_for_its_page(site):

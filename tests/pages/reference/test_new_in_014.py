@@ -31,7 +31,7 @@ def test_what_the_page_calls_new_is_new(added):
     used = set(re.findall(r"^>>> from torchrl\.\S+ import (\w+)$", PAGE, re.M))
     assert used >= {"Sequence", "traj", "PolicyAgeFilter", "StreamingSliceSampler"}
     assert used <= new
-    assert "``ProcessInferenceServer`` is new" in PAGE
+    assert "``ProcessInferenceServer`` owns one policy" in PAGE
     assert "ProcessInferenceServer" in new
 
 

@@ -164,7 +164,7 @@ def truncated_is_not_done(batch=None, replay_buffer=None, collector=None):
     return clear(f"{seen} ends are done") if seen else None
 
 
-@check("actions_and_bounds_differ", "The policy acts in other bounds", f"{PAGE}#bounds-of-actions")
+@check("actions_and_bounds_differ", "Actions leave their bounds, or reach only a part of them")
 def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, collector=None):
     space = getattr(env.action_spec, "space", None)
     low, high = getattr(space, "low", None), getattr(space, "high", None)
@@ -255,7 +255,7 @@ def number_of_steps_is_lost(sample, replay_buffer, collector=None):
     return clear("samples have steps_to_next_obs")
 
 
-@check("two_discounts", "Rewards and loss have two discounts", f"{PAGE}#two-discounts")
+@check("two_discounts", "N-step values settle too high or too low")
 def two_discounts(loss_module, replay_buffer=None, collector=None):
     found = [one for one in multi_steps(replay_buffer, collector) if one.n_steps > 1]
     if not found:

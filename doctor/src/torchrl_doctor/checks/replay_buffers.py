@@ -408,11 +408,14 @@ def stacked_frames_of_different_episodes(replay_buffer):
     from torchrl.envs.transforms import CatFrames
 
     stacking = [one for one in transforms_of(replay_buffer) if isinstance(one, CatFrames)]
-    if not any(not one.as_inverse for one in stacking):
+    stacking = [one for one in stacking if not one.as_inverse]
+    if not stacking:
         return None
     name = type(replay_buffer.sampler).__name__
     if hasattr(replay_buffer.sampler, "slice_len"):
-        return clear("the sampler draws slices")
+        if private(replay_buffer.sampler, "_batch_size_multiplier", 1) == stacking[0].N:
+            return clear("the sampler and the transform are those of CatFrames")
+        return undecided("the first rows of a slice have no rows before them: are they dropped?")
     if not getattr(replay_buffer.sampler, "shuffle", True):
         return clear("the sampler draws rows in their order")
     known = ("RandomSampler", "PrioritizedSampler", "SamplerWithoutReplacement")
