@@ -35,6 +35,7 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 GAMMA, LMBDA, LR, CLIP = 0.98, 0.9, 2e-3, 0.2
+SCALE = 1 - GAMMA  # of rewards: no value is above one
 EPOCHS, ROWS, CELLS = 8, 8, 64  # ROWS: sequences in a minibatch
 LIMITS = np.array([2.4, 0.21], np.float32)  # of position and angle, where an episode ends
 EPISODES = 20  # whose mean return is compared with the threshold
@@ -140,9 +141,9 @@ class Run:
         batch = next(self.batches)
         collected = time.perf_counter()
         self.note(batch)
-        # Values up to one: greater errors of theirs would drown the policy in the shared trunk, see
+        # Errors of large values would drown the policy in the shared trunk, see
         # tutorials/debugging/value_loss_dwarfs_the_policy.
-        batch["next", "reward"] *= 1 - GAMMA
+        batch["next", "reward"] *= SCALE
         with torch.no_grad(), set_recurrent_mode(True):
             self.advantage(batch)
         batch = batch.select(*READ)

@@ -18,13 +18,13 @@ CELLS = 64
 # -- TorchRL ---------------------------------------------------------------------
 
 
-def recipe(seed, change=None):
-    """The script of the page, with *change* in place of its GRU if given."""
+def recipe(seed, **changes):
+    """The script of the page, with *changes* in place of its names."""
     from benchmarks.recipes import recurrent_ppo_cartpole as script
 
     with (
         mock.patch.object(recipes, "ppo_cartpole", script, create=True),
-        mock.patch.object(script, "GRUModule", change or script.GRUModule),
+        mock.patch.dict(vars(script), changes),
     ):
         return feed_forward.recipe(seed, 32, 32)
 
@@ -78,7 +78,8 @@ def zoo(seed):
 
 WAYS = {
     "torchrl-recipe": recipe,
-    "torchrl-memoryless": lambda seed: recipe(seed, memoryless()),
+    "torchrl-unscaled": lambda seed: recipe(seed, SCALE=1.0),
+    "torchrl-memoryless": lambda seed: recipe(seed, GRUModule=memoryless()),
     "sb3-zoo": zoo,
 }
 

@@ -1,4 +1,4 @@
-"""Recurrent PPO on CartPole without velocities: the recipe, the same without memory, sb3-contrib.
+"""Recurrent PPO on CartPole without velocities: the recipe, what it rests on, and sb3-contrib.
 
 Solved means that the mean return of the last 20 finished training episodes is 195 at the end of an
 iteration. Each training is a process of its own with one thread; the contenders take turns, seed by
@@ -21,18 +21,20 @@ CHILD = "benchmarks.recipes.recurrent_ppo_cartpole_contenders"
 AT = {"frames": (8192, 16384, 32768, 65536), "seconds": (10, 20, 40, 80)}
 CONTENDERS = {
     "torchrl-recipe": "TorchRL, GRU",
+    "torchrl-unscaled": "TorchRL, rewards as they are",
     "torchrl-memoryless": "TorchRL, no memory",
     "sb3-zoo": "SB3, LSTM",
 }
 METRICS = feed_forward.METRICS
 SEEDS = feed_forward.SEEDS
+train_all = feed_forward.trained.__wrapped__
 
 
 @functools.cache
 def trained():
     """What each contender came to, by seed."""
     with mock.patch.multiple(feed_forward, CHILD=CHILD, CONTENDERS=CONTENDERS):
-        return feed_forward.trained.__wrapped__()
+        return train_all()
 
 
 @contextlib.contextmanager
