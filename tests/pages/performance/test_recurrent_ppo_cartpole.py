@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from tests.support.claims import guards
 from tests.support.suites import recorded as recorded_of
 
@@ -15,10 +17,11 @@ def test_the_recipe_takes_less_processor_time():
     assert recorded(RECIPE, "cpu_iqm_high") < recorded(PEER, "cpu_iqm_low")
 
 
-@guards("no-memory-no-threshold")
-def test_without_memory_no_seed_gets_there():
-    assert recorded("torchrl-memoryless", "solved") == 0
-    assert recorded("torchrl-memoryless", "frames_to_threshold", "min") >= 100_000
+@guards("memory-and-scale-decide")
+@pytest.mark.parametrize("way", ["torchrl-memoryless", "torchrl-unscaled"])
+def test_without_memory_or_scale_no_seed_gets_there(way):
+    assert recorded(way, "solved") == 0
+    assert recorded(way, "frames_to_threshold", "min") >= 100_000
 
 
 @guards("recurrent-updates-most")
