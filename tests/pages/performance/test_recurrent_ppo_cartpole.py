@@ -29,3 +29,9 @@ def test_updates_are_most_of_the_time():
     for way in (RECIPE, PEER):
         others = ("collect_time", "advantage_time")
         assert recorded(way, "update_time", "q1") > sum(recorded(way, one, "q3") for one in others)
+
+
+@guards("recurrent-peer-needs-fewer-frames")
+def test_the_peer_needs_fewer_frames_and_less_memory():
+    for metric in ("frames_to_threshold", "peak_memory"):
+        assert recorded(PEER, metric) < recorded(RECIPE, metric)
