@@ -124,11 +124,14 @@ def seeds_of_processes(env):
 
 
 def seeds_of_workers(collector):
-    """The seed of each worker's environment; None where they are not one of gymnasium each."""
-    try:
-        seeds = collector.get_distant_attr("env.np_random_seed")
-    except AttributeError:  # not environments of gymnasium
-        return None
+    """The seed of each worker's environment; None where they are not one of gymnasium each.
+
+    `get_distant_attr` raises at the first worker that has none, and leaves the answers of the
+    others to whoever asks next.
+    """
+    for pipe in collector.pipes:
+        pipe.send(("env.np_random_seed", "get_distant_attr"))
+    seeds = [pipe.recv()[0] for pipe in collector.pipes]
     return seeds if all(isinstance(seed, int) for seed in seeds) else None
 
 
