@@ -1,13 +1,16 @@
 """The workers of a collector in other processes: asked where they wait, and never called clear."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from torchrl_doctor.checks.workers import seeds_of_workers
 from torchrl_doctor.clock import Clock, TimeUp, uninterrupted
 
 from tests.support import ROOT
@@ -144,3 +147,13 @@ def test_an_answer_is_waited_for():
         done.set()
         thread.join()
     assert answers == ["read"]
+
+
+def test_each_worker_is_heard_out():
+    """Environments that have no seed to tell leave no answer in a pipe."""
+    ours, theirs = zip(*(multiprocessing.Pipe() for _ in range(3)), strict=True)
+    for pipe in theirs:
+        pipe.send((AttributeError("np_random_seed"), "get_distant_attr"))
+    assert seeds_of_workers(SimpleNamespace(pipes=ours)) is None
+    assert [pipe.poll() for pipe in ours] == [False] * 3
+    assert [pipe.recv() for pipe in theirs] == [("env.np_random_seed", "get_distant_attr")] * 3

@@ -81,7 +81,8 @@ def other_than_greedy(policy, batch, action):
     """
     again = act(policy, batch, "DETERMINISTIC")
     other = different(again[action], batch[action], batch.shape)
-    outputs = [k for k in policy.out_keys if k != action and k in batch.keys(True)]
+    both = {*batch.keys(True)} & {*again.keys(True)}  # noise that is off writes nothing
+    outputs = [k for k in policy.out_keys if k != action and k in both]
     pairs = [(k, again[k].double(), batch[k].double()) for k in outputs]
     same = [k for k, one, other_one in pairs if torch.allclose(one, other_one, atol=1e-5)]
     return None if other.any() and not same else other
@@ -530,12 +531,19 @@ def shallow(thing):
 
 
 def step_limits(env):
-    """Numbers in the attributes of the innermost environment that look like a limit of steps."""
+    """Numbers in the attributes of an environment that look like a limit of steps.
+
+    They are those of the innermost one, and of what that wraps.
+    """
     if (env := innermost_of(env)) is None:
         return {}
     words = ("max", "limit", "horizon", "length", "steps")
     own = [vars(kind) for kind in type(env).__mro__ if not kind.__module__.startswith("torch")]
     named = {name: value for part in reversed([vars(env), *own]) for name, value in part.items()}
+    for one in wrappers_of(env):  # which may count steps as well
+        for name, value in getattr(one, "__dict__", {}).items():
+            if any(word in name.lower() for word in words[:3]) and not name.startswith("_"):
+                named.setdefault(name, value)
     return {
         value: name
         for name, value in named.items()

@@ -22,6 +22,7 @@ from torchrl_doctor.objects import (
     in_words,
     noisy_in_training,
 )
+from torchrl_doctor.private import private
 
 SHARE = 0.005  # of the time that goes by: what watching may take
 FREE = 0.05  # seconds that it may take besides: the first call of anything is slow
@@ -240,6 +241,7 @@ class Watching:
         self.report = None
         self.notes = []
         self.updates = self.batches = 0
+        self.learned, self.frames = 0, None  # batches after which the loop trained, and the last
         self.budget = Budget(share)
         self.recorded, self.pending = {}, []
         self.returns = Returns()
@@ -387,6 +389,8 @@ class Watching:
 
     def on_step(self, optimizer, arguments, keywords):
         self.updates += 1
+        before, self.frames = self.frames, private(self.given.get("collector"), "_frames", None)
+        self.learned += before != self.frames
         for group in self.learners:
             self.safely(self.keep_gradients, group, optimizer)
 
@@ -451,6 +455,7 @@ class Watching:
             look.optimized = learner.optimized(self.updates)
             look.watched = {
                 "shapes": learner.shapes,
+                "learned": self.learned,
                 "modes": self.modes,
                 "versions": self.versions,
                 "steps without zero_grad": learner.gradients.longest,

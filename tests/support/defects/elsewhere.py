@@ -4,19 +4,27 @@ They are no part of the measured shares, which keep the third that is kept aside
 """
 
 import copy
+import functools
 
+import gymnasium
 import torch
 from tensordict.nn import (
     InteractionType,
     TensorDictSequential,
 )
+from torch import nn
 from torchrl.data import (
+    LazyTensorStorage,
     PrioritizedSliceSampler,
+    ReplayBuffer,
     SliceSampler,
+    Unbounded,
 )
 from torchrl.envs import (
     Compose,
+    DTypeCastTransform,
     GymEnv,
+    GymWrapper,
     ObservationNorm,
     RewardClipping,
     RewardScaling,
@@ -27,8 +35,11 @@ from torchrl.envs import (
     VecNormV2,
     step_mdp,
 )
+from torchrl.envs.transforms.rb_transforms import NextStateReconstructor
 from torchrl.modules import (
+    GRUModule,
     ProbabilisticActor,
+    ValueOperator,
 )
 
 from tests.support.defects import seen
@@ -49,7 +60,7 @@ from tests.support.defects.means import (
     Scaled,
     fills,
 )
-from tests.support.defects.pipelines import forked
+from tests.support.defects.pipelines import CELLS, forked
 from tests.support.defects.planting import Defects
 
 DEFECTS = Defects()
@@ -360,3 +371,186 @@ def workers_are_joined_in_their_first_dimension(script):
 @plant(PROCESSES, "ppo_workers", "collector_keeps_its_own_policy")
 def loss_trains_a_copy_of_what_workers_have(script):
     script.then("policy", lambda s: setattr(s, "policy", copy.deepcopy(s.policy)))
+
+
+class OneDraw(Corridor):
+    """All environments of a batch start from one random number."""
+
+    def start(self):
+        return super().start()[:1].expand(*self.batch_size, 1).clone()
+
+
+@plant(ENVIRONMENTS, "ppo_many", "every_environment_starts_alike")
+def one_draw_is_for_all_environments(script):
+    script.task = lambda: OneDraw(batch_size=(4,))
+
+
+class WholeNumbers(Corridor):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.observation_spec["observation"] = Unbounded((3,), dtype=torch.int64)
+
+    def move(self, action):
+        return super().move(action.float())  # random ones are boolean
+
+
+@plant(ENVIRONMENTS, "dqn_serial", "decimals_are_lost")
+def spec_has_whole_numbers(script):
+    cast = functools.partial(DTypeCastTransform, torch.int64, torch.float32, ["observation"])
+    script.task = WholeNumbers
+    script.transforms["float"] = cast
+
+
+class Cuts(gymnasium.Wrapper):
+    """Ends an episode at a limit of its own, and calls that terminated."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.limit = 10
+
+    def reset(self, **options):
+        self.steps = 0
+        return self.env.reset(**options)
+
+    def step(self, action):
+        seen, reward, terminated, truncated, more = self.env.step(action)
+        self.steps += 1
+        return seen, reward, terminated or self.steps >= self.limit, truncated, more
+
+
+@plant(LOSSES, "sac a2c", *reversed(LIMITS))
+def wrapper_of_gymnasium_terminates_at_its_limit(script):
+    name = "Pendulum-v1" if script.task == "pendulum" else "CartPole-v1"
+    script.env_maker = lambda: lambda: GymWrapper(Cuts(gymnasium.make(name)))
+    del script.transforms["steps"]
+
+
+@plant(LOSSES, "vtrace", "log_prob_not_found", loud=True)
+def vtrace_gets_no_log_probabilities(script):
+    script.distribution_options = {"return_log_prob": False}
+
+
+@plant(SLICES, "dqn_n_step td3_n_step", "n_step_next_observation_wrong")
+def steps_of_compact_observations_are_summed(script):
+    script.collector_options["compact_obs"] = True
+    script.updates = 0
+
+
+@plant(RECURRENT_STATE, "drqn_gru", "next_hidden_state_is_zero")
+def compact_observations_of_a_recurrent_policy(script):
+    script.collector_options["compact_obs"] = True
+    script.updates = 0
+
+
+@plant(SLICES, "sac", "off_policy_loss_is_nan")
+def compact_observations_reach_the_loss(script):
+    script.does -= {"flatten"}
+    script.collector_options["compact_obs"] = True
+    script.buffer_options = {
+        "batch_size": 24,
+        "sampler": lambda: SliceSampler(slice_len=6, traj_key=("collector", "traj_ids")),
+        "transform": lambda: NextStateReconstructor(step_count_key="step_count"),
+    }
+
+
+@plant(EVALUATION, "ippo", "episode_return_looks_too_low")
+def mean_of_the_running_sums_of_a_team_is_logged(script):
+    key = ("next", "agents", "episode_reward")
+    script.log_returns = lambda batch: script.log(train_return=batch[key].mean())
+
+
+@plant(EXPLORATION, "dqn_workers", "epsilon_never_goes_down")
+def nobody_anneals_what_workers_do(script):
+    script.does -= {"anneal"}
+
+
+@plant(BUFFERS, "sac", "values_are_zero_for_no_reason")
+def key_comes_with_later_batches(script):
+    fill = script.fill
+
+    def later(batch):
+        if len(script.buffer):
+            batch["bonus"] = torch.ones(batch.shape)
+        fill(batch)
+
+    script.fill = later
+
+
+@plant(LEARNING, "ppo", "value_loss_dwarfs_the_policy")
+def networks_share_layers_and_rewards_are_large(script):
+    script.transforms["scale"] = lambda: RewardScaling(0.0, 1000.0)
+    script.loss_options["loss_critic_type"] = "l2"
+    made = script.make_actor
+
+    def make():
+        actor = made()
+        body = actor[0][0]  # from the observation to logits
+        script.make_critic = lambda: TensorDictSequential(
+            body, ValueOperator(nn.Linear(2, 1), in_keys=["logits"])
+        )
+        return actor
+
+    script.make_actor = make
+
+
+@plant(COLLECTORS, "sac dqn_noisy", "collector_keeps_its_own_policy")
+def factory_makes_a_copy(script):
+    made = script.collector_type
+
+    def collector(env, policy, **options):
+        twin = copy.deepcopy(policy)
+        return made(env, policy_factory=lambda: twin, **options)
+
+    script.collector_type = collector
+    script.does -= {"send weights"}
+
+
+@plant(RECURRENT_STATE, "ppo_gru", "environments_share_one_memory")
+def memory_takes_sequences_by_default(script):
+    def memory():
+        if "rnn" not in vars(script):
+            script.rnn = GRUModule(
+                input_size=4,
+                hidden_size=CELLS,
+                in_key="observation",
+                out_key="features",
+                default_recurrent_mode=True,
+            )
+            script.env.append_transform(script.rnn.make_tensordict_primer())
+        return script.rnn
+
+    script.memory = memory
+
+
+@plant(SLICES, "drqn_gru", "sequences_run_into_each_other")
+def plain_buffer_loses_the_ends_of_slices(script):
+    ids = ("collector", "traj_ids")
+    sampler = SliceSampler(slice_len=4, traj_key=ids)
+    script.seen = lambda sample: sample
+    script.make_buffer = lambda: ReplayBuffer(
+        storage=LazyTensorStorage(500), sampler=sampler, batch_size=24
+    )
+
+
+@plant(EVALUATION, "ddpg_ou", "evaluation_takes_random_actions")
+def evaluation_has_correlated_noise(script):
+    script.evaluates = True
+    script.also = ("batch", "policy")
+
+    def change(script):
+        with torch.no_grad():
+            script.batch = script.eval_env.rollout(60, script.policy)
+
+    script.then("train", change)
+
+
+@plant(LOSSES, "ppo_lambda", "advantages_look_like_noise")
+def rows_are_shuffled_before_lambda_returns(script):
+    estimate, samples = script.estimate, script.samples
+
+    def shuffled(batch):
+        script.batch = batch[torch.randperm(len(batch))].contiguous()
+        estimate(script.batch)
+
+    script.estimate = shuffled
+    script.samples = lambda batch: samples(script.batch)

@@ -157,10 +157,12 @@ def episode_return_looks_too_low(batch, collector=None, env=None, own_batch=None
 
 def logged_of_all_steps(batch, log):
     """How the last return in a log is the mean of the sums so far; None where it is not."""
-    for rows in batches_of(batch)[-1:]:
-        sums, done = rows.get(("next", "episode_reward"), None), get_next(rows, "done")
-        if sums is None or done is None or sums.shape != done.shape or not done.any():
-            return None
+    rows = batches_of(batch)[-1]
+    done = done_of(rows)
+    for key in rows.keys(True, True) if done.any() else ():
+        if key[0] != "next" or key[-1] != "episode_reward":
+            continue
+        sums = rows[key].reshape(*rows.shape, -1)
         mean, of_episodes = float(sums.mean()), float(sums[done].mean())
         for series in log.of("return") if not math.isclose(mean, of_episodes, rel_tol=1e-3) else ():
             if math.isclose(series.values[-1], mean, rel_tol=1e-5):

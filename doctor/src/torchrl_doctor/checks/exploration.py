@@ -85,7 +85,8 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
         return None
     number = exploration_modules(policy).index(module)
     noise = since.number(f"noise {number}", "policy") if since else None
-    learned = since and since.had_begun("policy") and any(since.changed("policy").values())
+    begun = since and (since.had_begun("policy") or (since.seen("learned") or 0) >= FEWEST_BATCHES)
+    learned = begun and any(since.changed("policy").values())
     if noise and noise[0] == noise[1] and learned and since.batches >= FEWEST_BATCHES:
         found = f"in {since.batches} batches since the first look, in which the policy learned"
         return applies(f"{name} stayed at {now:.3g} {found}")
@@ -146,6 +147,8 @@ def stochastic_policy_does_not_sample(policy, loss_module, batch, own_batch=None
         return None
     if own_batch is None and collector is None:
         return undecided("give a batch of your own, to see how its actions were drawn")
+    if own_batch is not None and collector is not None and rolled_out_by_hand(own_batch):
+        return None  # an evaluation
     part = last_draw(policy, batch, action)
     if part is None:
         part, other = policy, other_than_greedy(policy, batch, action)
@@ -190,7 +193,7 @@ def actions_stay_noisy(policy, own_batch=None, collector=None, since=None, eval_
     single = own_batch is not None and not isinstance(own_batch, (list, tuple))
     single = single and hasattr(policy, "in_keys")
     strange = distance_from_evaluation(policy, own_batch) if single else None
-    if strange == 0:
+    if strange == (0, 0):
         return clear("the batch was collected in evaluation mode")
     if not active:
         return undecided("in evaluation mode now; give a batch, to see whether it was before")
@@ -200,23 +203,26 @@ def actions_stay_noisy(policy, own_batch=None, collector=None, since=None, eval_
     if (collector is not None and not evaluated) or strange is None or not dropout:
         # A loop may switch the mode before each batch; that of a copy of the collector is noisy.
         return undecided(f"{seen}; is eval() called before the collection?")
-    if strange < 0.5:
+    if max(strange) < 0.5:
         return clear("the batch is nearer to evaluation mode than to training mode")
+    if min(strange) < 0.5:
+        return undecided(f"{seen}; some outputs in the batch are as far off as it makes them")
     return applies(f"{seen}, and the outputs in the batch are as far off as it makes them")
 
 
 def distance_from_evaluation(policy, batch):
-    """How far the batch is from the policy in evaluation mode; 1 is as far as training mode is.
+    """How far outputs in the batch are, at least and at most, from those in evaluation mode.
 
+    As far as those in training mode are is 1.
     Small steps of an optimizer since then make less of a difference than dropout.
     """
     calm, noisy = (act(policy, batch, "DETERMINISTIC", mode) for mode in (False, True))
     floats = [k for k in policy.out_keys if k in batch.keys(True) and calm[k].is_floating_point()]
     floats = [k for k in floats if not torch.equal(calm[k], noisy[k])]
     if any(torch.allclose(calm[k], batch[k]) for k in floats):
-        return 0
+        return 0, 0
     off = [(batch[k] - calm[k]).abs().mean() / (noisy[k] - calm[k]).abs().mean() for k in floats]
-    return float(min(off)) if off else None
+    return (float(min(off)), float(max(off))) if off else None
 
 
 @check("evaluation_collector_explores", "The collector explores although it is switched off")

@@ -69,10 +69,11 @@ def off_policy_loss_is_nan(loss_module, batch=None, sample=None):
         if missing.all():
             found = undecided(what)
         elif not missing.any():
-            found = found or clear(what)
+            other = gives_nan(loss_module, data)
+            found = undecided(f"{what}, and the loss is NaN") if other else found or clear(what)
         elif not gives_nan(loss_module, data):
             found = found or clear(f"{what}, and the loss does not depend on them")
-        elif gives_nan(loss_module, data[~missing]):
+        elif gives_nan(loss_module, data[~missing & finite_now(data)]):
             found = undecided(f"{what}, and the loss is NaN without them as well")
         elif data is sample and any(one.isnan().any() for one in loss_module.parameters()):
             return applies(f"{what}; they make the loss NaN, and its weights are NaN by now")
@@ -84,7 +85,7 @@ def off_policy_loss_is_nan(loss_module, batch=None, sample=None):
 
 
 @check("n_step_next_observation_wrong", "N-step rewards come with the wrong next observation")
-def n_step_next_observation_wrong(replay_buffer, collector=None, env=None):
+def n_step_next_observation_wrong(replay_buffer, collector=None, env=None, policy=None):
     steps = [one.n_steps for one in transforms_in(replay_buffer, "MultiStepTransform")]
     if not steps or max(steps) == 1:
         return None
@@ -101,6 +102,12 @@ def n_step_next_observation_wrong(replay_buffer, collector=None, env=None):
     for one in transforms_in(replay_buffer, "NextStateReconstructor", "NextObservationDelta"):
         name = type(one).__name__
         return applies(f"{name} looks one step ahead, MultiStepTransform {max(steps)}")
+    keys = {*row.keys(True, True)} if hasattr(row, "keys") else set()
+    seen = [key for key in getattr(policy, "in_keys", ()) if key in keys and key != "is_init"]
+    lacking = [key for key in [*seen, "observation", "pixels"] if next_key(key) not in keys]
+    if keys and (lost := keys.intersection(lacking)):
+        what = f"no next {min(lost, key=str)!r} is stored; what rebuilds it looks one step ahead"
+        return applies(what) if getattr(collector, "compact_obs", False) else undecided(what)
     return clear(f"{max(steps)} steps ahead, and next observations are stored")
 
 
@@ -350,9 +357,19 @@ def rows_without_next(data):
     return torch.stack(nan).any(0)
 
 
+def finite_now(data):
+    """Which rows have no NaN at the root, where a policy whose weights are NaN writes some."""
+    leaves = [one for key, one in data.items(True, True) if key[0] != "next"]
+    leaves = [one for one in leaves if isinstance(one, torch.Tensor) and one.is_floating_point()]
+    return ~torch.stack([one.isnan().reshape(len(data), -1).any(1) for one in leaves]).any(0)
+
+
 def gives_nan(loss_module, data):
     """Whether the loss of the data is NaN, or one of several; weights that are NaN are zero."""
+    if not len(data):
+        return True
     twin = copy.deepcopy(loss_module)
+    vars(twin).pop("_cache", None)  # of SAC: weights that a copy holds a second time
     for weight in (*twin.parameters(), *twin.buffers()):
         weight.data.nan_to_num_()
     losses = twin(data.clone())

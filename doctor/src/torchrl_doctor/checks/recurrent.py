@@ -222,9 +222,11 @@ def burn_in_works_once(replay_buffer):
 
 
 @check("next_hidden_state_is_zero", 'The hidden state under "next" is zero in every step')
-def next_hidden_state_is_zero(batch, policy):
+def next_hidden_state_is_zero(policy, batch=None, sample=None):
     hidden = state_keys(recurrent_modules(policy))
-    pairs = [pair for one in in_time(batch) for pair in states(one, hidden)]
+    rows = in_time(batch) if batch is not None else []
+    rows += [sample] if sample is not None else []  # a copy of a collector may leave them out
+    pairs = [pair for one in rows for pair in states(one, hidden)]
     if not pairs:
         return None
     empty = sum(bool(now.any()) and not after.any() for now, after in pairs)

@@ -326,13 +326,27 @@ def stored_in_part(batch, replay_buffer):
     stored = replay_buffer.storage.get(slice(0, min(len(replay_buffer), FEW_THOUSAND)))
     for key in sorted({*stored.keys(True, True)} - {*batch.keys(True, True)}, key=str):
         rows = stored[key]
-        zero = int((rows.reshape(len(rows), -1) == 0).all(1).sum())
+        nothing = (rows.reshape(len(rows), -1) == 0).all(1)
+        zero = int(nothing.sum())
         if rows.is_floating_point() and 0 < zero < len(rows):
             found = f"{key!r} is stored, not in the batch, and zero in {zero} of {len(rows)} rows"
             if newest_are_zero(rows, min(batch.numel(), len(rows)), replay_buffer):
                 return applies(f"{found}, the newest among them")
+            both = {*stored.keys(True, True)} & {*batch.keys(True, True)}
+            writes = [times_written(replay_buffer, one) for one in (*both, key)]
+            in_a_block = zero >= FEWEST_NEWEST and (nothing[1:] != nothing[:-1]).sum() <= 2
+            known = in_a_block and both and None not in writes
+            if known and writes[-1] < min(writes[:-1]):
+                fewer = f"it was written {writes[-1]} times, other entries {min(writes[:-1])}"
+                return applies(f"{found}, and {fewer}")
             return undecided(f"{found}; give a list of all batches")
     return None
+
+
+def times_written(replay_buffer, key):
+    """How often an entry of the storage was written to, None where nothing counts it."""
+    leaf = stored_leaf(replay_buffer, key)
+    return None if leaf is None or leaf.is_inference() else leaf._version
 
 
 def newest_are_zero(rows, number, replay_buffer):

@@ -31,6 +31,7 @@ from torchrl_doctor.objects import (
     multi_steps,
     observed_keys,
     one_batch,
+    recurrent_modules,
     step_limits,
     stored_data,
     stored_leaf,
@@ -256,9 +257,21 @@ ENOUGH_PAIRS = 30
 
 def of_this_order(data, estimator):
     """Whether the targets in *data* are those of its rows, and in another order they were not."""
-    if data.ndim != 1 or was_walked(data, estimator) is None:
+    if data.ndim != 1:
         return False
-    return was_walked(data[torch.arange(len(data)).roll(1).flip(0)], estimator) is None
+    order = torch.arange(len(data)).roll(1).flip(0)
+    if was_walked(data, estimator) is not None:
+        return was_walked(data[order], estimator) is None
+    key = value_key("value_target", None, estimator)
+    if "TDLambdaEstimator" not in kinds_of(estimator) or data.get(key, None) is None:
+        return False
+    if len(data) < ENOUGH_PAIRS or recurrent_modules(estimator):
+        return False
+    twin = copy.deepcopy(estimator)  # which writes no value that its targets could be made of again
+    with torch.no_grad():
+        here, other = twin(data.clone())[key], twin(data[order])[key][order.argsort()]
+    alike = torch.corrcoef(torch.stack([data[key], here, other]).reshape(3, -1))[0]
+    return float(alike[1]) > 0.9 and float(alike[2]) < 0.5
 
 
 def in_no_order(data, estimator, network, done_key):
@@ -276,7 +289,9 @@ def in_no_order(data, estimator, network, done_key):
 
 
 @check("advantages_look_like_noise", "Advantages look like noise")
-def advantages_look_like_noise(value_estimator=None, batch=None, sample=None, loss_module=None):
+def advantages_look_like_noise(
+    value_estimator=None, batch=None, sample=None, loss_module=None, own_batch=None
+):
     inner = private(loss_module, "_value_estimator", None)
     if value_estimator is None and not learns_on_policy(loss_module):
         if sample is None or not follows_rows(inner):
@@ -304,6 +319,8 @@ def advantages_look_like_noise(value_estimator=None, batch=None, sample=None, lo
         if why:
             return applies(f"the {name} holds no {advantage} yet, and {why}")
         seen = seen if why is None else name
+    if seen == "batch" and own_batch is None:
+        return undecided("a collector's rows follow each other; give the batch that is estimated")
     return clear(f"the rows of the {seen} follow each other") if seen else None
 
 
@@ -428,10 +445,13 @@ def value_loss_dwarfs_the_policy(loss_module, batch=None, sample=None):
     if largest > FAR_MORE:
         return applies(f"{seen} on {len(found)} shared weights")
     target = data.get(keys.value_target, None)
+    large = target is not None and float(target.abs().median()) > MANY_REWARDS
     bounded = getattr(loss_module, "loss_critic_type", None) != "l2"
-    if bounded and target is not None and float(target.abs().median()) > MANY_REWARDS:
+    if large and bounded:
         return undecided(f"{seen}, and its type bounds that, but targets are large; scale rewards")
-    return undecided(seen) if largest > FAR_MORE / 3 else clear(f"{seen} on shared weights")
+    if large and largest > FAR_MORE / 10:
+        return applies(f"{seen} on {len(found)} shared weights, and targets are large")
+    return undecided(seen) if largest > FAR_MORE / 10 else clear(f"{seen} on shared weights")
 
 
 FAR_MORE = 300  # times the gradient of the policy
@@ -893,13 +913,15 @@ def reads(loss_module, name):
 
 
 @check("log_prob_not_found", "KeyError: couldn't find the log-prob")
-def log_prob_not_found(loss_module=None, batch=None, sample=None, error=None):
+def log_prob_not_found(loss_module=None, batch=None, sample=None, error=None, value_estimator=None):
     if isinstance(error, KeyError) and "find the log-prob" in str(error):
         return applies(f"the loss says: {error.args[0]}")
-    if "PPOLoss" not in kinds_of(loss_module):
+    corrects = "VTrace" in kinds_of(value_estimator)
+    if not corrects and "PPOLoss" not in kinds_of(loss_module):
         return None
-    key, action = (value_key(name, loss_module) for name in ("sample_log_prob", "action"))
-    if isinstance(getattr(keys_of(loss_module), "sample_log_prob", None), list):
+    action, reader = value_key("action", loss_module), value_estimator if corrects else loss_module
+    key = value_key("sample_log_prob", reader)
+    if isinstance(getattr(keys_of(reader), "sample_log_prob", None), list):
         return None  # an action of several parts, each with a key of its own
     given = {"batch": one_batch(batch), "sample of the buffer": sample}
     found = None

@@ -124,11 +124,14 @@ def seeds_of_processes(env):
 
 
 def seeds_of_workers(collector):
-    """The seed of each worker's environment; None where they are not one of gymnasium each."""
-    try:
-        seeds = collector.get_distant_attr("env.np_random_seed")
-    except AttributeError:  # not environments of gymnasium
-        return None
+    """The seed of each worker's environment; None where they are not one of gymnasium each.
+
+    `get_distant_attr` raises at the first worker that has none, and leaves the answers of the
+    others to whoever asks next.
+    """
+    for pipe in collector.pipes:
+        pipe.send(("env.np_random_seed", "get_distant_attr"))
+    seeds = [pipe.recv()[0] for pipe in collector.pipes]
     return seeds if all(isinstance(seed, int) for seed in seeds) else None
 
 
@@ -208,15 +211,19 @@ def places_of(env):
 
 def starts_of_copies(env):
     """Applies where copies of two of the environments go on through the same starts; else None."""
-    if not (places := places_of(env)):
+    if env is None:
         return None
-    end, starts = time.perf_counter() + MOST_SECONDS, [[] for _ in places]
+    leaf = below_transforms(env)
+    several = vars(leaf).get("create_env_fn") is None and leaf.batch_size.numel() > 1
+    if not (places := [leaf] if several else places_of(env)):
+        return None
     twins = [copied(one) for one in places]
-    while len(starts[0]) < MOST_RESETS and time.perf_counter() < end:
-        for twin, seen in zip(twins, starts, strict=True):
-            rows = twin.reset()
-            floats = [one for one in rows.values(True, True) if one.is_floating_point()]
-            seen.append(tuple(number for one in floats for number in one.flatten().tolist()))
+    end, starts = time.perf_counter() + MOST_SECONDS, []
+    while len(starts) < MOST_RESETS and time.perf_counter() < end:
+        rows = [row for one in twins for row in one.reset().reshape(-1)[:MOST_ALIKE]]
+        leaves = [[x for x in row.values(True, True) if x.is_floating_point()] for row in rows]
+        starts.append([tuple(n for x in each for n in x.flatten().tolist()) for each in leaves])
+    starts = [*zip(*starts, strict=True)]  # of each environment
     if any(len(set(seen)) < len(seen) for seen in starts):
         return None  # few places to start from
     threes = [set(zip(seen, seen[1:], seen[2:], strict=False)) for seen in starts]
@@ -225,11 +232,11 @@ def starts_of_copies(env):
         return None
     seen = f"{common} times two of them start three episodes in a row from the same places"
     return applies(
-        f"copies of {len(places)} environments were reset {len(starts[0])} times: {seen}"
+        f"copies of {len(starts)} environments were reset {len(starts[0])} times: {seen}"
     )
 
 
-MOST_RESETS, MOST_SECONDS = 30, 0.5
+MOST_RESETS, MOST_SECONDS, MOST_ALIKE = 30, 0.5, 32
 
 
 def triples(numbers):
