@@ -15,6 +15,7 @@ entry is no longer needed.
 
 import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -37,6 +38,14 @@ class Fix(NamedTuple):
     upstream: str
     pattern: re.Pattern
     replacement: str | Callable
+
+
+ROOM = 90  # characters of a block on a desktop
+
+
+def is_wide(code):
+    """Whether a line of highlighted *code* has more characters than a block has room for."""
+    return any(len(line) > ROOM for line in unescape(re.sub("<[^>]*>", "", code)).splitlines())
 
 
 FIXES = {
@@ -115,6 +124,18 @@ FIXES = {
     "style sheet that imports": Fix(
         "not reported", re.compile(r"_static/styles/theme\.css\?digest=\w+"), "_static/basic.css"
     ),
+    # Where code has links, the gallery writes its block, without the classes of the node.
+    "code with links": Fix(
+        "not reported",
+        re.compile(
+            r'<div class="(highlight-Python notranslate"><div class="highlight"><pre>)'
+            r"(.*?)(?=</pre>)",
+            re.DOTALL,
+        ),
+        lambda match: '<div class="{}{}{}'.format(
+            "has-wide-lines " * is_wide(match[2]), match[1], match[2]
+        ),
+    ),
     # A signature in several lines is a list of definitions without a term.
     "parameter list": Fix(
         "not reported",
@@ -165,8 +186,6 @@ BLOCKS = (
 PRINTED = (nodes.doctest_block, nodes.literal_block)
 CONSOLE = {"pycon"}
 PROMPTS = (">>> ", "... ")
-ROOM = 90  # characters of a block on a desktop
-
 RELATIVE = re.compile(
     r'(?P<name>\b(?:href|src|action|data-content_root))="(?!\w+:|[/#])(?:\./)?(?P<path>[^"]*)"'
 )

@@ -65,6 +65,10 @@ def upstream_text():
         ("plain spans", "cspan = f'<span class=\"{css_class}\"{title}>'"),
         ("style sheet that imports", '@import "../basic.css";'),
         ("parameter list", "self.starttag(node, 'dl')"),
+        (
+            "code with links",
+            'f\'<div class="highlight-{lang} notranslate"><div class="highlight"><pre>\'',
+        ),
     ],
 )
 def test_the_fault_is_still_there(name, trace):
@@ -82,6 +86,14 @@ def test_gallery_card_shows_its_text():
     assert "tooltip" not in html
     assert '<p class="sphx-glr-thumbnail-intro">Two &lt;words&gt;.</p>\n</div>' in html
     assert corrected(CARD + CARD).count("thumbnail-intro") == 2
+
+
+@pytest.mark.parametrize(("columns", "wide"), [(90, ""), (91, "has-wide-lines ")])
+def test_wide_code_with_links_is_marked(columns, wide):
+    code = f'short\n<a href="x" title="{"x" * 99}"><span class="n">&quot;</span></a>'
+    html = '<div class="{}highlight-Python notranslate"><div class="highlight"><pre>{}</pre></div>'
+    line = "x" * (columns - 1)
+    assert corrected(html.format("", code + line)) == html.format(wide, code + line)
 
 
 def test_without_scripts_the_theme_is_the_light_one():
