@@ -451,7 +451,9 @@ def value_loss_dwarfs_the_policy(loss_module, batch=None, sample=None):
         return undecided(f"{seen}, and its type bounds that, but targets are large; scale rewards")
     if large and largest > FAR_MORE / 10:
         return applies(f"{seen} on {len(found)} shared weights, and targets are large")
-    return undecided(seen) if largest > FAR_MORE / 10 else clear(f"{seen} on shared weights")
+    if large or largest > FAR_MORE / 10:
+        return undecided(seen)
+    return clear(f"{seen} on shared weights")
 
 
 FAR_MORE = 300  # times the gradient of the policy
