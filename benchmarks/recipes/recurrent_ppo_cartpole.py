@@ -129,8 +129,8 @@ class Run:
         )
 
     def make_advantage(self):
-        # One call for all values. Its budget has room for the end of a row and for a time limit
-        # within: reference/recurrent_critics.
+        # One call for all values, with room for two more in a row, at its end and at a time limit:
+        # reference/recurrent_critics.
         critic = self.network.get_value_operator()
         options = {"shifted": True, "shifted_budget": 2}
         return GAE(gamma=GAMMA, lmbda=LMBDA, value_network=critic, **options)

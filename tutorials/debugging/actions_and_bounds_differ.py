@@ -89,7 +89,8 @@ assert outside["actions"][1] > 2, "no longer reproduces: the spec bounds a Norma
 # Fix it
 # ------
 #
-# Do not clip what a ``Normal`` draws: its log-probability is that of the action before the clip.
+# A ``Normal`` and a clip are no cure if you store the clipped action: its log-probability is that
+# of the action before the clip.
 
 space = env.action_spec_unbatched.space
 fixed = act(TanhNormal, distribution_kwargs={"low": space.low, "high": space.high})

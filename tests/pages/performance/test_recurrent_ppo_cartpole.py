@@ -2,8 +2,10 @@
 
 from functools import partial
 
+import gymnasium
 import pytest
 
+from benchmarks.recipes import recurrent_ppo_cartpole_contenders as contenders
 from tests.support.claims import guards
 from tests.support.suites import recorded as recorded_of
 
@@ -35,3 +37,9 @@ def test_updates_are_most_of_the_time():
 def test_the_peer_needs_fewer_frames_and_less_memory():
     for metric in ("frames_to_threshold", "peak_memory"):
         assert recorded(PEER, metric) < recorded(RECIPE, metric)
+
+
+@guards("thresholds-of-cartpole")
+def test_gymnasium_has_these_thresholds():
+    thresholds = [gymnasium.spec(f"CartPole-v{version}").reward_threshold for version in (0, 1)]
+    assert thresholds == [contenders.THRESHOLD, 475]
