@@ -99,7 +99,7 @@ def run(script, calls, seconds):
     import torch
 
     gathered = Gathered(calls)
-    torch.nn.modules.module.register_module_forward_pre_hook(gathered.hook)
+    hooked = torch.nn.modules.module.register_module_forward_pre_hook(gathered.hook)
 
     def out_of_time(*_):
         raise Enough
@@ -118,6 +118,7 @@ def run(script, calls, seconds):
     except Exception as raised:
         error, ended = raised, "".join(traceback.format_exception_only(raised)).strip()
     signal.alarm(0)
+    hooked.remove()  # the doctor calls the loss as well
     if not gathered.parts:
         gathered.gather()
     del scope

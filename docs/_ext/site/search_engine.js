@@ -114,7 +114,7 @@ const ManualSearch = (() => {
     const rows = (data.entries[0] || []).map((_, n) => data.entries.map((column) => column[n]));
     for (const [page, , anchor, , snippet] of rows) if (!anchor) abouts[page] ??= snippet;
     entries = rows.map(([page, kind, anchor, title, snippet, messages, ...lists], id) => {
-      const [body, also] = lists.map((texts) => unpacked(texts, terms));
+      const [also, body] = lists.map((texts) => unpacked(texts, terms));
       const [name, heading] = data.pages[page];
       const about = abouts[page];
       const borrows = anchor && data.kinds[kind] !== "term"; // a definition stands alone

@@ -332,7 +332,7 @@ def concepts(spaced, groups):
 
 
 def columns(entries, synonyms, stop):
-    """The terms of all entries, and for each entry its body and its other names, `packed`.
+    """The terms of all entries, and for each entry its other names and its body, `packed`.
 
     Terms of many texts come first, for small steps compress well, and those of about as many by
     their letters. A body is what readers ask and the ``MOST`` terms that tell the text from others,
@@ -369,7 +369,7 @@ def columns(entries, synonyms, stop):
     def text(own):
         return packed(numbers[term] for term in own)
 
-    return terms, [text(own) for own in kept], [" ".join(map(text, names)) for names in also]
+    return terms, [" ".join(map(text, names)) for names in also], [text(own) for own in kept]
 
 
 def toml(env, name):
