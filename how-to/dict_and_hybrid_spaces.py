@@ -13,7 +13,9 @@ parts of the observation with ``CatTensors``. PPO takes the product of the proba
 import gymnasium as gym
 import numpy as np
 import torch
+import torchrl
 
+torchrl.logger.setLevel("ERROR")  # it announces each storage
 torch.set_num_threads(1)
 torch.manual_seed(0)
 

@@ -359,7 +359,7 @@ def count_nan(trajectories):
 
 
 new_env, train_env = normalizing_env(), normalizing_env()
-train_env.rollout(MAX_STEPS)
+_ = train_env.rollout(MAX_STEPS)
 
 # %%
 

@@ -57,7 +57,7 @@ QUESTIONS = "search_questions.toml"
 PUBLIC_MESSAGES = "reference/messages.toml"  # which public threads quote
 ENTRIES = "search"  # page -> its entries
 SNIPPET = 120  # characters
-MOST = 22  # terms of a text
+MOST = 20  # terms of a text
 BASE = 45
 CODES = [chr(code) for code in range(35, 126) if chr(code) != "\\"]  # as they are in JSON
 # Page, by the beginning of its name -> kind of its sections.
