@@ -142,7 +142,8 @@ def test_words_of_readers_lead_there_too(site):
 def test_the_engine_reads_what_is_packed(site):
     """One letter a step where it is short, more where it is long."""
     words = ["".join(letters) for letters in product("bdfgklmnprtvz", repeat=3)]
-    asked = {"index.html": words, "other.html": [*words[::70], words[-1]]}
+    few = [words[0], words[70], words[-1]]  # steps of one, two and three digits
+    asked = {"index.html": sorted({*words} - {*few}), "other.html": few}
     lines = [f'"{page}" = {texts}\n' for page, texts in asked.items()]
     site.write({"search_questions.toml": "".join(lines)})
     build(site)
