@@ -14,7 +14,7 @@ from benchmarks.recipes import recurrent_ppo_cartpole as recipe
 from benchmarks.recipes import recurrent_ppo_cartpole_contenders as contenders
 from benchmarks.suites import bench_recipe_recurrent_ppo_cartpole as suite
 from tests.support.claims import guards
-from tests.support.ppo_recipes import WrongCritic, WrongSign, assert_resumes
+from tests.support.ppo_recipes import WrongCritic, WrongSign, assert_prints_a_table, assert_resumes
 from tests.support.suites import CPU, noted
 
 SMALL = ["--envs", "4", "--steps", "8", "--frames", "320"]
@@ -144,13 +144,7 @@ def test_with_a_wrong_sign_it_does_not():
 
 
 def test_the_command_prints_a_table_and_ends_with_its_frames(capsys):
-    recipe.main([*SMALL, "--seeds", "3"])
-    head, lines = capsys.readouterr().out.split("\n", 1)
-    assert tuple(head.split()) == recipe.COLUMNS
-    rows = lines.strip().split("\r")
-    assert len(rows) == 10 + 1  # one for each iteration, and the last once more
-    assert rows[-1].split()[:2] == ["3", "320"]
-    assert "not solved: collect" in rows[-1]
+    assert_prints_a_table(recipe, SMALL, capsys)
 
 
 @guards("recurrent-recipe-resumes-with-the-same-bits")

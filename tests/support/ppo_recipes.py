@@ -19,6 +19,17 @@ class WrongCritic(ClipPPOLoss):
         return found
 
 
+def assert_prints_a_table(recipe, arguments, capsys):
+    """The command of *recipe* prints a row for each of its ten iterations, and ends as asked."""
+    recipe.main([*arguments, "--seeds", "3"])
+    head, lines = capsys.readouterr().out.split("\n", 1)
+    assert tuple(head.split()) == recipe.COLUMNS
+    rows = lines.strip().split("\r")
+    assert len(rows) == 10 + 1  # one for each iteration, and the last once more
+    assert rows[-1].split()[:2] == ["3", "320"]
+    assert "not solved: collect" in rows[-1]
+
+
 class Killed(Exception):
     pass
 
