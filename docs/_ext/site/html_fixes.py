@@ -114,10 +114,10 @@ FIXES = {
     "scripts before style": Fix(
         "not reported", re.compile(r'\s*<link rel="preload" as="script" [^>]*>'), ""
     ),
-    # Drawn like the text around them, in both themes; a third of the elements of a page of code.
+    # Drawn like the text around them, in both themes; half of the elements of a page of code.
     "plain spans": Fix(
         "not reported",
-        re.compile(r'<span class="(?:p|w|colon)">([^<]*)</span>'),
+        re.compile(r'<span class="(?:n|nn|p|w|colon)">([^<]*)</span>'),
         r"\1",
     ),
     # All it does is to import the other, which the browser then learns late.

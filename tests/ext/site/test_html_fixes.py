@@ -90,7 +90,7 @@ def test_gallery_card_shows_its_text():
 
 @pytest.mark.parametrize(("columns", "wide"), [(90, ""), (91, "has-wide-lines ")])
 def test_wide_code_with_links_is_marked(columns, wide):
-    code = f'short\n<a href="x" title="{"x" * 99}"><span class="n">&quot;</span></a>'
+    code = f'short\n<a href="x" title="{"x" * 99}"><span class="k">&quot;</span></a>'
     html = '<div class="{}highlight-Python notranslate"><div class="highlight"><pre>{}</pre></div>'
     line = "x" * (columns - 1)
     assert corrected(html.format("", code + line)) == html.format(wide, code + line)
@@ -165,14 +165,13 @@ def test_spans_that_nothing_draws_are_plain():
     for theme in ("light", "dark"):
         style = get_style_by_name(options["options"][f"pygments_{theme}_style"])
         text = style.style_for_token(Token.Text)
-        for token in (Token.Punctuation, Token.Text.Whitespace):
+        for token in (Token.Punctuation, Token.Text.Whitespace, Token.Name, Token.Name.Namespace):
             assert style.style_for_token(token) == text, f"{token} shows in the {theme} theme"
     code = highlight("f(x) + 1", PythonLexer(), HtmlFormatter())
     assert '<span class="p">(</span>' in code
     assert corrected(code) == (
-        '<div class="highlight"><pre><span></span><span class="n">f</span>('
-        '<span class="n">x</span>) <span class="o">+</span> <span class="mi">1</span>\n'
-        "</pre></div>\n"
+        '<div class="highlight"><pre><span></span>f(x) <span class="o">+</span> '
+        '<span class="mi">1</span>\n</pre></div>\n'
     )
     assert corrected('<dt>Fix<span class="colon">:</span></dt>') == "<dt>Fix:</dt>"
 
