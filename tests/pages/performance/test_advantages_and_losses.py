@@ -428,6 +428,16 @@ def test_separate_losses(separate):
     assert (trained is None or not trained.any()) is separate
 
 
+@guards("vec-advantage-is-return-less-value")
+def test_the_vectorized_advantage_is_the_return_less_the_value():
+    value, following, reward, done = suite.make_signals(2, 7, 20, CPU)
+    found = functional.vec_td_lambda_advantage_estimate(
+        0.9, 0.8, value, following, reward, done, done
+    )
+    returns = suite.vec_td_lambda_return_estimate(0.9, 0.8, following, reward, done, done)
+    assert torch.equal(found, returns - value)
+
+
 @guards("td-gae-differ-by-rounding", "vtrace-calls-actor")
 def test_td_lambda_is_gae():
     ours, default = suite.KNOBS["tdlambda"].make(CPU)

@@ -6,6 +6,7 @@ import time
 import warnings
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -17,8 +18,10 @@ from torchrl.collectors import (
     AsyncBatchedCollector,
     Collector,
     MultiAsyncCollector,
+    MultiCollector,
     MultiSyncCollector,
 )
+from torchrl.collectors.distributed import RayCollector
 from torchrl.envs import StepCounter, TransformedEnv
 
 from benchmarks import interleaved
@@ -257,6 +260,30 @@ def test_without_sync():
         collector = Collector(list, num_collectors=2, frames_per_batch=4)
     assert type(collector) is MultiAsyncCollector
     made.assert_called_once()
+
+
+@pytest.mark.parametrize(
+    ("sync", "kind"), [(True, MultiSyncCollector), (False, MultiAsyncCollector)]
+)
+@guards("multi-collector-dispatches")
+def test_multi_collector_gives_the_same_classes(sync, kind):
+    with mock.patch.object(kind, "__init__", return_value=None):
+        assert type(MultiCollector([list], frames_per_batch=4, sync=sync)) is kind
+
+
+@guards("ray-default-class-takes-one-worker")
+def test_an_actor_of_ray_gives_its_collector_a_list():
+    made = mock.Mock()
+    actor = SimpleNamespace(
+        collector_class=mock.Mock(), _make_collector=made, _remote_collectors=[]
+    )
+    RayCollector.add_collectors(actor, [list], 2, None, [{}], [None])
+    makers = made.call_args.kwargs["env_maker"]
+    assert makers == [list, list]
+    assert inspect.signature(RayCollector).parameters["collector_class"].default is Collector
+    inside = Collector.__new__(Collector)  # as in an actor, which calls no metaclass
+    with pytest.raises(TypeError, match="'list' object is not callable"):
+        Collector.__init__(inside, makers, frames_per_batch=4)
 
 
 @guards("workers-do-not-warn")

@@ -286,6 +286,27 @@ def test_buffers_are_the_default_without_dynamic_specs():
     assert SerialEnv(2, dynamic)._use_buffers is False
 
 
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+@guards("forked-frames-are-zero", "spawned-frames-are-shared")
+def test_frames_outside_shared_memory(forkserver, method):
+    make = functools.partial(GymEnv, "CartPole-v1")
+    env = ParallelEnv(1, make, shared_memory=False, mp_start_method=method)
+    try:
+        frames = env.rollout(3, break_when_any_done=False)
+    finally:
+        env.close()
+    for key in ("observation", ("next", "observation"), ("next", "reward")):
+        assert bool(frames[key].any()) == (method == "forkserver"), key
+
+
+@guards("memmap-excludes-shared")
+def test_frames_in_files_exclude_shared_memory():
+    make = functools.partial(GymEnv, "CartPole-v1")
+    with pytest.raises(RuntimeError, match="mutually exclusive"):
+        SerialEnv(1, make, memmap=True)
+    SerialEnv(1, make, memmap=True, shared_memory=False)
+
+
 @guards("strict-dtype-raises", "own-env-not-cast")
 def test_types_of_an_own_environment():
     env = suite.Swing(2)

@@ -14,6 +14,7 @@ import tensordict
 import torch
 import torchrl
 from torchrl.collectors import Collector
+from torchrl.modules import MultiAgentMLP
 from torchrl.objectives import ClipPPOLoss, SoftUpdate
 
 from benchmarks import interleaved, measure
@@ -202,6 +203,17 @@ def test_the_loss_leaves_the_batch_alone():
     trunks = bench.Trunks("mlp", "head", CPU)
     trunks.loss(data)
     assert set(data.keys()) == keys
+
+
+@guards("own-parameters-run-under-vmap")
+def test_agents_with_networks_of_their_own_run_under_vmap():
+    mapped = []
+    for shared in (True, False):
+        network = MultiAgentMLP(4, 2, 3, centralized=False, share_params=shared, num_cells=[8])
+        with mock.patch.object(torch, "vmap", side_effect=torch.vmap) as vmap:
+            network(torch.zeros(5, 3, 4))
+        mapped.append(vmap.called)
+    assert mapped == [False, True]
 
 
 def test_the_run_notices_another_package():
