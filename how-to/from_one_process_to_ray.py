@@ -126,8 +126,8 @@ def workers(policy, number=2):
 
 
 # %%
-# **The Ray version did not run when this page was built:** the site is built without Ray. The suite
-# of the record below passes the same arguments, and if you have Ray, the script runs it.
+# **The Ray version did not run when this page was built:** the site is built without Ray. The
+# benchmark below passes the same arguments. If you have Ray, this script runs the Ray version too.
 # ``RayCollector`` writes into ``collector_kwargs``: pass a copy.
 # :claim:`scaling-ray-writes-into-options`
 
@@ -160,8 +160,8 @@ if importlib.util.find_spec("ray"):
 # Ray ran for a record: one remote collector against one process
 # (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two against two workers
 # (:measured:`scaling_ray@cpu:start-ray-2:same_frames`), where 1 means the same bits. If
-# ``frames_per_batch`` is a multiple of the number of workers, frames and updates stay as many.
-# The bits differ with:
+# ``frames_per_batch`` is a multiple of the number of workers, the numbers of frames and updates
+# stay the same. The bits differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. To keep the length, multiply ``frames_per_batch``; you get fewer updates.
@@ -174,7 +174,8 @@ if importlib.util.find_spec("ray"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``collector.set_seed(0)`` for reproducible runs. It does something else in each version.
+#    ``collector.set_seed(0)`` for reproducible runs. This call does something different in each
+#    version.
 
 
 def seeded_late(make_collector, policy):
@@ -189,9 +190,9 @@ print("one process and one worker: other bits")
 
 # %%
 # Workers seed torch and reset their environment; a ``Collector`` does neither, nor does a remote
-# collector, which is one: :ref:`symptom-same-seed-different-start`.
-# :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork
-# draw the same actions: :ref:`symptom-workers-act-alike`.
+# collector, which is a ``Collector``: :ref:`symptom-same-seed-different-start`.
+# :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork draw the same actions:
+# :ref:`symptom-workers-act-alike`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -247,8 +248,9 @@ print("two workers, with and without the call: the same bits")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An ``except`` that asks the same collector again. That looks like the end of the training. In
-#    the background not even an error comes: :ref:`symptom-training-goes-on-without-a-worker`.
+#    An ``except`` that asks the same collector for another batch. It returns ``None``, as at the
+#    end of training. In the background there is not even an error:
+#    :ref:`symptom-training-goes-on-without-a-worker`.
 
 FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
 collector = workers(make_actor())
@@ -262,7 +264,8 @@ except FAILURES:
 print("next batch:", collector.next())
 
 # %%
-# The batch under way is lost, your networks are not. Go on with new workers, best on other seeds:
+# The batch under way is lost, your networks are not. Go on with new workers, if possible with other
+# seeds:
 
 
 def batches_of(make_collector, policy, n_frames):
@@ -287,11 +290,11 @@ for number, (collector, _) in enumerate(batches_of(workers, make_actor(), 400)):
 print("batches:", number + 1)
 
 # %%
-# Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits for ever for
-# a dead worker. :claim:`scaling-update-waits-for-the-dead` The error is one of two, by chance:
-# ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or
-# ``ValueError: Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden`
-# With both:
+# Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for
+# a dead worker. :claim:`scaling-update-waits-for-the-dead` Chance decides which of two errors you
+# get: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or ``ValueError:
+# Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` With workers
+# and with Ray:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node

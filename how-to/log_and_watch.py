@@ -66,10 +66,10 @@ optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
 
 # %%
 # Copy this together with your own run in place of the one folded above. ``learn`` detaches its
-# figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers.
-# On a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop
-# stops early if the mean return is high enough; a :ref:`trainer <trainers-stop>` is
-# told to stop by a hook.
+# figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers. On
+# a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop
+# stops early if the mean return is high enough; a :ref:`trainer <trainers-stop>` needs a hook for
+# that.
 
 
 def learn(batch):
@@ -148,9 +148,10 @@ for file in sorted(scalars.glob("train/*.csv")):
 # * ``clip_fraction``, ``kl_approx``: high :ref:`from the start
 #   <symptom-ppo-clips-before-the-first-update>` or :ref:`later
 #   <symptom-ppo-clips-almost-everything>`, or zero for the whole run.
-# * ``explained_variance``: zero or less for long. A constant would predict as well as the critic.
-#   A high value proves less than it seems: with a small ``lmbda`` the targets hold the critic's own
-#   values, and a critic that has learned nothing looks good. :claim:`explained-variance-flatters`
+# * ``explained_variance``: zero or less for a long time. A constant would predict as well as the
+#   critic. A high value proves less than it seems: with a small ``lmbda`` the targets contain the
+#   critic's own values, and a critic that has learned nothing looks good.
+#   :claim:`explained-variance-flatters`
 # * ``grad_norm``: zero (:ref:`symptom-hidden-units-are-dead`), NaN, or ever larger.
 # * ``weights_age``, in calls of ``update_policy_weights_``: growing. With workers, also call
 #   ``collector.increment_version()`` after each update, or it is negative. :claim:`workers-count`
@@ -164,11 +165,11 @@ for file in sorted(scalars.glob("train/*.csv")):
 # ---------
 #
 # ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the methods of
-# ``CSVLogger``, which alone needs no other package. It and ``MLFlowLogger`` refuse histograms.
+# ``CSVLogger``, but need another package. ``CSVLogger`` and ``MLFlowLogger`` refuse histograms.
 # :claim:`loggers-share-an-interface` A second run of the same name appends to the figures of
-# ``CSVLogger`` and replaces its settings, without a word. :claim:`csv-logger-appends` Hence
-# ``generate_exp_name``. If you resume a run, appending is right: of two lines with the same step,
-# take the later.
+# ``CSVLogger`` and replaces its settings, without a warning. :claim:`csv-logger-appends` So the
+# example takes its name from ``generate_exp_name``. If you resume a run, appending is right: of two
+# lines with the same step, take the later.
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
 # rates between two calls of ``step``, so frames per second count the time in which you learn.
@@ -259,7 +260,8 @@ print("ended in each batch:", *(f"{mean:.0f}" for mean in means), end="; ")
 print(f"all rows: {running.mean():.0f}")
 
 # %%
-# The return seems to rise, and nothing learns. Count equally many episodes of each environment:
+# The return seems to rise, although nothing learns. Count equally many episodes of each
+# environment:
 
 first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()  # wait for this

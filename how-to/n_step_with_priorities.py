@@ -75,7 +75,7 @@ collector.shutdown()
 # --------------
 #
 # :class:`~torchrl.envs.transforms.MultiStepTransform` works when you extend the buffer. A row gets
-# the discounted sum of up to ``N_STEPS`` rewards, the observation behind them, and their number
+# the discounted sum of up to ``N_STEPS`` rewards, the observation after them, and their number
 # under ``"steps_to_next_obs"``. A row near the end of an episode spans fewer steps. The loss reads
 # the number :math:`k` and computes
 #
@@ -141,7 +141,7 @@ assert len(frames) - len(rows) == N_STEPS
 
 # %%
 # The buffer has ``N_STEPS`` rows fewer than you collected. The transform holds them back until the
-# next ``extend``, and they are in no save of the buffer. :claim:`multi-step-rows-not-saved`
+# next ``extend``, and no save of the buffer contains them. :claim:`multi-step-rows-not-saved`
 #
 # Where it goes wrong without an error
 # ------------------------------------

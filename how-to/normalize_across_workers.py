@@ -176,7 +176,7 @@ print("a stored row is not what the policy would see now")
 #
 # Scale rewards by a constant, so that returns are of the order of one. A ``VecNormV2`` of the
 # reward subtracts the mean as well, which changes the task: each step of MountainCar costs 1, and
-# nothing is left of that. A ``RewardSum`` before the scaling keeps the score for your log
+# the subtraction removes that cost. A ``RewardSum`` before the scaling keeps the score for your log
 # (:ref:`symptom-return-is-not-the-score`).
 
 for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)):
@@ -219,8 +219,8 @@ print("and shared memory:  ", steps_by_worker(together))
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An evaluation that changes the statistics of training. ``eval()`` stops nothing, and
-#    ``load_state_dict`` gives a ``VecNormV2`` the very tensors of the other one:
+#    An evaluation that changes the statistics of training. ``eval()`` does not stop the updates,
+#    and ``load_state_dict`` makes a ``VecNormV2`` use the same tensors as the other one:
 #    :ref:`symptom-good-in-training-poor-in-evaluation`.
 
 switched = creator().eval()
@@ -234,7 +234,8 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
     assert moved
 
 # %%
-# Call ``freeze()`` on either transform. It then follows training without changing it.
+# Call ``freeze()`` on the transform, however you made it. It then follows the statistics of
+# training without changing them.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -259,8 +260,8 @@ assert all(name.startswith("module") for name in actor.state_dict())
 # ================================================= ==== =====
 #
 # Around a batched environment, ``VecNormV2`` gives each environment a mean of its own. With
-# ``reduce_batch_dims=True`` there is one, but each reset of one environment counts a row of every
-# other one again. :claim:`vecnorm-v2-counts-rows-again`
+# ``reduce_batch_dims=True`` all share one mean, but each reset of one environment counts a row of
+# every other one again. :claim:`vecnorm-v2-counts-rows-again`
 #
 # "spawn" pickles: the tensors of an ``EnvCreator`` are then shared, those of a function are copied.
 # :claim:`vecnorm-shared-by-start-method` ``shared_data`` is a ``TensorDict`` of ``loc``, ``var``
@@ -282,8 +283,8 @@ else:
 # What it costs
 # -------------
 #
-# Workers wait for one lock at each step; how long was not measured. The second observation makes
-# a row larger:
+# Workers wait for one lock at each step; how long was not measured. Storing the normalized
+# observation beside the raw one makes a row larger:
 
 n_bytes = frames.bytes() // len(frames)
 n_raw = frames.exclude("normed", ("next", "normed")).bytes() // len(frames)

@@ -149,7 +149,7 @@ def main(folder, n_frames):
 # A run that is killed
 # --------------------
 #
-# A child process trains, and dies by SIGKILL between two saves.
+# A child process trains, and is killed with SIGKILL between two saves.
 #
 # .. fold:: The child process and a temporary folder
 
@@ -175,7 +175,7 @@ child.close()
 # %%
 # The resumed run and the run that nobody killed end bit-identical.
 #
-# .. fold:: What of two runs is compared
+# .. fold:: What is compared between two runs
 
 
 def state(run):
@@ -234,8 +234,8 @@ assert not torch.equal(resumed.buffer[:][ids], whole.buffer[:][ids])
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Restoring the buffer without the collector. It numbers its trajectories from zero again, and a
-#    slice may join two episodes: :ref:`symptom-sequences-mix-two-runs`.
+#    Restoring the buffer without the collector. A new collector numbers its trajectories from zero
+#    again, and a slice may join two episodes: :ref:`symptom-sequences-mix-two-runs`.
 
 latest = CheckpointRotation(folder / "killed", keep_last=2).latest()
 fresh = make_run()
@@ -250,7 +250,7 @@ assert new & old
 #    :class: wrong-on-purpose
 #
 #    ``VecNormV2`` inside a batched environment. If there is a ``TransformedEnv`` around it, the
-#    collector saves the outer transforms alone. The statistics start anew, and the policy acts
+#    collector saves only the outer transforms. The statistics start anew, and the policy acts
 #    poorly at first: :ref:`symptom-good-in-training-poor-in-evaluation`.
 
 
@@ -365,8 +365,8 @@ assert not folder.exists()
 #   support serialization``: write ``state_dict()`` of the buffer with ``torch.save``.
 #   :claim:`checkpoint-refuses-empty-and-list`
 # * ``Cannot restore a prefetch queue``: :ref:`symptom-saved-prefetch-queue-is-refused`.
-# * ``missing=[...]``: the save lacks a component. With ``strict="ignore"`` that one stays as it is.
-#   :claim:`checkpoint-strict-ignore`
+# * ``missing=[...]``: the save lacks a component. With ``strict="ignore"`` that component stays as
+#   it is. :claim:`checkpoint-strict-ignore`
 #
 # Related: :doc:`/tutorials/memory/buffers_on_disk`, and :doc:`/performance/weight_sync` if the
 # policy of your collector is a copy.

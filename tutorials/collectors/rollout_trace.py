@@ -5,7 +5,7 @@ Trace one rollout
 If a collector copies too much, waits too long or fails, you want to know which call touched which
 object, and in which order. In this lesson you put a tracer around the loop of a
 :class:`~torchrl.collectors.Collector`. It prints the calls of one step, and says for each call
-whether the same object came back or another.
+whether it returned the same object or another one.
 
 To trace your own collector, open and copy the first cell, and call
 ``order_table(trace(collector))``.
@@ -437,7 +437,7 @@ for options, touched, new in SWITCHES:
 # #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you
 #    want that copy?
 # #. A ``sync`` line may wait for the device. Which cast does it follow?
-# #. An ``update`` after the policy means that the policy returned another object than it got.
+# #. An ``update`` after the policy means that the policy did not return the object that it got.
 #
 # The policy below returns a new object, which costs one ``update`` in each step. The transform of
 # the environment adds no line, because it runs inside ``step_and_maybe_reset``:

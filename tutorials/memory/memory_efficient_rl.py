@@ -21,13 +21,13 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this version for losses on single transitions, such as DQN. It stores each observation once
-# and returns complete transitions. Terminated transitions stay, because no loss bootstraps from
-# their next observation. Without ``step_count_key`` some next observations can be silently wrong.
+# Copy this version for losses on single transitions, such as DQN. It stores each observation once,
+# drops sampled rows without a next observation, and keeps the terminated ones, because no loss
+# bootstraps from there. Without ``step_count_key`` some next observations can be silently wrong.
 # For several environments give the storage ``ndim=2``.
 #
-# For GAE keep the NaN rows (:ref:`memory-pipeline`): each ends a slice, and without these ends GAE
-# sums across unrelated slices.
+# For GAE, keep the NaN rows (:ref:`memory-pipeline`). Each is the end of a slice. Without these
+# ends, GAE sums across unrelated slices.
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -137,7 +137,7 @@ for key, n_bytes in measured.items():
 print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES}")
 
 # %%
-# The next observation is about a quarter of this frame, as much as the one-hot action. Dropping it
+# The next observation is about a quarter of this frame, as large as the one-hot action. Dropping it
 # cannot halve a CartPole rollout.
 #
 # Why the next observation is kept
@@ -145,8 +145,8 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 #
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
 # of a trajectory is stored only once. If the trajectory :term:`terminated`, the value there counts
-# as zero. If it was :term:`truncated`, a target uses the value of that last observation. From here
-# on, a time limit also truncates some trajectories.
+# as zero. If it was :term:`truncated`, a target uses the value of that last observation. In the
+# rest of this lesson, a time limit truncates some trajectories.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -191,8 +191,8 @@ for o in (predicted["observation"], 84 * 84):
 #
 # :class:`~torchrl.envs.transforms.NextStateReconstructor` belongs on the replay buffer. It gives
 # row ``i`` of a sampled batch the observation of row ``i + 1`` if three markers say that this row
-# is the next step, and NaN otherwise. It rebuilds ``"observation"`` alone, unless ``keys`` lists
-# what to rebuild. The markers:
+# is the next step, and NaN otherwise. By default it rebuilds only ``"observation"``; for other
+# entries, list all of them in ``keys``. The markers:
 #
 # ``traj_key``
 #     Both rows carry the same trajectory id. Collectors write it, unless you set
@@ -325,7 +325,7 @@ figure.set_label(
 # :class:`~torchrl.envs.transforms.NextObservationDelta` on the environment stores the difference
 # ``next - obs`` in ``float16``, half the width of a ``float32`` observation. The same transform on
 # the buffer adds it back; name the entries there in ``in_keys``.
-# :claim:`buffer-delta-names-entries` Half of the saving is left, and *every* row has its next
+# :claim:`buffer-delta-names-entries` You keep half of the saving, and *every* row has its next
 # observation, ends included, with a rounding error.
 
 from torchrl.envs.transforms import NextObservationDelta
@@ -411,11 +411,11 @@ restore = NextObservationDelta(in_keys=["observation"])
 delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
-# Both pipelines sample the same rows. GAE takes the end of a slice for a truncation, unless the
+# Both pipelines sample the same rows. GAE treats the end of a slice as a truncation, unless the
 # episode terminated there. At a truncation the delta pipeline bootstraps from the real next
-# observation, and the compact one from the current observation. So the advantage is off by the
-# change of the value in one step, times ``gamma``, and the error fades over the rows before the
-# end. It is small with this untrained critic. With a value that changes fast it is not
+# observation, and the compact one from the current observation. So the last advantage of a slice is
+# off by ``gamma`` times the change of the value in one step, and the error fades over the rows
+# before it. The error is small with this untrained critic, and large if the value changes fast
 # (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
@@ -442,7 +442,7 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 #
 # * `Memory-efficient RL training in the TorchRL documentation
 #   <https://docs.pytorch.org/rl/0.14/tutorials/memory_efficient_rl.html>`__, by the authors of
-#   these options. It says that ``MultiStepTransform`` works with the delta. In this release the
-#   next observations are then wrong (:doc:`n_step_and_truncations`).
+#   these options. Their tutorial says that ``MultiStepTransform`` works with the delta. In this
+#   release the next observations are then wrong (:doc:`n_step_and_truncations`).
 # * `Collectors <https://docs.pytorch.org/rl/0.14/reference/collectors.html>`__ and `replay buffers
 #   <https://docs.pytorch.org/rl/0.14/reference/data.html>`__ in the TorchRL documentation

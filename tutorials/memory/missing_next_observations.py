@@ -45,9 +45,9 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
 # Copy this function for an off-policy loss on single transitions. It keeps the rows whose next
-# observation is known, and the :term:`terminated` rows. Their target does not use the value of the
-# next observation, so the function fills in zeros. Do not use it before GAE, which needs the row
-# that ends a slice.
+# observation is known, and the :term:`terminated` rows. The target of a terminated row does not use
+# the value of the next observation, so the function fills in zeros. Do not use it before GAE, which
+# needs the row that ends a slice.
 
 NEXT_OBS = ("next", "observation")
 
@@ -177,10 +177,10 @@ for sampler in (slices, RandomSampler):
         assert bad.any() == (key is None)
 
 # %%
-# With ``step_count_key`` they are NaN. A slice loses its last row, unless the next slice happens to
-# continue it. With a random sampler there is almost nothing to rebuild. If it puts two rows of one
-# trajectory side by side, and the first is not the last of the trajectory, the default fills in a
-# number that is nearly always wrong.
+# With ``step_count_key`` these rows are NaN. So is the last row of a slice, unless the next slice
+# happens to continue it. With a random sampler there is almost nothing to rebuild. Where such a
+# sampler puts two rows of one trajectory side by side, the default fills in a next observation that
+# is nearly always wrong, unless the first row ends the trajectory.
 #
 # NaN safety
 # ----------
@@ -234,8 +234,8 @@ assert all(row[0] == 0 for row in nan_rows.values())
 assert all(row[2] > 0 for name, row in nan_rows.items() if name != "GAE")
 
 # %%
-# ``value_estimate()`` of GAE calls its networks as ``forward`` does, and stays finite. TD(0) and
-# TD(lambda) evaluate the next observation there on their own, and skip the sanitizer.
+# ``value_estimate()`` of GAE calls its networks as ``forward`` does, and stays finite. In TD(0) and
+# TD(lambda), ``value_estimate()`` evaluates the next observation itself and skips the sanitizer.
 #
 # A finite advantage can still be wrong. At a terminated row it does not matter which observation is
 # used. At a truncated row the current one brings :ref:`a bias <memory-bias>`. And the sanitizer
@@ -291,8 +291,8 @@ assert sac_loss(sample.clone())["loss_qvalue"].isnan()
 assert all(p.grad.isnan().any() for p in dqn_loss.parameters())
 
 # %%
-# With ``usable`` both are finite. It keeps the terminated rows. Each terminated row has NaN. If you
-# drop every NaN row, the loss never sees that an episode can end:
+# With ``usable`` both losses are finite. It keeps the terminated rows, although their next
+# observation is NaN. If you drop every NaN row, the loss never sees that an episode can end:
 
 good = usable(sample.clone())
 assert dqn_loss(good.clone())["loss"].isfinite()

@@ -126,7 +126,8 @@ print(f"{len(n_step)} rows written, {fallback} with a final observation")
 #
 #    ``MultiStepTransform`` with ``compact_obs`` or with the delta. The transform acts when data is
 #    written, both reconstructions when it is read. With ``compact_obs`` there is no next
-#    observation to shift. With the delta, the observation gets the delta of a later step.
+#    observation to shift. With the delta, the transform shifts the deltas, so an observation gets
+#    the delta of a later step.
 
 compact = collect(compact_obs=True)
 rebuild = NextStateReconstructor(step_count_key="step_count")
@@ -166,7 +167,8 @@ for name, (data, *transforms) in pipelines.items():
 # is masked. At a :term:`truncated` row it is an error of ``GAMMA * (V(obs) - V(next obs))``, which
 # GAE carries back along the trajectory, fading by the factor ``GAMMA * LAMBDA`` a step. How large
 # it is depends on how fast the value changes in one step. Fit three value functions to the same
-# returns, with three length scales: how far an observation moves until the value changes.
+# returns, with three length scales. The length scale is how far an observation moves before the
+# value changes.
 #
 # .. fold:: A value function with a length scale
 
@@ -286,10 +288,10 @@ assert n_valid["both", full_budget] == N_FRAMES
 assert n_off["both", full_budget] == 0
 
 # %%
-# With one row for each truncation and one more, the shifted pass is exact on full data. With a
-# smaller budget (the default is one) the rows at the end do not fit. The last trajectory that fits
-# in part is then cut short, and its valid rows are off, too. On compact data the pass needs no
-# reconstructor and gives no NaN, but with any budget it has the bias of the section above.
+# On full data the shifted pass is exact if the budget has one row for each truncation and one more.
+# With a smaller budget (the default is one row) the rows at the end do not fit. The trajectory that
+# fits only in part is cut short, so its valid rows are wrong, too. On compact data the pass needs
+# no reconstructor and gives no NaN, but with any budget it has the bias of the previous section.
 #
 # Further reading
 # ---------------

@@ -18,10 +18,10 @@ choose by speed, by memory, and by what each backend supports.
      - as a first choice; with dropout
    * - ``"scan"``
      - the rows as they are, step by step
-     - if memory is short, or if it is faster in a measurement at your sizes
+     - if memory is short, or if you measure that it is faster at your sizes
    * - ``"triton"``
      - the rows as they are, in kernels for CUDA
-     - on CUDA, under the same condition
+     - on CUDA, for the same two reasons
    * - ``"auto"``
      - ``"pad"`` in eager mode, ``"scan"`` when compiled
      - in eager mode; name a backend if you compile
@@ -406,8 +406,8 @@ print(f"NotImplementedError: {refusal}")
 
 # %%
 # ``"scan"`` prepares the scan in its constructor, and ``"auto"`` does not. If you compile an
-# ``"auto"`` module before the process has made a ``"scan"`` module, it fails:
-# :doc:`/reference/recurrent_refusals` has that error among the others.
+# ``"auto"`` module before the process has made a ``"scan"`` module, the call fails with an error
+# that :doc:`/reference/recurrent_refusals` explains.
 #
 # Options for memory and precision
 # --------------------------------

@@ -146,7 +146,7 @@ class CartPoles(EnvBase):
 #
 # The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. The module writes the new
 # hidden state under ``("next", ...)``, as an environment does with a new observation. After the
-# step both move to the root.
+# step, state and observation both move to the root.
 
 
 def make_policy(memory=True):
@@ -461,7 +461,7 @@ plt.show()
 
 # %%
 # At first the curves rise together. Then the :term:`memoryless policy` stays on a plateau, and the
-# other one leaves it. On your own task, train the policy without memory first, so that you have a
+# GRU policy leaves it. On your own task, train the policy without memory first, so that you have a
 # baseline.
 #
 # Three silent mistakes
@@ -510,8 +510,8 @@ for mistake in [None, *MISTAKES]:
 # three mistakes; ``max_ratio`` reveals all three.
 #
 # If the environment never sets ``is_init`` to true, nothing changes *in this setup*: the sampler
-# writes its own marks, and the primer has set the states to zeros. It does harm if a loss gets the
-# batch without a sampler in between. :claim:`sampler-marks-without-tracker`
+# writes its own marks, and the primer has set the states to zeros. Missing marks do harm if a loss
+# gets the batch without a sampler in between. :claim:`sampler-marks-without-tracker`
 #
 # Where this stops being true
 # ---------------------------
