@@ -343,7 +343,7 @@ for how in ("DETERMINISTIC", "RANDOM"):  # the first is the default of rollout
 # -------------
 #
 # The actor also writes what its heads computed. Drop that before you store a batch, because the
-# loss computes it anew:
+# loss computes it again:
 
 lean = batch.exclude("hidden", "params")
 again = loss(lean)["loss_objective"]

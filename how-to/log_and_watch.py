@@ -174,7 +174,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
 # rates between two calls of ``step``, so frames per second count the time in which you learn.
 # :claim:`monitor-rates-count-all-time` By default, an error in it leaves one warning of
-# ``torchrl.logger`` and a gap in the log: hence ``on_error="raise"``. :claim:`monitor-warns-once`
+# ``torchrl.logger`` and a gap in the log, so the example passes ``on_error="raise"``.
+# :claim:`monitor-warns-once`
 #
 # :ref:`watch <doctor-watch>` records a loop by itself, and ``log=`` reads what you have logged. Not
 # run here: the doctor comes from :doc:`this site </reference/doctor>`, not from a package index.

@@ -218,7 +218,7 @@ assert right_stacks(sample, ("next", "stack"), later=1).all()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Training on these samples alone. The first rows of an episode are never drawn, nor are
+#    Training only on these samples. The first rows of an episode are never drawn, nor are
 #    :doc:`short episodes </tutorials/debugging/short_episodes_are_never_replayed>`. The sampler
 #    draws an episode and then a slice of it, so the rows of the remaining short episodes come too
 #    often.
@@ -286,8 +286,8 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 #       :metrics: bytes_per_row frames_per_row
 #       :caption: A compressed frame of random play, by game and rows of the buffer
 #
-# Do not take ``CompressedListStorage`` for single frames: its Python objects need more memory than
-# a frame. :claim:`compressed-list-larger-than-frames`
+# Do not use ``CompressedListStorage`` for single frames: its Python objects need more memory than a
+# frame. :claim:`compressed-list-larger-than-frames`
 #
 # .. dropdown:: By how much the memory of a process grew
 #

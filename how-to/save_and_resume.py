@@ -250,8 +250,8 @@ assert new & old
 #    :class: wrong-on-purpose
 #
 #    ``VecNormV2`` inside a batched environment. If there is a ``TransformedEnv`` around it, the
-#    collector saves only the outer transforms. The statistics start anew, and the policy acts
-#    poorly at first: :ref:`symptom-good-in-training-poor-in-evaluation`.
+#    collector saves only the outer transforms. The statistics start from scratch, and the policy
+#    acts poorly at first: :ref:`symptom-good-in-training-poor-in-evaluation`.
 
 
 def worker():

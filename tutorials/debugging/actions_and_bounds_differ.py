@@ -9,9 +9,8 @@ as it could. Nothing raises.
 :Effect: silent
 :Cause: The bounds of a distribution are its own. ``TanhNormal`` reaches from -1 to 1 and ``Normal``
    has no bounds, whatever the ``spec`` of the actor says.
-:Fix: ``TanhNormal``, told the bounds of the environment:
-   ``distribution_kwargs={"low": space.low, "high": space.high}``, with
-   ``space = env.action_spec_unbatched.space``.
+:Fix: Give ``TanhNormal`` the bounds of the environment: ``distribution_kwargs={"low": space.low,
+   "high": space.high}``, with ``space = env.action_spec_unbatched.space``.
 :Decided in: :source:`torchrl.modules.TanhNormal`, :source:`torchrl.modules.ProbabilisticActor`
 :Behind it: :doc:`/how-to/dict_and_hybrid_spaces`
 :Threads: :thread:`1643`

@@ -23,8 +23,8 @@ ends without a single batch, or never gets to its first.
 # Break it
 # --------
 #
-# With a random policy the pole takes longer to fall than one batch lasts. ``total_frames`` ends
-# the collection; an endless collector would go on for ever and yield nothing.
+# With a random policy the pole takes longer to fall than one batch lasts. ``total_frames`` ends the
+# collection; an endless collector would go on forever and yield nothing.
 
 import torch
 from torchrl.collectors import Collector

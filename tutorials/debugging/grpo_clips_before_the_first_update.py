@@ -144,12 +144,12 @@ assert stuck == 0, (
 
 # %%
 # Zeros for a prompt that you join by hand are the same mistake: if ``masking_strategy`` is
-# ``"generic"``, or the prompt has earlier answers, the loss takes them for certain tokens.
+# ``"generic"``, or the prompt has earlier answers, the loss treats them as certain tokens.
 #
 # Fix it
 # ------
 #
-# The second wrapper reads the tokens that were generated. Make it anew: ``get_new_version(
+# The second wrapper reads the tokens that were generated. Make a new one: ``get_new_version(
 # generate=False)`` keeps the key of the prompt as its input.
 
 fixed = answers(score_again=True)

@@ -115,7 +115,7 @@ assert unhealthy["NaN at the end"] == unhealthy["ends"] > 0, (
 )
 
 # %%
-# The target of a row that terminates is its reward alone. But the loss computes it as the reward
+# The target of a row that terminates is only its reward. But the loss computes it as the reward
 # plus zero times the next value, and zero times NaN is NaN.
 #
 # Fix it
@@ -131,8 +131,9 @@ assert loss_of(**fixed).isfinite(), "the fix does not work: the loss is NaN"
 # A vector environment of your own
 # --------------------------------
 #
-# It gets zeros without being asked, so nothing shows that the last observations are lost. At a time
-# limit, targets take the value of the zeros. Return the observations as ``info["final_obs"]``:
+# TorchRL fills in zeros for it without being asked, so nothing shows that the last observations are
+# lost. At a time limit, targets take the value of the zeros. Return the observations as
+# ``info["final_obs"]``:
 
 for final in (False, True):
     batch = collect(GymWrapper(Carts(final)))["batch"]

@@ -2,8 +2,8 @@
 LSTM outputs in slices differ from the collected ones
 =====================================================
 
-Slices come out of the replay buffer, and before any update the LSTM gives other outputs than during
-collection. The PPO ratio is off most at the first step of a slice.
+Slices come out of the replay buffer, and before any update the LSTM does not give the outputs that
+it gave during collection. The PPO ratio is off most at the first step of a slice.
 
 :Subsystem: recurrent state
 :Effect: silent

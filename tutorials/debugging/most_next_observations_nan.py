@@ -23,7 +23,7 @@ is finite, but nothing is learned, because hardly any row of a sample has its ne
 # Break it
 # --------
 #
-# The same compact rows, behind two samplers. The default one draws row by row.
+# The same compact rows, drawn by two samplers. The default one draws row by row.
 
 import torch
 from tensordict.nn import TensorDictModule

@@ -3,7 +3,7 @@ Hidden states vanish from the batch after one use
 =================================================
 
 The first epoch over a batch is right. In the second, most next hidden states are zero, and an
-estimator gives other values than before, although nothing was trained in between.
+estimator gives different values, although nothing was trained in between.
 
 :Subsystem: recurrent state
 :Effect: silent

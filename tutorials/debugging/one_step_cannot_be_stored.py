@@ -67,8 +67,7 @@ print(unhealthy)
 assert unhealthy["steps"] == 1, gone
 
 # %%
-# The rows are stored all the same. A program that catches the exception and goes on trains on
-# them.
+# The rows are stored nevertheless. A program that catches the exception and goes on trains on them.
 
 stored = len(broken["replay_buffer"])
 print(stored)

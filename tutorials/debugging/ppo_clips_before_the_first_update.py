@@ -78,7 +78,7 @@ assert unhealthy["clip_fraction"] > 0.05, (
 # The approximate KL divergence stays near zero, because errors of both signs cancel in its mean. An
 # *advantage* of the wrong shape raises, in
 # :source:`torchrl.objectives.ppo._check_advantage_broadcast`. A log-probability of the wrong shape
-# does not raise: the loss takes the second dimension of the ratios for the tokens of one action, in
+# does not raise: the loss treats the second dimension of the ratios as the tokens of one action, in
 # :source:`torchrl.objectives.ppo._broadcast_advantage_to_log_weight`.
 #
 # Fix it

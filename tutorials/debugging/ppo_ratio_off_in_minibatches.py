@@ -7,8 +7,8 @@ other than one before the first update. Actions are clipped, and the KL divergen
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The minibatches are drawn row by row, and the loss takes the rows of a minibatch for one
-   sequence.
+:Cause: The minibatches are drawn row by row, and the loss treats the rows of a minibatch as one
+    sequence.
 :Fix: Draw slices, with ``SliceSampler``.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`,
    :source:`torchrl.data.SliceSampler`

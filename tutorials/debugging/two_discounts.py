@@ -22,7 +22,7 @@ the discount of the loss are the same.
 # Break it
 # --------
 #
-# Each step pays 1, for ever. With a discount of 0.5 every state is worth 2, and the critic knows
+# Each step pays 1, forever. With a discount of 0.5 every state is worth 2, and the critic knows
 # that: its targets should say the same.
 
 import torch

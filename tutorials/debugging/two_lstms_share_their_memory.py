@@ -2,8 +2,8 @@
 With a second LSTM the policy acts on the wrong memory
 ======================================================
 
-Actor and critic have an LSTM each and act together. Collection runs, but the actor returns
-something else than its LSTM does on the same episode alone.
+Actor and critic have an LSTM each and act together. Collection runs, but the actor does not return
+what its LSTM alone returns on the same episode.
 
 :Subsystem: recurrent state
 :Effect: silent

@@ -482,7 +482,7 @@ plt.show()
 #
 # **No recurrent mode.** A loss module switches recurrent mode on; a plain function that you write
 # as a loss does not. Here ``__wrapped__``, the ``forward`` without the switch, stands for such a
-# function. The GRU takes each row for a single step, from its stored state, and zeroes that state
+# function. The GRU treats each row as a single step, from its stored state, and zeroes that state
 # where ``is_init`` marks a slice.
 
 MISTAKES = ["no primer", "all-False is_init", "no recurrent mode"]

@@ -17,8 +17,7 @@ ROWS = {
     "a_new_gamma_changes_nothing": Row(
         "silent",
         "`make_value_estimator` makes a new estimator each time, with the defaults for all that "
-        "is not passed. Code that kept `loss.value_estimator` from before goes on with the old "
-        "one.",
+        "is not passed. Code that kept the old `loss.value_estimator` goes on using it.",
         "Write `loss.value_estimator(batch)` where it is used, and pass all settings to each call "
         "of `make_value_estimator`.",
     ),
@@ -26,8 +25,8 @@ ROWS = {
         "silent",
         "The bounds of a distribution are its own. `TanhNormal` reaches from -1 to 1 and `Normal` "
         "has no bounds, whatever the `spec` of the actor says.",
-        '`TanhNormal`, told the bounds of the environment: `distribution_kwargs={"low": '
-        'space.low, "high": space.high}`, with `space = env.action_spec_unbatched.space`.',
+        'Give `TanhNormal` the bounds of the environment: `distribution_kwargs={"low": space.low, '
+        '"high": space.high}`, with `space = env.action_spec_unbatched.space`.',
     ),
     "actions_stay_noisy": Row(
         "silent",
@@ -49,15 +48,15 @@ ROWS = {
     "advantages_leak_between_environments": Row(
         "silent",
         'GAE walks along the dimension that is named `"time"`, else along the last one. A batch '
-        "that was flattened or stacked anew has lost that name, and neighbors along its last "
+        "that was flattened or stacked again has lost that name, and neighbors along its last "
         "dimension may be steps of different environments.",
         "Compute advantages before you flatten or rearrange the batch. If time is another "
         "dimension, pass `time_dim`.",
     ),
     "advantages_look_like_noise": Row(
         "silent",
-        "GAE is called on a minibatch that was drawn at random. It takes the row below each row "
-        "for the next step of its trajectory.",
+        "GAE is called on a minibatch that was drawn at random. It treats the row below each row "
+        "as the next step of its trajectory.",
         "Call GAE on the batch of the collector, before it goes into the buffer.",
     ),
     "advantages_wrong_with_several_workers": Row(
@@ -250,7 +249,7 @@ ROWS = {
     ),
     "gae_none_not_subscriptable": Row(
         "loud",
-        'The critic writes its value to another key than `"state_value"`, which is where GAE and '
+        'The critic does not write its value to the key `"state_value"`, which is where GAE and '
         "the loss look for it.",
         'Pass the key to both with `set_keys(value=...)`, or let the critic write `"state_value"`.',
     ),
@@ -263,8 +262,8 @@ ROWS = {
     "good_in_training_poor_in_evaluation": Row(
         "silent",
         "Two `VecNormV2` that are made separately keep separate statistics. The one of the "
-        "evaluation environment has seen a few steps, so it maps observations to other numbers "
-        "than in training.",
+        "evaluation environment has seen a few steps, so it does not map observations to the same "
+        "numbers as in training.",
         "Give the evaluation environment `vecnorm.frozen_copy()` of the training one.",
     ),
     "grpo_clips_before_the_first_update": Row(
@@ -286,8 +285,8 @@ ROWS = {
         "A step that was too large has pushed the ReLUs of a layer below zero for every "
         "observation. There their output and their gradient are zero, so no later step revives "
         "them.",
-        "Lower the learning rate, and clip the norm of the gradients. Start anew: the units stay "
-        "dead.",
+        "Lower the learning rate, and clip the norm of the gradients. Start the training again: "
+        "the units stay dead.",
     ),
     "hook_changes_nothing_that_is_stored": Row(
         "silent",
@@ -471,7 +470,7 @@ ROWS = {
     "next_observation_of_another_step": Row(
         "silent",
         "If two slices of one trajectory are side by side in a sample, `NextStateReconstructor` "
-        "by default takes the first row of the second slice for the step that followed the first "
+        "by default treats the first row of the second slice as the step that followed the first "
         "slice.",
         'Put a `StepCounter` on the environment and pass `step_count_key="step_count"` to '
         "`NextStateReconstructor`.",
@@ -578,7 +577,7 @@ ROWS = {
     ),
     "ppo_ratio_off_in_minibatches": Row(
         "silent",
-        "The minibatches are drawn row by row, and the loss takes the rows of a minibatch for one "
+        "The minibatches are drawn row by row, and the loss treats the rows of a minibatch as one "
         "sequence.",
         "Draw slices, with `SliceSampler`.",
     ),
@@ -721,7 +720,7 @@ ROWS = {
     "sequences_mix_two_runs": Row(
         "silent",
         "Each collector counts its trajectories from zero, so two of them use the same ids. The "
-        "sampler takes equal ids side by side for one trajectory.",
+        "sampler treats neighboring rows with equal ids as one trajectory.",
         "Add an offset to the ids of each further collector before you extend.",
     ),
     "sequences_mix_workers": Row(
@@ -839,7 +838,7 @@ ROWS = {
     ),
     "training_goes_on_without_a_worker": Row(
         "silent",
-        "After `start()` the main process does not hear of its workers. If one raises, its error "
+        "After `start()` the main process gets no news of its workers. If one raises, its error "
         "is on the terminal; if the system kills it, for lack of memory for instance, there is "
         "none.",
         "Look at `collector.procs` whenever you wait for frames, and raise if one is not alive.",
@@ -858,7 +857,7 @@ ROWS = {
     ),
     "update_weights_wants_data": Row(
         "loud",
-        "Without a weight-sync scheme the collector takes its argument for a TensorDict of "
+        "Without a weight-sync scheme the collector treats the argument as a TensorDict of "
         "weights, and reads its `data`. A module has none.",
         "Pass `TensorDict.from_module(policy)`. Pass nothing if the collector was given the "
         "policy itself.",
@@ -905,8 +904,8 @@ ROWS = {
     ),
     "workers_normalize_differently": Row(
         "silent",
-        "Each worker makes a `VecNormV2` of its own, which sees the observations of this worker "
-        'alone. An `EnvCreator` shares the statistics in one process and under "spawn", but not '
+        "Each worker makes a `VecNormV2` of its own, which sees only the observations of this "
+        'worker. An `EnvCreator` shares the statistics in one process and under "spawn", but not '
         'under "fork".',
         "Give all workers one `EnvCreator`, and call `share_memory_()` on the tensors of its "
         "`state_dict()` before they start.",
@@ -919,7 +918,7 @@ ROWS = {
     ),
     "worse_with_a_shorter_time_limit": Row(
         "silent",
-        "The environment reports its limit as `terminated`, or as `done` alone, which TorchRL "
+        "The environment reports its limit as `terminated`, or only as `done`, which TorchRL "
         "completes to `terminated`. So the return after the limit counts as zero.",
         "Leave the limit out of `_step` and append `StepCounter(max_steps=...)`, which reports it "
         "as `truncated`.",
