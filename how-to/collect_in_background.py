@@ -289,7 +289,7 @@ for sync in (True, False):
     assert n_drawn == (len(prioritized) if not sync else len(some_rows))
 
 # %%
-# With ``sync=False`` your process looks for new rows before it samples. With the default, a worker
+# With ``sync=False``, your process looks for new rows before it samples. With the default, a worker
 # does not start under "spawn", and under "fork" ``sample()`` raises if there was no warm-up.
 # :claim:`background-priorities-elsewhere`
 #

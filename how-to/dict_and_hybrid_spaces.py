@@ -5,7 +5,8 @@ Use dict observations and hybrid actions
 Wrap the environment as it is: each part of its action becomes an entry. Give each part a head and a
 distribution, tell ``TanhNormal`` the bounds, and join the distributions with
 ``CompositeDistribution``. Join the parts of the observation with ``CatTensors``. PPO takes the
-product of the probabilities. """
+product of the probabilities.
+"""
 
 # %%
 # .. fold:: Imports, and an environment of your own with dicts
@@ -161,7 +162,7 @@ print(f"largest ratio {ratio.max():.2f}; the loss is that of the product")
 # raises. :claim:`composite-sum-raises-in-ppo`
 #
 # ``gear`` is one-hot because ``GymWrapper`` encodes every ``Discrete`` space this way, in
-# observations too. With ``categorical_action_encoding=True`` the gear is a number. Then take
+# observations too. With ``categorical_action_encoding=True``, the gear is a number. Then take
 # ``Categorical`` of ``torch.distributions``, with the same head. Your environment gets a number in
 # both cases.
 
@@ -329,7 +330,7 @@ for name, one in actors.items():
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Batches of ``env.rollout(actor)``. By default a rollout is deterministic, here in every part:
+#    Batches of ``env.rollout(actor)``. By default, a rollout is deterministic, here in every part:
 #    :ref:`symptom-stochastic-policy-does-not-sample`.
 
 for how in ("DETERMINISTIC", "RANDOM"):  # the first is the default of rollout

@@ -141,8 +141,8 @@ collector.shutdown()
 # * **Exploration.** While ``evaluate`` runs, the exploration type is ``DETERMINISTIC``. It is
 #   restored afterwards. :claim:`evaluate-restores-exploration-type`
 # * **Statistics.** ``to_observation_norm()`` is the normalization of that moment. It learns nothing
-#   from the evaluation. It travels with the weights because its numbers are buffers of a module;
-#   those of ``VecNormV2`` are not. :claim:`vecnorm-statistics-are-no-buffers`
+#   from the evaluation. It travels with the weights because its numbers are buffers of a module,
+#   unlike those of ``VecNormV2``. :claim:`vecnorm-statistics-are-no-buffers`
 # * **Seed.** The environment is seeded once, so each evaluation sees other episodes. ``evaluate``
 #   does not change the random numbers that training draws. :claim:`evaluate-leaves-training-alone`
 #   Building the second policy does, so seed afterwards.
@@ -301,7 +301,7 @@ for name in ("DETERMINISTIC", "RANDOM"):
 #
 #    More than one frame per batch, as by default, in a process. The evaluator always collects whole
 #    batches. Episodes that one evaluation does not need count in the next one, although they were
-#    played with the old weights. In training the same is :ref:`symptom-new-weights-arrive-late`.
+#    played with the old weights. In training, the same is :ref:`symptom-new-weights-arrive-late`.
 #
 # .. fold:: Weights by hand: one policy pushes to the left, one balances
 

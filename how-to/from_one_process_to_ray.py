@@ -239,8 +239,8 @@ print("two workers, with and without the call: the same bits")
 # %%
 # Remote collectors have copies of the weights: without a call they act with the first ones
 # (:ref:`performance-weight_sync-ray`). So do workers with a ``policy_factory``:
-# :ref:`symptom-workers-never-learn`. With ``total_frames=-1`` a loop is endless, but on Ray it ends
-# before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
+# :ref:`symptom-workers-never-learn`. With ``total_frames=-1``, a loop is endless, but on Ray it
+# ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
 #
 # A worker that dies
 # ------------------

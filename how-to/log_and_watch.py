@@ -272,8 +272,8 @@ del logger  # closes its files
 scratch.cleanup()
 
 # %%
-# Later, use ``recent``. It measures the policy that explores; for the other one, see
-# :doc:`evaluate_while_training`.
+# Later, use ``recent``. It measures the policy that explores; for the policy without exploration,
+# see :doc:`evaluate_while_training`.
 #
 # What it costs
 # -------------

@@ -149,9 +149,9 @@ assert len(frames) - len(rows) == N_STEPS
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The default of ``done_keys``. All three flags then stay those of the first step, while the
-#    observation is that of the last. Shortly before an episode terminates, the target adds the
-#    value of a state from which nothing follows.
+#    The default of ``done_keys``. All three flags then stay as they were after the first step,
+#    while the observation comes from the last. Shortly before an episode terminates, the target
+#    adds the value of a state from which nothing follows.
 
 
 def wrong_rows(buffer):
@@ -178,8 +178,8 @@ print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end"
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Two values of ``gamma``: the sum uses that of the transform, and the next value uses that of
-#    the loss. See :ref:`symptom-two-discounts`.
+#    Two values of ``gamma``: the sum uses the transform's, and the next value uses the loss's. See
+#    :ref:`symptom-two-discounts`.
 
 _, wrong = wrong_rows(make_buffer(gamma=0.9, done_keys=["done", "truncated"]))
 assert torch.equal(wrong, steps > 1)

@@ -81,7 +81,7 @@ batches = [batch.clone() for batch in collector]
 collector.shutdown()
 
 # %%
-# The statistics are those of all observations of both workers:
+# The statistics cover all observations of both workers:
 
 norm = creator().transform[-1]  # of one more environment, in this process
 frames = torch.cat(batches, 1).reshape(-1)
@@ -193,7 +193,7 @@ for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)
 #    :class: wrong-on-purpose
 #
 #    An ``EnvCreator`` alone, in workers that fork. Each worker keeps statistics of its own:
-#    :ref:`symptom-workers-normalize-differently`. With a plain function this happens under any
+#    :ref:`symptom-workers-normalize-differently`. With a plain function, this happens under any
 #    start method. Below, each worker counts 30 steps and its resets; ``EnvCreator`` adds the two
 #    rows of its trial.
 
@@ -260,13 +260,13 @@ assert all(name.startswith("module") for name in actor.state_dict())
 # ================================================= ==== =====
 #
 # Around a batched environment, ``VecNormV2`` gives each environment a mean of its own. With
-# ``reduce_batch_dims=True`` all share one mean, but each reset of one environment counts a row of
+# ``reduce_batch_dims=True``, all share one mean, but each reset of one environment counts a row of
 # every other one again. :claim:`vecnorm-v2-counts-rows-again`
 #
-# "spawn" pickles: the tensors of an ``EnvCreator`` are then shared, those of a function are copied.
-# :claim:`vecnorm-shared-by-start-method` ``shared_data`` is a ``TensorDict`` of ``loc``, ``var``
-# and ``count``; pass the same ``lock`` too, or updates may get lost. An ``EnvCreator`` hands on its
-# lock.
+# "spawn" pickles: the tensors of an ``EnvCreator`` are then shared, the tensors of a function are
+# copied. :claim:`vecnorm-shared-by-start-method` ``shared_data`` is a ``TensorDict`` of ``loc``,
+# ``var`` and ``count``; pass the same ``lock`` too, or updates may get lost. An ``EnvCreator``
+# hands on its lock.
 #
 # The older ``VecNorm`` is deprecated. Its ``frozen_copy()`` follows training, unlike that of
 # ``VecNormV2``. :claim:`vecnorm-frozen-copy-follows` Its function for shared statistics raises:

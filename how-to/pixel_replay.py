@@ -233,7 +233,7 @@ for name, rows in {"stored": full, "sampled": sample}.items():
 #    :class: wrong-on-purpose
 #
 #    ``CatFrames`` on longer slices, keeping every row. It treats the start of each slice as the
-#    start of an episode, and repeats that frame. In a buffer it takes frames of the slice before:
+#    start of an episode, and repeats that frame. In a buffer, it takes frames of the slice before:
 #    :ref:`symptom-stacked-frames-of-different-episodes`.
 
 

@@ -3,7 +3,7 @@ Save a run and resume it
 ========================
 
 Register everything that changes during training with one ``Checkpoint``. If the process is killed,
-start the same script again: it continues from its last save. With one process and one environment
+start the same script again: it continues from its last save. With one process and one environment,
 it computes the same numbers as if nobody had killed it.
 """
 
@@ -217,10 +217,10 @@ for name in expected:
 # Neither the position in an episode nor the generator of an environment is saved. That is why the
 # loop begins a new episode, with a seed that depends on the number of frames, after each save: a
 # resumed run then begins the same episode. Both runs pay for that: each save cuts an episode off.
-# Without ``start_episode`` no episode is cut, but a resumed run gives other numbers.
+# Without ``start_episode``, no episode is cut, but a resumed run gives other numbers.
 # :claim:`resume-without-start-episode-differs`
 #
-# Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so those of the
+# Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so the ids of the
 # resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With several workers, a
 # prefetching buffer or nondeterministic CUDA kernels, two runs differ even if none was interrupted.
 
@@ -365,7 +365,7 @@ assert not folder.exists()
 #   support serialization``: write ``state_dict()`` of the buffer with ``torch.save``.
 #   :claim:`checkpoint-refuses-empty-and-list`
 # * ``Cannot restore a prefetch queue``: :ref:`symptom-saved-prefetch-queue-is-refused`.
-# * ``missing=[...]``: the save lacks a component. With ``strict="ignore"`` that component stays as
+# * ``missing=[...]``: the save lacks a component. With ``strict="ignore"``, that component stays as
 #   it is. :claim:`checkpoint-strict-ignore`
 #
 # Related: :doc:`/tutorials/memory/buffers_on_disk`, and :doc:`/performance/weight_sync` if the

@@ -328,7 +328,7 @@ order_table(across)
 # cast copies only the tensors that are on another device. :claim:`cast-of-no-device-is-new` Both
 # casts to the CPU start from A, so what the policy wrote on its device is moved twice.
 #
-# In the figure each mark is one call, and its letter is the object that the call acts on.
+# In the figure, each mark is one call, and its letter is the object that the call acts on.
 #
 # .. fold:: Draw the three traces
 
@@ -430,8 +430,8 @@ for options, touched, new in SWITCHES:
 #
 # ``trace`` takes any :class:`~torchrl.collectors.Collector` of this process, and shuts it down at
 # the end. Build yours with a small ``frames_per_batch``. If the policy needs no transform of the
-# environment, pass ``auto_register_policy_transforms=False``, as here. By default a collector whose
-# policy is a module warns about a missing ``InitTracker``, needed or not.
+# environment, pass ``auto_register_policy_transforms=False``, as here. By default, a collector
+# whose policy is a module warns about a missing ``InitTracker``, needed or not.
 # :claim:`collector-told-no-transform` Look for three things:
 #
 # #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you

@@ -88,8 +88,8 @@ assert outside["actions"][1] > 2, "no longer reproduces: the spec bounds a Norma
 # Fix it
 # ------
 #
-# A ``Normal`` and a clip are no cure if you store the clipped action: its log-probability is that
-# of the action before the clip.
+# A ``Normal`` and a clip are no cure if you store the clipped action: its log-probability belongs
+# to the action before the clip.
 
 space = env.action_spec_unbatched.space
 fixed = act(TanhNormal, distribution_kwargs={"low": space.low, "high": space.high})

@@ -2,8 +2,8 @@
 One environment changes the advantages of another
 =================================================
 
-With one environment PPO learns; with several it learns badly. The advantages are finite and of
-the right size, and those of one environment change when another one gets other rewards.
+With one environment, PPO learns; with several it learns badly. The advantages are finite and of the
+right size, but the advantages of one environment change with the rewards of another.
 
 :Subsystem: value estimation and losses
 :Effect: silent

@@ -2,7 +2,7 @@
 GAE: 'NoneType' object is not subscriptable
 ===========================================
 
-The critic works on its own. Inside GAE it seems to return nothing. Inside the loss a ``KeyError``
+The critic works on its own. Inside GAE it seems to return nothing. Inside the loss, a ``KeyError``
 names a key that you did not choose.
 
 :Subsystem: value estimation and losses

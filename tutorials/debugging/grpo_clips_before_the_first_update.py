@@ -2,7 +2,7 @@
 GRPO clips ratios before the first update
 =========================================
 
-Before the first update the old and the new policy are the same, so each ratio of their
+Before the first update, the old and the new policy are the same, so each ratio of their
 probabilities should be one. But ``GRPOLoss`` reports a ``clip_fraction`` above zero and an ``ESS``
 below one, and bad answers go on to begin with the same token.
 

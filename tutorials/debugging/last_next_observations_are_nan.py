@@ -8,7 +8,7 @@ the first episode is over, and NaN from then on.
 :Subsystem: environments
 :Effect: silent
 :Cause: The simulator returns the first observation of the next episode, and the last one of this
-   episode is lost. With Isaac Lab's environments TorchRL marks it with NaN.
+   episode is lost. With Isaac Lab's environments, TorchRL marks it with NaN.
 :Fix: Pass ``missing_obs_value=0.0`` to the wrapper. That is right where an episode terminates.
    Where a time limit cuts it, only the last observation would be right;
    ``GAE(auto_reset_env=True)`` takes the one before it.

@@ -7,7 +7,7 @@ targets look as if they came from another environment.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: In a buffer ``ObservationNorm`` changes the keys that it is given and no others.
+:Cause: In a buffer, ``ObservationNorm`` changes the keys that it is given and no others.
    ``in_keys=["observation"]`` leaves ``("next", "observation")`` raw.
 :Fix: ``in_keys=["observation", ("next", "observation")]``.
 :Decided in: :source:`torchrl.envs.transforms.Transform.forward`

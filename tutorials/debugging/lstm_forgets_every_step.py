@@ -78,7 +78,7 @@ print(healthy)
 assert healthy["forgot"] == 0, "the fix does not work"
 
 # %%
-# Without the primer the hidden state never moves. With it, the state starts from zero in each
+# Without the primer, the hidden state never moves. With it, the state starts from zero in each
 # episode.
 
 zeros = torch.zeros(40, 1, 8)

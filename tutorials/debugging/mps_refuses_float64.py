@@ -91,7 +91,7 @@ assert unhealthy["float64"], "no longer reproduces: the batch has no float64"
 # Fix it
 # ------
 #
-# Without arguments ``DoubleToFloat`` takes all entries whose spec is of type float64. Actions go
+# Without arguments, ``DoubleToFloat`` takes all entries whose spec is of type float64. Actions go
 # the other way: the policy gives float32, and the environment gets float64.
 
 batch = TransformedEnv(make_env(), DoubleToFloat()).rollout(20)

@@ -2,8 +2,8 @@
 The PPO ratio of an LSTM is off in every minibatch
 ==================================================
 
-PPO worked with a feed-forward policy. With an LSTM in its place nearly every row has a ratio
-other than one before the first update. Actions are clipped, and the KL divergence is not zero.
+PPO worked with a feed-forward policy. With an LSTM in its place, nearly every row has a ratio other
+than one before the first update. Actions are clipped, and the KL divergence is not zero.
 
 :Subsystem: recurrent state
 :Effect: silent

@@ -87,7 +87,7 @@ assert unhealthy["loss"] != unhealthy["rows in reverse order"], (
 
 # %%
 # The loss finds no ``"advantage"`` in the minibatch and calls a value estimator of its own, without
-# a warning. On a whole batch in the order of time that would be right.
+# a warning. On a whole batch in the order of time, that would be right.
 #
 # The same happens where the advantage has another name: after
 # ``advantage_module.set_keys(advantage="adv")`` the loss needs ``loss.set_keys(advantage="adv")``.

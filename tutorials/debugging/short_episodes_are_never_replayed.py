@@ -74,9 +74,9 @@ assert int((lengths < SLICE_LEN).sum()) == unhealthy["never sampled"], gone
 # Fix it
 # ------
 #
-# ``pad_output=True`` repeats the last row of a short slice, so that the sample has as many rows
-# as were asked for; ``("collector", "mask")`` says which rows to count. Without it the sample
-# is smaller than asked for.
+# ``pad_output=True`` repeats the last row of a short slice, so that the sample has as many rows as
+# were asked for; ``("collector", "mask")`` says which rows to count. Without it, the sample is
+# smaller than asked for.
 
 fixed = fill(strict_length=False, pad_output=True)
 healthy = check(fixed["replay_buffer"])

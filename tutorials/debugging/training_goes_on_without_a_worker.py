@@ -7,7 +7,7 @@ the loop waits for frames and never goes on. Nothing raises.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: After ``start()`` the main process gets no news of its workers. If one raises, its error is
+:Cause: After ``start()``, the main process gets no news of its workers. If one raises, its error is
    on the terminal; if the system kills it, for lack of memory for instance, there is none.
 :Fix: Look at ``collector.procs`` whenever you wait for frames, and raise if one is not alive.
 :Decided in: :source:`torchrl.collectors.MultiCollector.start`

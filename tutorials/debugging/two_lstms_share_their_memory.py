@@ -7,8 +7,8 @@ what its LSTM alone returns on the same episode.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: With ``in_key=`` and ``out_key=`` every LSTM has the same names for its hidden state, so
-   the second overwrites the state of the first.
+:Cause: With ``in_key=`` and ``out_key=``, every LSTM has the same names for its hidden state, so
+    the second overwrites the state of the first.
 :Fix: Give each module names of its own, with ``in_keys=`` and ``out_keys=``.
 :Decided in: :source:`torchrl.modules.LSTMModule.__init__`
 :Behind it: :ref:`recurrent-wiring`
@@ -78,7 +78,7 @@ assert unhealthy["steps with another memory"] == unhealthy["steps"] - 1, (
 )
 
 # %%
-# All steps but the first are wrong. At the first step both states are zero. The critic comes last,
+# All steps but the first are wrong. At the first step, both states are zero. The critic comes last,
 # reads its own state and is right. A loss runs each LSTM over the whole sequence, which is right
 # too, so its outputs differ from the collected ones.
 

@@ -229,8 +229,8 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 #
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#value-networks-in-chunks
 #
-# By default GAE calls the value network on all rows and all next rows at once. With ``num_chunks``
-# or ``value_chunk_size`` it calls it piece by piece. The advantages agree within rounding, and the
+# By default, GAE calls the value network on all rows and all next rows at once. With ``num_chunks``
+# or ``value_chunk_size``, it calls it piece by piece. The advantages agree within rounding, and the
 # largest intermediate tensor shrinks with the number of rows in a call.
 #
 # Predict the peak. One call holds two tensors of 512 units a row: the output of the linear layer,
@@ -291,6 +291,6 @@ assert peaks[1] < peaks[0] / 3
 # them.
 #
 # The options apply to the estimator only. A loss that trains the value network calls it on its
-# whole minibatch: make the minibatch smaller. By default the chunks cut along the first dimension.
+# whole minibatch: make the minibatch smaller. By default, the chunks cut along the first dimension.
 # If your value network is recurrent and this is the time dimension, set ``value_chunk_dim`` to
 # another one.

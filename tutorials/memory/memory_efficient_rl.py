@@ -2,8 +2,8 @@
 Memory-efficient RL
 ===================
 
-A rollout stores most observations twice. Drop the second copy when you collect, and rebuild it
-when you sample. With large observations this nearly halves the batch and the buffer.
+A rollout stores most observations twice. Drop the second copy when you collect, and rebuild it when
+you sample. With large observations, this nearly halves the batch and the buffer.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#setup
 """
@@ -23,8 +23,8 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 # %%
 # Copy this version for losses on single transitions, such as DQN. It stores each observation once,
 # drops sampled rows without a next observation, and keeps the terminated ones, because no loss
-# bootstraps from there. Without ``step_count_key`` some next observations can be silently wrong.
-# For several environments give the storage ``ndim=2``.
+# bootstraps from there. Without ``step_count_key``, some next observations can be silently wrong.
+# For several environments, give the storage ``ndim=2``.
 #
 # For GAE, keep the NaN rows (:ref:`memory-pipeline`). Each is the end of a slice. Without these
 # ends, GAE sums across unrelated slices.
@@ -191,7 +191,7 @@ for o in (predicted["observation"], 84 * 84):
 #
 # :class:`~torchrl.envs.transforms.NextStateReconstructor` belongs on the replay buffer. It gives
 # row ``i`` of a sampled batch the observation of row ``i + 1`` if three markers say that this row
-# is the next step, and NaN otherwise. By default it rebuilds only ``"observation"``; for other
+# is the next step, and NaN otherwise. By default, it rebuilds only ``"observation"``; for other
 # entries, list all of them in ``keys``. The markers:
 #
 # ``traj_key``
@@ -310,7 +310,7 @@ figure.set_label(
 # compare step counts: a row is wrong if its next observation is not NaN and the row below does not
 # count one step more.
 #
-# With ``step_count_key`` the last row of a slice is NaN, unless the following slice starts at the
+# With ``step_count_key``, the last row of a slice is NaN, unless the following slice starts at the
 # very next step. GAE and the TD estimators stay finite on such rows when you call them on the
 # batch. A loss that calls ``value_estimate()`` of TD(0), such as
 # :class:`~torchrl.objectives.DQNLoss` or :class:`~torchrl.objectives.DiscreteSACLoss`, becomes NaN;
@@ -341,7 +341,7 @@ print(f"{saving:.1%} saved, largest error {error:.0e}")
 
 # %%
 # The delta saves nothing on ``uint8`` pixels, and a difference beyond the range of ``float16``
-# comes back infinite (:ref:`memory-delta-limits`). With ``MultiStepTransform`` both the delta and
+# comes back infinite (:ref:`memory-delta-limits`). With ``MultiStepTransform``, both the delta and
 # ``compact_obs`` give wrong next observations without an error (:doc:`n_step_and_truncations`).
 #
 # .. _memory-pipeline:
@@ -443,6 +443,6 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # * `Memory-efficient RL training in the TorchRL documentation
 #   <https://docs.pytorch.org/rl/0.14/tutorials/memory_efficient_rl.html>`__, by the authors of
 #   these options. Their tutorial says that ``MultiStepTransform`` works with the delta. In this
-#   release the next observations are then wrong (:doc:`n_step_and_truncations`).
+#   release, the next observations are then wrong (:doc:`n_step_and_truncations`).
 # * `Collectors <https://docs.pytorch.org/rl/0.14/reference/collectors.html>`__ and `replay buffers
 #   <https://docs.pytorch.org/rl/0.14/reference/data.html>`__ in the TorchRL documentation

@@ -249,7 +249,7 @@ plt.show()
 # * ``"pad"`` cuts the rows into pieces, pads them with zeros to one length, and makes one call of
 #   PyTorch's layer.
 # * ``"scan"`` replaces the carried state by the stored one where ``is_init`` is set. With
-#   ``recurrent_recompute="full"`` it keeps only the states and outputs of a step, and computes the
+#   ``recurrent_recompute="full"``, it keeps only the states and outputs of a step, and computes the
 #   step again in the backward pass.
 # * ``"auto"`` runs one of these two, and does not report which.
 # * ``"triton"`` goes through the rows like ``"scan"``, but in CUDA kernels.
@@ -318,7 +318,7 @@ for kind in KINDS:
 # zero the state at a reset. It reads the stored state, which is zero in collected data because the
 # primer put zeros there.
 #
-# In eager mode ``"auto"`` equals ``"pad"`` to the last bit:
+# In eager mode, ``"auto"`` equals ``"pad"`` to the last bit:
 
 for kind in KINDS:
     auto, pad = results[kind, "auto"], results[kind, "pad"]

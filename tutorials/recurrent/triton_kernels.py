@@ -273,8 +273,8 @@ else:
 # .. redirect-from:: tutorials/recurrent/triton_kernels.html#on-cuda
 #
 # On a machine with CUDA, this cell compares the compiled kernels in the same way. With ``"ieee"``
-# products they have to stay within the same tolerance. With ``"tf32"`` they may be further off, and
-# on a GPU with TF32 ``"tf32x3"`` has to be closer than ``"tf32"``.
+# products, they have to stay within the same tolerance. With ``"tf32"``, they may be further off,
+# and on a GPU with TF32 ``"tf32x3"`` has to be closer than ``"tf32"``.
 #
 # .. fold:: The same comparison on CUDA
 
@@ -367,7 +367,7 @@ print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 #
 # ``recurrent_compute_dtype``
 #   The type of the operands of the recurrent product, inside the Triton kernels. With
-#   ``torch.bfloat16`` they need half as much fast memory on a GPU. The CUDA cell above runs it.
+#   ``torch.bfloat16``, they need half as much fast memory on a GPU. The CUDA cell above runs it.
 #
 # Where this stops being true
 # ---------------------------
