@@ -319,11 +319,11 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # Collecting in the background pays if a core is free, or if the environment waits. While nothing is
 # updated, two workers on two cores give
 # :measured:`collectors@cpu:throughput-n2-multi-async-sleep-1:vs_collector` times the frames per
-# second of one process if the steps (about a millisecond) wait, and
-# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times if they compute.
-# With updates it was not measured; :ref:`performance-collectors-check` has a function that says
-# whether to try. Known costs: in one process with small frames, a collector that writes to the
-# buffer takes :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as
-# ``extend`` in the loop, and each ``update_policy_weights_()`` is a round trip to every worker
+# second of one process if short steps wait. If short steps compute, they give
+# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times. With updates it
+# was not measured; :ref:`performance-collectors-check` has a function that says whether to try. Two
+# costs are known. In one process with small frames, a collector that writes to the buffer takes
+# :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as ``extend`` in
+# the loop. Each ``update_policy_weights_()`` is a round trip to every worker
 # (:ref:`performance-weight_sync-cost`). Make batches so large that a permit and a lock per batch do
 # not matter: :ref:`performance-collectors-batches`.

@@ -131,8 +131,8 @@ print(f"{N_SLICES} slices: {n_rows} rows, padded {N_SLICES * SEQUENCE_FRAMES}")
 #     projections run through ``"pad"``, also on the CPU.
 #
 # Predict what one row keeps with recomputation: its observation, two copies of ``is_init``, and two
-# vectors for each state of the module: the state that enters the step, and the state to reset to. A
-# GRU has one state, an LSTM two.
+# vectors for each state of the module (the state that enters the step, and the state to reset to).
+# A GRU has one state, an LSTM two.
 #
 # .. fold:: Modules with equal weights, and the bytes that autograd keeps
 
