@@ -158,8 +158,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 #   It does not show all stale weights: :doc:`/performance/weight_sync`.
 # * ``frames_per_second``: falling. ``time/learn`` says whether learning takes longer.
 #
-# With DQN, log the mean of ``"chosen_action_value"`` in place of the figures of PPO. No value may
-# exceed the largest discounted return that the task allows: :ref:`symptom-q-values-explode`.
+# With DQN, log the mean of ``"chosen_action_value"`` instead of PPO's figures. No value may exceed
+# the largest discounted return that the task allows: :ref:`symptom-q-values-explode`.
 #
 # With what
 # ---------

@@ -57,7 +57,7 @@ broken = fill(left_out=["recurrent_state_h", "recurrent_state_c"])
 # Check it
 # --------
 #
-# Run the module on a sample as a loss does, with the weights that collected.
+# Run the module on a sample as a loss does, before the weights change.
 
 
 def check(sample, lstm, slice_len):

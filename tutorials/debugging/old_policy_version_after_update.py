@@ -92,7 +92,7 @@ assert drawn.tolist() == [1, 2, 3, 4, 5], (
 # ------
 #
 # Where other code reads the root and cannot be told otherwise, a ``postproc`` of the collector can
-# write the right number there.
+# write the correct version there.
 
 fixed = collect(version_key=("next", "policy_version"))
 healthy = check(fixed["batch"], ("next", "policy_version"))

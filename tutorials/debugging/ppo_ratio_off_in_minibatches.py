@@ -76,7 +76,7 @@ broken = fill(SamplerWithoutReplacement())
 # Check it
 # --------
 #
-# With the weights that collected, each action has the probability that was stored with it.
+# As long as the weights do not change, each action has the probability that was stored with it.
 
 
 def check(sample, policy):

@@ -64,7 +64,7 @@ gone = "no longer reproduces: short episodes are sampled"
 assert unhealthy["never sampled"] >= 3, gone
 
 # %%
-# As many episodes are shorter than a slice as are never sampled:
+# The episodes that are never sampled are as many as those shorter than a slice:
 
 lengths = broken["replay_buffer"][:]["collector", "traj_ids"].bincount()
 print(f"{int((lengths < SLICE_LEN).sum())} of {len(lengths)} episodes are short")

@@ -23,8 +23,8 @@ share layers.
 # Break it
 # --------
 #
-# CartPole with 100 in place of 1 for each step, one hidden layer for actor and critic, and
-# ``loss_critic_type="l2"``.
+# CartPole with a reward of 100 instead of 1 for each step, one hidden layer for actor and critic,
+# and ``loss_critic_type="l2"``.
 #
 # .. fold:: Imports, environment, networks and loss
 

@@ -557,7 +557,7 @@ ROWS = {
     "part_of_the_batch_has_no_advantage": Row(
         "silent",
         "With `shifted=True`, each trajectory that was cut takes an extra slot in the call of the "
-        "critic. `shifted_budget` has too few of them, and as many rows at the end are pushed "
+        "critic. If `shifted_budget` has too few slots, rows at the end of the batch are pushed "
         "out.",
         "Give `shifted_budget` one slot more than a batch has cuts, or use `shifted=False`.",
     ),
@@ -846,7 +846,7 @@ ROWS = {
     "two_discounts": Row(
         "silent",
         "`MultiStepTransform` sums the rewards with its own `gamma`. The loss discounts the next "
-        "value with another one, with its default if you pass none.",
+        "value with a different `gamma`, its default if you pass none.",
         "Pass the same `gamma` to the transform and to `loss.make_value_estimator`.",
     ),
     "two_lstms_share_their_memory": Row(
