@@ -185,10 +185,10 @@ assert first == 1
 # Images and tuples
 # -----------------
 #
-# An image cannot be joined with vectors. Let it keep its entry, scale it with ``ToTensorImage``,
-# and give it a network of its own. An ``MLP`` joins its ``in_keys``. ``GymWrapper`` stacks the
-# parts of a ``Tuple`` if they are alike. Otherwise it raises, so give the parts names first, as
-# here.
+# An image cannot be joined with vectors. Let the image keep its own entry, scale it with
+# ``ToTensorImage``, and give it a network of its own. An ``MLP`` joins its ``in_keys``.
+# ``GymWrapper`` stacks the parts of a ``Tuple`` if they are alike. Otherwise it raises, so give the
+# parts names first, as here.
 
 
 class Seeing(gym.ObservationWrapper):

@@ -293,8 +293,8 @@ for name in ("DETERMINISTIC", "RANDOM"):
 # %%
 # Pass ``RANDOM``, the type of your collector, and a policy that draws nothing. For a
 # ``ProbabilisticActor`` with ``TanhNormal``, let the factory use ``TanhDelta`` with
-# ``in_keys={"param": "loc"}``. :claim:`delta-head-takes-the-weights` A collector overrides the type
-# around it too: :ref:`symptom-evaluation-collector-explores`.
+# ``in_keys={"param": "loc"}``. :claim:`delta-head-takes-the-weights` A collector also overrides the
+# exploration type that is set around it: :ref:`symptom-evaluation-collector-explores`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose

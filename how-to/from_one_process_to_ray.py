@@ -165,7 +165,7 @@ if importlib.util.find_spec("ray"):
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. To keep the length, multiply ``frames_per_batch``; you get fewer updates.
-# * **Minibatches that you shuffle.** One process draws them from the generator that draws its
+# * **Minibatches that you shuffle.** One process shuffles with the same generator that draws its
 #   actions. :claim:`scaling-shuffling-in-one-process`
 #
 # Where it goes wrong without an error

@@ -127,8 +127,7 @@ print("evaluation leaves the statistics as they are")
 #
 # The policy has no statistics in its ``state_dict``. Save both, and load by copying into the
 # tensors that the workers share. ``load_state_dict`` of a collector or of a ``ParallelEnv`` gives
-# the workers other tensors, and this process no longer sees theirs.
-# :claim:`vecnorm-load-detaches-workers`
+# the workers new tensors, which this process does not see. :claim:`vecnorm-load-detaches-workers`
 
 with tempfile.TemporaryDirectory(prefix="normalize_") as folder:
     path = Path(folder) / "agent.pt"
@@ -261,7 +260,7 @@ assert all(name.startswith("module") for name in actor.state_dict())
 #
 # Around a batched environment, ``VecNormV2`` gives each environment a mean of its own. With
 # ``reduce_batch_dims=True``, all share one mean, but each reset of one environment counts a row of
-# every other one again. :claim:`vecnorm-v2-counts-rows-again`
+# every other environment again. :claim:`vecnorm-v2-counts-rows-again`
 #
 # "spawn" pickles: the tensors of an ``EnvCreator`` are then shared, the tensors of a function are
 # copied. :claim:`vecnorm-shared-by-start-method` ``shared_data`` is a ``TensorDict`` of ``loc``,

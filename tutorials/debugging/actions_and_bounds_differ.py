@@ -77,8 +77,8 @@ assert unhealthy == {"bounds": [-2, 2], "actions": [-1, 1]}, (
 )
 
 # %%
-# ``Normal`` goes beyond them. This environment clips such an action, another one may compute with
-# it, and the batch keeps it as it was drawn.
+# ``Normal`` goes beyond them. This environment clips such an action. Another environment may
+# compute with it. The batch keeps it as it was drawn.
 
 outside = check(act(Normal)["batch"], env)
 print(outside)

@@ -3,7 +3,7 @@ The frame after an update has the old policy version
 ====================================================
 
 With ``track_policy_version``, frames carry the version of the policy that acted. After each update
-of the weights one frame too many has the old number, in each environment, and a buffer that drops
+of the weights, one new frame of each environment still has the old number, and a buffer that drops
 old frames drops it.
 
 :Subsystem: collectors

@@ -90,7 +90,7 @@ assert critic["steps with another memory"] == 0, "the critic is wrong too"
 # Fix it
 # ------
 #
-# An LSTM *shared* by actor and critic is another thing: it is one module, and has one state.
+# An LSTM *shared* by actor and critic is a different case: it is one module with one state.
 
 fixed = act(own_names)
 healthy = check(fixed["batch"], fixed["policy"][0])

@@ -2,8 +2,8 @@
 Workers normalize one observation differently
 =============================================
 
-Each environment of a batch normalizes observations with ``VecNormV2``, and one raw observation
-becomes other numbers in each. The policy learns more slowly with more workers.
+Each environment of a batch normalizes observations with ``VecNormV2``, and the same raw observation
+becomes different numbers in each. The policy learns more slowly with more workers.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent

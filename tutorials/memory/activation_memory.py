@@ -230,8 +230,8 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#value-networks-in-chunks
 #
 # By default, GAE calls the value network on all rows and all next rows at once. With ``num_chunks``
-# or ``value_chunk_size``, it calls it piece by piece. The advantages agree within rounding, and the
-# largest intermediate tensor shrinks with the number of rows in a call.
+# or ``value_chunk_size``, it calls the network piece by piece. The advantages agree within
+# rounding, and the largest intermediate tensor shrinks with the number of rows in a call.
 #
 # Predict the peak. One call holds two tensors of 512 units a row: the output of the linear layer,
 # and that of its activation. Unchunked, one call sees rows and next rows together,

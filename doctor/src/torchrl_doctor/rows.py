@@ -583,8 +583,8 @@ ROWS = {
     ),
     "ppo_worse_with_small_minibatches": Row(
         "silent",
-        "No advantage is stored in the data. So the loss computes one for each minibatch that it "
-        "gets, as if its shuffled rows were one trajectory.",
+        "No advantage is stored in the data. So the loss computes an advantage for each "
+        "minibatch, as if its shuffled rows were one trajectory.",
         "Call the advantage module on each batch of the collector before the batch is stored.",
     ),
     "primer_raises_in_batched_env": Row(
