@@ -208,10 +208,10 @@ if __name__ == "__main__":
 #
 # .. redirect-from:: tutorials/collectors/batch_shapes.html#the-truth
 #
-# GAE goes backward along one dimension: the one named ``"time"``, or the last if no dimension has
-# that name. It stops at ``done``, and it reads neither trajectory ids nor step counts. So two
-# neighbors along that dimension have to be successive steps of one environment, or have ``done``
-# between them.
+# By default, GAE goes backward along one dimension: the one named ``"time"``, or the last if no
+# dimension has that name. It stops at ``done``, and it reads neither trajectory ids nor step
+# counts. So two neighbors along that dimension have to be successive steps of one environment, or
+# have ``done`` between them.
 #
 # Concatenation along time breaks that rule at the *seam* between two workers. A trajectory that has
 # not ended at the seam continues there with the rows of another worker. Its rows up to the seam are

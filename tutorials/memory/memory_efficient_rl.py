@@ -22,9 +22,9 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
 # Copy this version for losses on single transitions, such as DQN. It stores each observation once,
-# drops sampled rows without a next observation, and keeps the terminated ones, because no loss
-# bootstraps from there. Without ``step_count_key``, some next observations can be silently wrong.
-# For several environments, give the storage ``ndim=2``.
+# and drops sampled rows without a next observation. It keeps terminated rows, because no loss
+# bootstraps from their next observation. Without ``step_count_key``, some next observations can be
+# silently wrong. For several environments, give the storage ``ndim=2``.
 #
 # For GAE, keep the NaN rows (:ref:`memory-pipeline`). Each is the end of a slice. Without these
 # ends, GAE sums across unrelated slices.
@@ -145,8 +145,8 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 #
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
 # of a trajectory is stored only once. If the trajectory :term:`terminated`, the value there counts
-# as zero. If it was :term:`truncated`, a target uses the value of that last observation. In the
-# rest of this lesson, a time limit truncates some trajectories.
+# as zero. If it was :term:`truncated`, the target of a loss uses the value of that last
+# observation. In the rest of this lesson, a time limit truncates some trajectories.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -434,8 +434,10 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # * :doc:`saving_by_observation_size`: what both options save for your shapes, and cost in time
 # * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs
 # * :doc:`n_step_and_truncations`: where you have to keep the next observation
-# * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory
-# * :doc:`activation_memory`: recurrent sequences without padding, value networks in chunks
+# * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory, which without
+#   ``scratch_dir`` fills shared memory
+# * :doc:`activation_memory`: recurrent sequences without padding (``recurrent_backend="scan"``),
+#   value networks in chunks (``num_chunks``)
 #
 # Further reading
 # ---------------
