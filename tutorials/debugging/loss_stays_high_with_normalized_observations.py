@@ -78,9 +78,9 @@ assert unhealthy["spread of next"] < 0.8 * unhealthy["spread"], (
 )
 
 # %%
-# The value of an observation is computed from normalized numbers, the value of the next
-# one, in the target, from raw ones. For images the gap is larger still:
-# ``ToTensorImage`` in a buffer leaves ``("next", "pixels")`` integers up to 255.
+# The value of an observation is computed from normalized numbers. In the target, the value of the
+# next observation is computed from raw ones. For images the gap is larger still: ``ToTensorImage``
+# in a buffer leaves ``("next", "pixels")`` integers up to 255.
 #
 # Fix it
 # ------
