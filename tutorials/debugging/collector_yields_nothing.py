@@ -8,7 +8,7 @@ ends without a single batch, or never gets to its first.
 :Subsystem: collectors
 :Effect: silent
 :Cause: With ``trajs_per_batch`` and ``reset_at_each_iter=True``, each episode that a batch does not
-    finish is thrown away, and no episode is short enough to end within one batch.
+   finish is thrown away, and no episode is short enough to end within one batch.
 :Fix: Leave out ``reset_at_each_iter``, or make ``frames_per_batch`` large enough for a whole
    episode of each environment.
 :Decided in: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`,

@@ -8,7 +8,7 @@ call raises an error about vmap, batching rules or data-dependent control flow.
 :Subsystem: recurrent state
 :Effect: loud
 :Cause: By default, a value estimator runs its network on the steps and the next steps at once, with
-    ``torch.vmap``, which PyTorch's recurrent layers do not support.
+   ``torch.vmap``, which PyTorch's recurrent layers do not support.
 :Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`recurrent-advantages`

@@ -8,7 +8,7 @@ When it writes to a replay buffer, the stored rewards are those that the environ
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: With ``replay_buffer``, a ``Collector`` keeps its steps apart, in a
-    ``LazyStackedTensorDict``. Reading a key makes a copy, and the hook changes the copy.
+   ``LazyStackedTensorDict``. Reading a key makes a copy, and the hook changes the copy.
 :Fix: Assign instead of changing in place: ``td[key] = td[key] * 100``.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`,
    :source:`tensordict.LazyStackedTensorDict.get`

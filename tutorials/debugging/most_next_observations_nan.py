@@ -11,7 +11,7 @@ is finite, but nothing is learned, because hardly any row of a sample has its ne
    sampler puts an unrelated row. The value estimator then replaces NaN by the current
    observation.
 :Fix: Sample slices: ``SliceSampler(...)``, with ``step_count_key`` for the reconstructor. For
-    single transitions, keep both observations.
+   single transitions, keep both observations.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`

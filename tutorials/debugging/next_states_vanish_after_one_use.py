@@ -8,7 +8,7 @@ estimator gives different values, although nothing was trained in between.
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: A module writes its outputs into the data that it is given. In recurrent mode, these outputs
-    hold a state for the last step of each sequence and zeros for all others.
+   hold a state for the last step of each sequence and zeros for all others.
 :Fix: Give a module that you call yourself a copy, ``batch.copy()``.
 :Decided in: :source:`torchrl.modules.LSTMModule._lstm`
 :Behind it: :ref:`recurrent-trust`

@@ -8,7 +8,7 @@ than one before the first update. Actions are clipped, and the KL divergence is 
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: The minibatches are drawn row by row, and the loss treats the rows of a minibatch as one
-    sequence.
+   sequence.
 :Fix: Draw slices, with ``SliceSampler``.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`,
    :source:`torchrl.data.SliceSampler`

@@ -8,7 +8,7 @@ batches work. The smaller the minibatches, the worse the result.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: No advantage is stored in the data. So the loss computes an advantage for each minibatch, as
-    if its shuffled rows were one trajectory.
+   if its shuffled rows were one trajectory.
 :Fix: Call the advantage module on each batch of the collector before the batch is stored.
 :Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`
 :Behind it: :ref:`layout-time`

@@ -8,7 +8,7 @@ and swings by orders of magnitude.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: ``eps`` of ``SoftUpdate`` is the share that the target network keeps. With ``eps=0.005``, it
-    takes over nearly all of the trained weights, and the network chases its own values.
+   takes over nearly all of the trained weights, and the network chases its own values.
 :Fix: Pass the small number as ``tau``: ``SoftUpdate(loss, tau=0.005)`` is the same as
    ``eps=0.995``.
 :Decided in: :source:`torchrl.objectives.SoftUpdate._step`

@@ -8,7 +8,7 @@ the program reshapes the sample into sequences.
 :Subsystem: trajectories and slices
 :Effect: loud
 :Cause: With ``strict_length=False``, an episode that is shorter than a slice is drawn as it is, and
-    nothing fills up the missing rows.
+   nothing fills up the missing rows.
 :Fix: Add ``pad_output=True`` and use the mask that it writes; or cut the sample at ``("next",
    "truncated")`` and do not reshape.
 :Decided in: :source:`torchrl.data.SliceSampler._get_index`

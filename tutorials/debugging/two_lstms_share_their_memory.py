@@ -8,7 +8,7 @@ what its LSTM alone returns on the same episode.
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: With ``in_key=`` and ``out_key=``, every LSTM has the same names for its hidden state, so
-    the second overwrites the state of the first.
+   the second overwrites the state of the first.
 :Fix: Give each module names of its own, with ``in_keys=`` and ``out_keys=``.
 :Decided in: :source:`torchrl.modules.LSTMModule.__init__`
 :Behind it: :ref:`recurrent-wiring`

@@ -8,7 +8,7 @@ share layers.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The gradient of an ``"l2"`` value loss grows with the rewards. With normalized advantages,
-    the gradient of the policy does not. In layers that both share, the policy's part is lost.
+   the gradient of the policy does not. In layers that both share, the policy's part is lost.
 :Fix: Scale the rewards until returns are of the order of 10:
    ``env.append_transform(RewardScaling(loc=0, scale=0.001))``.
 :Decided in: :source:`torchrl.objectives.PPOLoss.loss_critic`,
