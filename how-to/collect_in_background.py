@@ -146,8 +146,8 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 # * **A fast learner waits** in ``wait_for_frames``. Otherwise it trains more often on the same
 #   rows.
 # * **Fast workers wait** in the hook, which each worker calls before a batch. You give a permit
-#   when the updates for one batch are done. With ``N_WORKERS`` permits more than the warm-up needs,
-#   the workers collect during the updates.
+#   when the updates for one batch are done. Start with ``N_WORKERS`` permits more than the warm-up
+#   needs, so that the workers collect during the updates.
 # * **The first update waits for the warm-up**, because an empty buffer raises:
 #   :ref:`symptom-sampling-raises-at-the-start`.
 # * **No sample sees a half-written batch.** ``buffer.sample()`` takes the lock under which workers

@@ -291,7 +291,7 @@ for name in ("DETERMINISTIC", "RANDOM"):
     assert (second == 0) == (name == "DETERMINISTIC")
 
 # %%
-# Pass ``RANDOM``, the type of your collector, and a policy that draws nothing. For a
+# Pass ``RANDOM``, the type of your collector, and a policy without randomness. For a
 # ``ProbabilisticActor`` with ``TanhNormal``, let the factory use ``TanhDelta`` with
 # ``in_keys={"param": "loc"}``. :claim:`delta-head-takes-the-weights` A collector also overrides the
 # exploration type that is set around it: :ref:`symptom-evaluation-collector-explores`.

@@ -157,14 +157,15 @@ if importlib.util.find_spec("ray"):
     print("two workers and two remote collectors: the same bits")
 
 # %%
-# Ray ran for a record: one remote collector against one process
-# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two against two workers
-# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`), where 1 means the same bits. If
+# Ray ran for a record. It compares one remote collector with one process
+# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two with two workers
+# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. If
 # ``frames_per_batch`` is a multiple of the number of workers, the numbers of frames and updates
 # stay the same. The bits differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
-#   more often. To keep the length, multiply ``frames_per_batch``; you get fewer updates.
+#   more often. To keep the length, multiply ``frames_per_batch`` by their number; you get fewer
+#   updates.
 # * **Minibatches that you shuffle.** One process shuffles with the same generator that draws its
 #   actions. :claim:`scaling-shuffling-in-one-process`
 #
@@ -230,7 +231,7 @@ for options in ({"sync": True}, {}):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    No ``update_policy_weights_()``. Workers that share your weights hide it:
+#    No ``update_policy_weights_()``. Workers that share your weights hide the mistake:
 
 with mock.patch.object(MultiSyncCollector, "update_policy_weights_"):
     assert torch.equal(train(workers), double)
@@ -264,8 +265,8 @@ except FAILURES:
 print("next batch:", collector.next())
 
 # %%
-# The batch under way is lost, your networks are not. Go on with new workers, if possible with other
-# seeds:
+# The batch in progress is lost; your networks are not. Go on with new workers, if possible with
+# other seeds:
 
 
 def batches_of(make_collector, policy, n_frames):
@@ -301,8 +302,8 @@ print("batches:", number + 1)
 #    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
 #
-# For the last row, Ray's ``cluster_utils`` played two nodes on one machine. Try your own script
-# like this:
+# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine. Test your own script
+# in the same way:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
 #    :pyobject: two_nodes
@@ -322,5 +323,5 @@ print("batches:", number + 1)
 #    :caption: A local Ray with two remote collectors and a small policy
 #
 # A batch took :measured:`weight_sync_ray@cpu:update-w2-20kb:time_vs_multisync` times as long as
-# with two workers. When workers pay: :doc:`/performance/collectors`. Nothing was measured over a
-# network.
+# with two workers. When workers pay off: :doc:`/performance/collectors`. Nothing was measured over
+# a network.

@@ -172,7 +172,7 @@ for file in sorted(scalars.glob("train/*.csv")):
 # lines with the same step, take the later.
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
-# rates between two calls of ``step``, so frames per second count the time in which you learn.
+# rates between two calls of ``step``, so its frames per second include the time in which you learn.
 # :claim:`monitor-rates-count-all-time` By default, an error in it leaves one warning of
 # ``torchrl.logger`` and a gap in the log, so the example passes ``on_error="raise"``.
 # :claim:`monitor-warns-once`
@@ -195,8 +195,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 # Append ``VideoRecorder`` to an environment for evaluation that returns images, and call ``dump``
 # after the episode: frames stay in memory until then. ``GymEnv("CartPole-v1", from_pixels=True,
-# pixels_only=False)`` returns them under ``"pixels"``. It draws with pygame, which this page runs
-# without, so a wrapper draws.
+# pixels_only=False)`` returns them under ``"pixels"``. ``GymEnv`` draws with pygame. This page runs
+# without it, so a wrapper draws.
 #
 # .. fold:: A CartPole that draws itself
 
@@ -235,10 +235,10 @@ print(steps, shape)
 assert shape[1] < steps
 
 # %%
-# A file holds ``(1, frames, colors, height, width)``, the frame of the reset among them. Without
-# ``skip=1``, a single environment keeps every second frame, and the video runs too fast.
-# ``CSVLogger(..., video_format="mp4")`` writes a film if the package for that is installed, and the
-# other loggers add the video to their own records. Neither ran here.
+# A file has the shape ``(1, frames, colors, height, width)`` and includes the frame of the reset.
+# Without ``skip=1``, a single environment keeps every second frame, and the video runs too fast.
+# ``CSVLogger(..., video_format="mp4")`` writes a video file if the package for that is installed,
+# and the other loggers add the video to their own records. Neither ran here.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -261,7 +261,7 @@ print("ended in each batch:", *(f"{mean:.0f}" for mean in means), end="; ")
 print(f"all rows: {running.mean():.0f}")
 
 # %%
-# The return seems to rise, although nothing learns. Count equally many episodes of each
+# The return seems to rise, although nothing learns. Count the same number of episodes from each
 # environment:
 
 first = done & (done.cumsum(dim=1) == 1)
@@ -278,8 +278,8 @@ scratch.cleanup()
 # What it costs
 # -------------
 #
-# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. If you read losses at
-# each update, you lose nothing on a CPU, and wait each time on a GPU
+# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading losses at each
+# update costs nothing on a CPU, and a wait each time on a GPU
 # (:ref:`performance-checklist-log-once`). The loggers were not measured. Memory grows if you add up
 # losses that carry a graph: the sum keeps the graphs of all updates.
 # :claim:`sum-of-losses-keeps-graphs`

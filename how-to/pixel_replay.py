@@ -108,8 +108,9 @@ collector.shutdown()
 #
 # * **At the start of an episode** the transform repeats the first frame, as ``CatFrames`` does by
 #   default.
-# * **Where episodes meet** it compares the trajectory id and the step count of each frame with
-#   those of the row. If a frame is of another episode or was overwritten, the row is incomplete.
+# * **Where episodes meet** the transform compares the trajectory id and the step count of each
+#   frame with those of the row. If a frame is of another episode or was overwritten, the row is
+#   incomplete.
 # * **Drop incomplete rows**: the last row of an episode that the time limit cut off, the newest
 #   row, and the oldest rows of a full buffer. Terminated rows stay, because no loss bootstraps from
 #   their next stack. The last frame in that stack is a frame of another episode.

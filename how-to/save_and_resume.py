@@ -329,8 +329,8 @@ assert size(latest) > CAPACITY * rows.bytes() // len(rows)
 # ----------------
 #
 # ``torch.export`` makes a program of the policy that runs without TorchRL. An ``ObservationNorm``
-# cannot be exported, so write the normalization with its numbers. For ONNX, give the same arguments
-# to ``torch.onnx.export``; that needs another package, and did not run here.
+# cannot be exported, so write the normalization yourself, with its numbers. For ONNX, give the same
+# arguments to ``torch.onnx.export``; that needs another package, and did not run here.
 
 norm = whole.env.transform[0].to_observation_norm()
 loc, scale = norm.loc.clone(), norm.scale.clone()
