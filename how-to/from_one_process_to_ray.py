@@ -265,8 +265,7 @@ except FAILURES:
 print("next batch:", collector.next())
 
 # %%
-# The batch in progress is lost; your networks are not. Go on with new workers, if possible with
-# other seeds:
+# The batch in progress is lost; your networks are not. Go on with new workers and other seeds:
 
 
 def batches_of(make_collector, policy, n_frames):
@@ -302,8 +301,8 @@ print("batches:", number + 1)
 #    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
 #
-# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine. Test your own script
-# in the same way:
+# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine. Test your script in
+# the same way:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
 #    :pyobject: two_nodes
