@@ -131,7 +131,7 @@ with collecting([make_env] * N_WORKERS, buffer, permits) as collector:
             collector.update_policy_weights_()  # for a policy on another device
 
 # %%
-# Both sides keep the ratio, and nothing is left running:
+# Learner and workers keep the ratio of frames to updates, and no process is left:
 
 most = N_WORKERS * BATCH_FRAMES
 assert 0 <= min(ahead) <= max(ahead) <= most
@@ -146,25 +146,26 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 # * **A fast learner waits** in ``wait_for_frames``. Otherwise it trains more often on the same
 #   rows.
 # * **Fast workers wait** in the hook, which each worker calls before a batch. You give a permit
-#   when the updates for one batch are done. With ``N_WORKERS`` permits more than the warm-up needs,
-#   the workers collect during the updates.
+#   when the updates for one batch are done. Start with ``N_WORKERS`` permits more than the warm-up
+#   needs, so that the workers collect during the updates.
 # * **The first update waits for the warm-up**, because an empty buffer raises:
 #   :ref:`symptom-sampling-raises-at-the-start`.
-# * **No sample has half a batch.** ``buffer.sample()`` takes the lock under which workers write.
-#   :claim:`background-sample-takes-lock` Reading ``buffer[:]`` does not, so wait until the end.
+# * **No sample sees a half-written batch.** ``buffer.sample()`` takes the lock under which workers
+#   write. :claim:`background-sample-takes-lock` Reading ``buffer[:]`` does not, so wait until the
+#   end.
 # * **Weights stay current.** On the CPU the workers act with your tensors: each step of the
 #   optimizer arrives at once, also within a batch, and so does epsilon.
-#   :claim:`background-weights-arrive` A policy on another device needs the call:
-#   :doc:`/performance/weight_sync`.
+#   :claim:`background-weights-arrive` Only a policy on another device needs
+#   ``update_policy_weights_()``: :doc:`/performance/weight_sync`.
 # * **You decide when it ends.** After ``start()`` the workers ignore ``total_frames``.
 #   :claim:`background-total-frames-ignored` Add permits before ``shutdown()``. A worker that is
 #   blocked on one misses the request to stop, and is terminated some seconds later.
 #   :claim:`background-waiting-worker-terminated`
 #
-# The storage has to be one that processes share. ``LazyMemmapStorage`` is, with every start method;
-# a ``LazyTensorStorage`` under "fork" is not, unless you pass ``shared_init=True``:
-# :ref:`symptom-buffer-holds-garbage`. Rows of several workers alternate batch by batch. For slices
-# of them, see :ref:`replay-writers`.
+# Processes have to share the storage. They share a ``LazyMemmapStorage`` with every start method.
+# Under "fork" they share a ``LazyTensorStorage`` only if you pass ``shared_init=True``:
+# :ref:`symptom-buffer-holds-garbage`. The batches of several workers alternate in the buffer. To
+# sample slices from it, see :ref:`replay-writers`.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -213,15 +214,15 @@ with terminal(), collecting(makers, watched, Permits(20)) as collector:
         print("wait_for_frames:", error)
 
 # %%
-# If all workers die, a loop that waits for frames alone never ends. Neither does
-# ``update_policy_weights_()`` after the death of one: it waits for an answer from each.
-# :claim:`background-update-waits-for-the-dead`
+# If all workers die, a loop that waits for frames alone never ends. After the death of a single
+# worker, ``update_policy_weights_()`` never returns either, because it waits for an answer from
+# each. :claim:`background-update-waits-for-the-dead`
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
 #    ``collector.pause()`` around the updates. A worker that is in the middle of a batch throws this
-#    batch away. The episode goes on without its rows.
+#    batch away. The episode goes on, and these rows are missing.
 #
 # .. fold:: How many rows are missing
 
@@ -249,14 +250,14 @@ assert gaps(paused[:]) > 0 == gaps(buffer[:])
 
 # %%
 # Single transitions remain valid. Slices do not: the rows on both sides of a gap have one
-# trajectory id, so a ``SliceSampler`` takes them for neighbors. :claim:`background-gap-in-slice`
-# It looks like :ref:`symptom-sequences-run-into-each-other`. Use permits.
+# trajectory id, so a ``SliceSampler`` treats them as neighbors. :claim:`background-gap-in-slice` It
+# looks like :ref:`symptom-sequences-run-into-each-other`. Use permits.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A plain prioritized sampler with workers. It does not hear of the rows that another process
-#    writes, and draws only from the places that your own process filled:
+#    A plain prioritized sampler with workers. It does not notice rows that another process writes,
+#    and draws only from the places that your own process filled:
 #    :ref:`symptom-most-rows-are-never-drawn`.
 #
 # .. fold:: A buffer with a warm-up
@@ -288,7 +289,7 @@ for sync in (True, False):
     assert n_drawn == (len(prioritized) if not sync else len(some_rows))
 
 # %%
-# With ``sync=False`` your process looks for new rows before it samples. With the default, a worker
+# With ``sync=False``, your process looks for new rows before it samples. With the default, a worker
 # does not start under "spawn", and under "fork" ``sample()`` raises if there was no warm-up.
 # :claim:`background-priorities-elsewhere`
 #
@@ -308,21 +309,21 @@ collector.shutdown()
 print("a thread has written", options["replay_buffer"].write_count, "rows")
 
 # %%
-# An exception ends the thread, too: its error goes to the terminal, and your loop has only
-# ``is_running()`` (:doc:`/reference/collectors_hooks`). The thread shares the interpreter with your
-# updates, so you gain less than with workers.
+# An exception ends the thread, too: its error goes to the terminal, and your loop can notice it
+# only with ``is_running()`` (:doc:`/reference/collectors_hooks`). The thread shares the interpreter
+# with your updates, so you gain less than with workers.
 #
 # What it costs
 # -------------
 #
-# Collecting in the background pays if a core is free, or if the environment waits. Without updates
-# beside them, two workers on two cores give
+# Collecting in the background pays if a core is free, or if the environment waits. While nothing is
+# updated, two workers on two cores give
 # :measured:`collectors@cpu:throughput-n2-multi-async-sleep-1:vs_collector` times the frames per
-# second of one process if short steps wait, and
-# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times if they compute.
-# With updates it was not measured; :ref:`performance-collectors-check` has a function that says
-# whether to try. Known costs: in one process with small frames, a collector that writes to the
-# buffer takes :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as
-# ``extend`` in the loop, and each ``update_policy_weights_()`` is a round trip to every worker
+# second of one process if short steps wait. If short steps compute, they give
+# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times. With updates it
+# was not measured; :ref:`performance-collectors-check` has a function that says whether to try. Two
+# costs are known. In one process with small frames, a collector that writes to the buffer takes
+# :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as ``extend`` in
+# the loop. Each ``update_policy_weights_()`` is a round trip to every worker
 # (:ref:`performance-weight_sync-cost`). Make batches so large that a permit and a lock per batch do
 # not matter: :ref:`performance-collectors-batches`.

@@ -3,8 +3,9 @@ Use dict observations and hybrid actions
 ========================================
 
 Wrap the environment as it is: each part of its action becomes an entry. Give each part a head and a
-distribution, tell ``TanhNormal`` the bounds, and join them with ``CompositeDistribution``. Join the
-parts of the observation with ``CatTensors``. PPO takes the product of the probabilities.
+distribution, tell ``TanhNormal`` the bounds, and join the distributions with
+``CompositeDistribution``. Join the parts of the observation with ``CatTensors``. PPO takes the
+product of the probabilities.
 """
 
 # %%
@@ -160,16 +161,17 @@ print(f"largest ratio {ratio.max():.2f}; the loss is that of the product")
 # ``set_composite_lp_aggregate`` at its default: if the actor stores the sum of the logarithms, PPO
 # raises. :claim:`composite-sum-raises-in-ppo`
 #
-# ``gear`` is one-hot because ``GymWrapper`` makes every ``Discrete`` space so, in observations too.
-# With ``categorical_action_encoding=True`` it is a number. Then take ``Categorical`` of
-# ``torch.distributions``, with the same head. Your environment gets a number in both cases.
+# ``gear`` is one-hot because ``GymWrapper`` encodes every ``Discrete`` space this way, in
+# observations too. With ``categorical_action_encoding=True``, the gear is a number. Then take
+# ``Categorical`` of ``torch.distributions``, with the same head. Your environment gets a number in
+# both cases.
 
 numbered = GymWrapper(Rover(), categorical_action_encoding=True)
 for one in (GymWrapper(Rover()), numbered):
     print("a gear:", one.rand_action()["gear"].tolist())
 
 # %%
-# ``CatTensors`` joins in the order of names, unless you pass ``sort=False``:
+# ``CatTensors`` joins the entries in alphabetical order, unless you pass ``sort=False``:
 
 by_name = TransformedEnv(GymWrapper(Rover()), CatTensors(PARTS, "observation"))
 first = by_name.reset()["observation"][0].item()
@@ -183,9 +185,10 @@ assert first == 1
 # Images and tuples
 # -----------------
 #
-# An image cannot be joined with vectors. Let it keep its entry, scale it with ``ToTensorImage``,
-# and give it a network of its own. An ``MLP`` joins its ``in_keys``. ``GymWrapper`` stacks the
-# parts of a ``Tuple`` that are alike, and raises if they are not, so give them names first.
+# An image cannot be joined with vectors. Let the image keep its own entry, scale it with
+# ``ToTensorImage``, and give it a network of its own. An ``MLP`` joins its ``in_keys``.
+# ``GymWrapper`` stacks the parts of a ``Tuple`` if they are alike. Otherwise it raises, so give the
+# parts names first, as here.
 
 
 class Seeing(gym.ObservationWrapper):
@@ -253,8 +256,8 @@ class Walk(gym.Env):
 
 
 # %%
-# Let the environment return the mask, where true means allowed. ``ActionMask`` keeps random actions
-# to it. The policy has to read it as well:
+# Let the environment return the mask, where true means allowed. ``ActionMask`` makes random actions
+# obey it. The policy has to read it as well:
 
 from torchrl.envs import ActionMask, DTypeCastTransform
 from torchrl.modules import MaskedOneHotCategorical
@@ -303,7 +306,7 @@ for share in (0.0, 0.8):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``Normal`` for a part that has bounds, or a ``TanhNormal`` that is not told them. Nothing clips
+#    ``Normal`` for a part that has bounds, or a ``TanhNormal`` without these bounds. Nothing clips
 #    what they draw, so your environment gets actions outside its space:
 #    :ref:`symptom-actions-and-bounds-differ`.
 
@@ -327,7 +330,7 @@ for name, one in actors.items():
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Batches of ``env.rollout(actor)``. By default a rollout is deterministic, here in every part:
+#    Batches of ``env.rollout(actor)``. By default, a rollout is deterministic, here in every part:
 #    :ref:`symptom-stochastic-policy-does-not-sample`.
 
 for how in ("DETERMINISTIC", "RANDOM"):  # the first is the default of rollout
@@ -341,7 +344,7 @@ for how in ("DETERMINISTIC", "RANDOM"):  # the first is the default of rollout
 # -------------
 #
 # The actor also writes what its heads computed. Drop that before you store a batch, because the
-# loss computes it anew:
+# loss computes it again:
 
 lean = batch.exclude("hidden", "params")
 again = loss(lean)["loss_objective"]

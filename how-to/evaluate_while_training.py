@@ -129,8 +129,9 @@ collector.shutdown()
 
 # %%
 # The number is the mean return of five episodes, with its standard error. Before you call one
-# policy better, ask for a difference of more than two standard errors. The standard error of a
-# difference is the root of the sum of both squares. A return of 50 is the time limit here.
+# policy better, ask for a difference of more than two standard errors. To get the standard error of
+# a difference, add the squares of both standard errors and take the root. A return of 50 is the
+# time limit here.
 #
 # Why it is right
 # ---------------
@@ -140,11 +141,11 @@ collector.shutdown()
 # * **Exploration.** While ``evaluate`` runs, the exploration type is ``DETERMINISTIC``. It is
 #   restored afterwards. :claim:`evaluate-restores-exploration-type`
 # * **Statistics.** ``to_observation_norm()`` is the normalization of that moment. It learns nothing
-#   from the evaluation. It travels with the weights because its numbers are buffers of a module;
-#   those of ``VecNormV2`` are not. :claim:`vecnorm-statistics-are-no-buffers`
+#   from the evaluation. It travels with the weights because its numbers are buffers of a module,
+#   unlike those of ``VecNormV2``. :claim:`vecnorm-statistics-are-no-buffers`
 # * **Seed.** The environment is seeded once, so each evaluation sees other episodes. ``evaluate``
-#   leaves alone the numbers that training draws. :claim:`evaluate-leaves-training-alone` Building
-#   the second policy draws some: seed after it.
+#   does not change the random numbers that training draws. :claim:`evaluate-leaves-training-alone`
+#   Building the second policy does, so seed afterwards.
 # * **Reward.** The environment has no transform of rewards, so the return is the score:
 #   :ref:`symptom-return-is-not-the-score`.
 # * **Time limit.** ``StepCounter`` sets it. If there is one, an evaluator in this process
@@ -156,7 +157,7 @@ collector.shutdown()
 # In the background
 # -----------------
 #
-# A process evaluates while this one trains. Change two defaults, ``exploration_type`` and
+# A second process evaluates while this one trains. Change two defaults, ``exploration_type`` and
 # ``frames_per_batch``.
 #
 # .. fold:: Start processes by fork, which is quick, and clean up
@@ -212,11 +213,11 @@ with evaluating(**IN_BACKGROUND) as background:
 collector.shutdown()
 
 # %%
-# The weights are those of the call, however long the evaluation takes, and a result has the step
-# that you passed. Training waits only if the last evaluation is still running. To avoid waiting,
-# call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts nothing. Fetch each
-# result before you trigger again, because a result may be lost when the next evaluation is quick.
-# :claim:`evaluator-loses-results`
+# However long an evaluation takes, it uses the weights of the moment when you called it, and its
+# result has the step that you passed. Training waits only if the last evaluation is still running.
+# To avoid waiting, call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts
+# nothing. Fetch each result before you trigger again, because a result may be lost when the next
+# evaluation is quick. :claim:`evaluator-loses-results`
 #
 # Keep the time limit. If an evaluation raises, the traceback goes to stderr, and that is all:
 # ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a timeout never returns.
@@ -290,17 +291,17 @@ for name in ("DETERMINISTIC", "RANDOM"):
     assert (second == 0) == (name == "DETERMINISTIC")
 
 # %%
-# Pass ``RANDOM``, the type of your collector, and a policy that draws nothing. For a
+# Pass ``RANDOM``, the type of your collector, and a policy without randomness. For a
 # ``ProbabilisticActor`` with ``TanhNormal``, let the factory use ``TanhDelta`` with
-# ``in_keys={"param": "loc"}``. :claim:`delta-head-takes-the-weights` A collector overrides the type
-# around it too: :ref:`symptom-evaluation-collector-explores`.
+# ``in_keys={"param": "loc"}``. :claim:`delta-head-takes-the-weights` A collector also overrides the
+# exploration type that is set around it: :ref:`symptom-evaluation-collector-explores`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    More than one frame per batch, as by default, in a process. It collects that many steps. The
-#    episodes that one evaluation does not need count in the next one, although the old weights
-#    played them. In training the same is :ref:`symptom-new-weights-arrive-late`.
+#    More than one frame per batch, as by default, in a process. The evaluator always collects whole
+#    batches. Episodes that one evaluation does not need count in the next one, although they were
+#    played with the old weights. In training, the same is :ref:`symptom-new-weights-arrive-late`.
 #
 # .. fold:: Weights by hand: one policy pushes to the left, one balances
 
@@ -340,9 +341,9 @@ for per_batch in (100, 1):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A ``VecNormV2`` in the evaluation environment. The evaluator freezes it. A new one is frozen
-#    before it has any statistics, and the policy sees NaN. If you pass the environment of training,
-#    its statistics stop as well.
+#    A ``VecNormV2`` in the evaluation environment. The evaluator freezes the transform. A new
+#    transform is frozen before it has any statistics, and the policy sees NaN. If you pass the
+#    environment of training, its statistics stop as well.
 #
 # .. fold:: A new environment and one that has trained, and a count of NaN
 
@@ -377,9 +378,9 @@ for name, wrong_env in {"new": new_env, "of training": train_env}.items():
     assert wrong_env.transform[0].frozen
 
 # %%
-# Sending it does not help: ``weights_dict={"env.transform[0]": vecnorm}``, a key of the docstring,
-# sends no statistics. :claim:`evaluator-sends-no-statistics` Put the normalization into the policy,
-# as above. See :ref:`symptom-good-in-training-poor-in-evaluation`.
+# Sending the transform does not help: ``weights_dict={"env.transform[0]": vecnorm}``, with a key
+# from the docstring, sends no statistics. :claim:`evaluator-sends-no-statistics` Put the
+# normalization into the policy, as above. See :ref:`symptom-good-in-training-poor-in-evaluation`.
 #
 # What it costs
 # -------------

@@ -126,8 +126,8 @@ def workers(policy, number=2):
 
 
 # %%
-# **The Ray version did not run when this page was built:** the site is built without Ray. The suite
-# of the record below passes the same arguments, and if you have Ray, the script runs it.
+# **The Ray version did not run when this page was built:** the site is built without Ray. The
+# benchmark below passes the same arguments. If you have Ray, this script runs the Ray version too.
 # ``RayCollector`` writes into ``collector_kwargs``: pass a copy.
 # :claim:`scaling-ray-writes-into-options`
 
@@ -157,15 +157,16 @@ if importlib.util.find_spec("ray"):
     print("two workers and two remote collectors: the same bits")
 
 # %%
-# Ray ran for a record: one remote collector against one process
-# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two against two workers
-# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`), where 1 means the same bits. If
-# ``frames_per_batch`` is a multiple of the number of workers, frames and updates stay as many.
-# The bits differ with:
+# Ray ran for a record. It compares one remote collector with one process
+# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two with two workers
+# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. If
+# ``frames_per_batch`` is a multiple of the number of workers, the numbers of frames and updates
+# stay the same. The bits differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
-#   more often. To keep the length, multiply ``frames_per_batch``; you get fewer updates.
-# * **Minibatches that you shuffle.** One process draws them from the generator that draws its
+#   more often. To keep the length, multiply ``frames_per_batch`` by their number; you get fewer
+#   updates.
+# * **Minibatches that you shuffle.** One process shuffles with the same generator that draws its
 #   actions. :claim:`scaling-shuffling-in-one-process`
 #
 # Where it goes wrong without an error
@@ -174,7 +175,8 @@ if importlib.util.find_spec("ray"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``collector.set_seed(0)`` for reproducible runs. It does something else in each version.
+#    ``collector.set_seed(0)`` for reproducible runs. This call does something different in each
+#    version.
 
 
 def seeded_late(make_collector, policy):
@@ -189,9 +191,9 @@ print("one process and one worker: other bits")
 
 # %%
 # Workers seed torch and reset their environment; a ``Collector`` does neither, nor does a remote
-# collector, which is one: :ref:`symptom-same-seed-different-start`.
-# :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork
-# draw the same actions: :ref:`symptom-workers-act-alike`.
+# collector, which is a ``Collector``: :ref:`symptom-same-seed-different-start`.
+# :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork draw the same actions:
+# :ref:`symptom-workers-act-alike`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -229,7 +231,7 @@ for options in ({"sync": True}, {}):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    No ``update_policy_weights_()``. Workers that share your weights hide it:
+#    No ``update_policy_weights_()``. Workers that share your weights hide the mistake:
 
 with mock.patch.object(MultiSyncCollector, "update_policy_weights_"):
     assert torch.equal(train(workers), double)
@@ -238,8 +240,8 @@ print("two workers, with and without the call: the same bits")
 # %%
 # Remote collectors have copies of the weights: without a call they act with the first ones
 # (:ref:`performance-weight_sync-ray`). So do workers with a ``policy_factory``:
-# :ref:`symptom-workers-never-learn`. With ``total_frames=-1`` a loop is endless, but on Ray it ends
-# before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
+# :ref:`symptom-workers-never-learn`. With ``total_frames=-1``, a loop is endless, but on Ray it
+# ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
 #
 # A worker that dies
 # ------------------
@@ -247,8 +249,9 @@ print("two workers, with and without the call: the same bits")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An ``except`` that asks the same collector again. That looks like the end of the training. In
-#    the background not even an error comes: :ref:`symptom-training-goes-on-without-a-worker`.
+#    An ``except`` that asks the same collector for another batch. It returns ``None``, as at the
+#    end of training. In the background there is not even an error:
+#    :ref:`symptom-training-goes-on-without-a-worker`.
 
 FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
 collector = workers(make_actor())
@@ -262,7 +265,7 @@ except FAILURES:
 print("next batch:", collector.next())
 
 # %%
-# The batch under way is lost, your networks are not. Go on with new workers, best on other seeds:
+# The batch in progress is lost; your networks are not. Go on with new workers and other seeds:
 
 
 def batches_of(make_collector, policy, n_frames):
@@ -287,19 +290,19 @@ for number, (collector, _) in enumerate(batches_of(workers, make_actor(), 400)):
 print("batches:", number + 1)
 
 # %%
-# Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits for ever for
-# a dead worker. :claim:`scaling-update-waits-for-the-dead` The error is one of two, by chance:
-# ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or
-# ``ValueError: Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden`
-# With both:
+# Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for
+# a dead worker. :claim:`scaling-update-waits-for-the-dead` Chance decides which of two errors you
+# get: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or ``ValueError:
+# Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` With workers
+# and with Ray:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node
 #    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
 #
-# For the last row, Ray's ``cluster_utils`` played two nodes on one machine. Try your own script
-# like this:
+# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine. Test your script in
+# the same way:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
 #    :pyobject: two_nodes
@@ -319,5 +322,5 @@ print("batches:", number + 1)
 #    :caption: A local Ray with two remote collectors and a small policy
 #
 # A batch took :measured:`weight_sync_ray@cpu:update-w2-20kb:time_vs_multisync` times as long as
-# with two workers. When workers pay: :doc:`/performance/collectors`. Nothing was measured over a
-# network.
+# with two workers. When workers pay off: :doc:`/performance/collectors`. Nothing was measured over
+# a network.

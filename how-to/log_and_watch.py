@@ -66,10 +66,10 @@ optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
 
 # %%
 # Copy this together with your own run in place of the one folded above. ``learn`` detaches its
-# figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers.
-# On a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop
-# stops early if the mean return is high enough; a :ref:`trainer <trainers-stop>` is
-# told to stop by a hook.
+# figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers. On
+# a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop
+# stops early if the mean return is high enough; a :ref:`trainer <trainers-stop>` needs a hook for
+# that.
 
 
 def learn(batch):
@@ -148,32 +148,34 @@ for file in sorted(scalars.glob("train/*.csv")):
 # * ``clip_fraction``, ``kl_approx``: high :ref:`from the start
 #   <symptom-ppo-clips-before-the-first-update>` or :ref:`later
 #   <symptom-ppo-clips-almost-everything>`, or zero for the whole run.
-# * ``explained_variance``: zero or less for long. A constant would predict as well as the critic.
-#   A high value proves less than it seems: with a small ``lmbda`` the targets hold the critic's own
-#   values, and a critic that has learned nothing looks good. :claim:`explained-variance-flatters`
+# * ``explained_variance``: zero or less for a long time. A constant would predict as well as the
+#   critic. A high value proves less than it seems: with a small ``lmbda`` the targets contain the
+#   critic's own values, and a critic that has learned nothing looks good.
+#   :claim:`explained-variance-flatters`
 # * ``grad_norm``: zero (:ref:`symptom-hidden-units-are-dead`), NaN, or ever larger.
 # * ``weights_age``, in calls of ``update_policy_weights_``: growing. With workers, also call
 #   ``collector.increment_version()`` after each update, or it is negative. :claim:`workers-count`
 #   It does not show all stale weights: :doc:`/performance/weight_sync`.
 # * ``frames_per_second``: falling. ``time/learn`` says whether learning takes longer.
 #
-# With DQN, log the mean of ``"chosen_action_value"`` in place of the figures of PPO. No value may
-# exceed the largest discounted return that the task allows: :ref:`symptom-q-values-explode`.
+# With DQN, log the mean of ``"chosen_action_value"`` instead of PPO's figures. No value may exceed
+# the largest discounted return that the task allows: :ref:`symptom-q-values-explode`.
 #
 # With what
 # ---------
 #
 # ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the methods of
-# ``CSVLogger``, which alone needs no other package. It and ``MLFlowLogger`` refuse histograms.
+# ``CSVLogger``, but need another package. ``CSVLogger`` and ``MLFlowLogger`` refuse histograms.
 # :claim:`loggers-share-an-interface` A second run of the same name appends to the figures of
-# ``CSVLogger`` and replaces its settings, without a word. :claim:`csv-logger-appends` Hence
-# ``generate_exp_name``. If you resume a run, appending is right: of two lines with the same step,
-# take the later.
+# ``CSVLogger`` and replaces its settings, without a warning. :claim:`csv-logger-appends` So the
+# example takes its name from ``generate_exp_name``. If you resume a run, appending is right: of two
+# lines with the same step, take the later.
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
-# rates between two calls of ``step``, so frames per second count the time in which you learn.
+# rates between two calls of ``step``, so its frames per second include the time in which you learn.
 # :claim:`monitor-rates-count-all-time` By default, an error in it leaves one warning of
-# ``torchrl.logger`` and a gap in the log: hence ``on_error="raise"``. :claim:`monitor-warns-once`
+# ``torchrl.logger`` and a gap in the log, so the example passes ``on_error="raise"``.
+# :claim:`monitor-warns-once`
 #
 # :ref:`watch <doctor-watch>` records a loop by itself, and ``log=`` reads what you have logged. Not
 # run here: the doctor comes from :doc:`this site </reference/doctor>`, not from a package index.
@@ -193,8 +195,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 # Append ``VideoRecorder`` to an environment for evaluation that returns images, and call ``dump``
 # after the episode: frames stay in memory until then. ``GymEnv("CartPole-v1", from_pixels=True,
-# pixels_only=False)`` returns them under ``"pixels"``. It draws with pygame, which this page runs
-# without, so a wrapper draws.
+# pixels_only=False)`` returns them under ``"pixels"``. ``GymEnv`` draws with pygame. This page runs
+# without it, so a wrapper draws.
 #
 # .. fold:: A CartPole that draws itself
 
@@ -233,10 +235,10 @@ print(steps, shape)
 assert shape[1] < steps
 
 # %%
-# A file holds ``(1, frames, colors, height, width)``, the frame of the reset among them. Without
-# ``skip=1``, a single environment keeps every second frame, and the video runs too fast.
-# ``CSVLogger(..., video_format="mp4")`` writes a film if the package for that is installed, and the
-# other loggers add the video to their own records. Neither ran here.
+# A file has the shape ``(1, frames, colors, height, width)`` and includes the frame of the reset.
+# Without ``skip=1``, a single environment keeps every second frame, and the video runs too fast.
+# ``CSVLogger(..., video_format="mp4")`` writes a video file if the package for that is installed,
+# and the other loggers add the video to their own records. Neither ran here.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -259,7 +261,8 @@ print("ended in each batch:", *(f"{mean:.0f}" for mean in means), end="; ")
 print(f"all rows: {running.mean():.0f}")
 
 # %%
-# The return seems to rise, and nothing learns. Count equally many episodes of each environment:
+# The return seems to rise, although nothing learns. Count the same number of episodes from each
+# environment:
 
 first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()  # wait for this
@@ -269,14 +272,14 @@ del logger  # closes its files
 scratch.cleanup()
 
 # %%
-# Later, use ``recent``. It measures the policy that explores; for the other one, see
-# :doc:`evaluate_while_training`.
+# Later, use ``recent``. It measures the policy that explores; for the policy without exploration,
+# see :doc:`evaluate_while_training`.
 #
 # What it costs
 # -------------
 #
-# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. If you read losses at
-# each update, you lose nothing on a CPU, and wait each time on a GPU
+# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading losses at each
+# update costs nothing on a CPU, and a wait each time on a GPU
 # (:ref:`performance-checklist-log-once`). The loggers were not measured. Memory grows if you add up
 # losses that carry a graph: the sum keeps the graphs of all updates.
 # :claim:`sum-of-losses-keeps-graphs`

@@ -75,7 +75,7 @@ collector.shutdown()
 # --------------
 #
 # :class:`~torchrl.envs.transforms.MultiStepTransform` works when you extend the buffer. A row gets
-# the discounted sum of up to ``N_STEPS`` rewards, the observation behind them, and their number
+# the discounted sum of up to ``N_STEPS`` rewards, the observation after them, and their number
 # under ``"steps_to_next_obs"``. A row near the end of an episode spans fewer steps. The loss reads
 # the number :math:`k` and computes
 #
@@ -141,7 +141,7 @@ assert len(frames) - len(rows) == N_STEPS
 
 # %%
 # The buffer has ``N_STEPS`` rows fewer than you collected. The transform holds them back until the
-# next ``extend``, and they are in no save of the buffer. :claim:`multi-step-rows-not-saved`
+# next ``extend``, and no save of the buffer contains them. :claim:`multi-step-rows-not-saved`
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -149,9 +149,9 @@ assert len(frames) - len(rows) == N_STEPS
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The default of ``done_keys``. All three flags then stay those of the first step, while the
-#    observation is that of the last. Shortly before an episode terminates, the target adds the
-#    value of a state from which nothing follows.
+#    The default of ``done_keys``. All three flags then stay as they were after the first step,
+#    while the observation comes from the last. Shortly before an episode terminates, the target
+#    adds the value of a state from which nothing follows.
 
 
 def wrong_rows(buffer):
@@ -178,8 +178,8 @@ print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end"
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Two values of ``gamma``: the sum uses that of the transform, and the next value uses that of
-#    the loss. See :ref:`symptom-two-discounts`.
+#    Two values of ``gamma``: the sum uses the transform's, and the next value uses the loss's. See
+#    :ref:`symptom-two-discounts`.
 
 _, wrong = wrong_rows(make_buffer(gamma=0.9, done_keys=["done", "truncated"]))
 assert torch.equal(wrong, steps > 1)

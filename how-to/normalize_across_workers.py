@@ -81,7 +81,7 @@ batches = [batch.clone() for batch in collector]
 collector.shutdown()
 
 # %%
-# The statistics are those of all observations of both workers:
+# The statistics cover all observations of both workers:
 
 norm = creator().transform[-1]  # of one more environment, in this process
 frames = torch.cat(batches, 1).reshape(-1)
@@ -127,8 +127,7 @@ print("evaluation leaves the statistics as they are")
 #
 # The policy has no statistics in its ``state_dict``. Save both, and load by copying into the
 # tensors that the workers share. ``load_state_dict`` of a collector or of a ``ParallelEnv`` gives
-# the workers other tensors, and this process no longer sees theirs.
-# :claim:`vecnorm-load-detaches-workers`
+# the workers new tensors, which this process does not see. :claim:`vecnorm-load-detaches-workers`
 
 with tempfile.TemporaryDirectory(prefix="normalize_") as folder:
     path = Path(folder) / "agent.pt"
@@ -176,7 +175,7 @@ print("a stored row is not what the policy would see now")
 #
 # Scale rewards by a constant, so that returns are of the order of one. A ``VecNormV2`` of the
 # reward subtracts the mean as well, which changes the task: each step of MountainCar costs 1, and
-# nothing is left of that. A ``RewardSum`` before the scaling keeps the score for your log
+# the subtraction removes that cost. A ``RewardSum`` before the scaling keeps the score for your log
 # (:ref:`symptom-return-is-not-the-score`).
 
 for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)):
@@ -193,7 +192,7 @@ for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)
 #    :class: wrong-on-purpose
 #
 #    An ``EnvCreator`` alone, in workers that fork. Each worker keeps statistics of its own:
-#    :ref:`symptom-workers-normalize-differently`. With a plain function this happens under any
+#    :ref:`symptom-workers-normalize-differently`. With a plain function, this happens under any
 #    start method. Below, each worker counts 30 steps and its resets; ``EnvCreator`` adds the two
 #    rows of its trial.
 
@@ -219,8 +218,8 @@ print("and shared memory:  ", steps_by_worker(together))
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An evaluation that changes the statistics of training. ``eval()`` stops nothing, and
-#    ``load_state_dict`` gives a ``VecNormV2`` the very tensors of the other one:
+#    An evaluation that changes the statistics of training. ``eval()`` does not stop the updates,
+#    and ``load_state_dict`` makes a ``VecNormV2`` use the same tensors as the other one:
 #    :ref:`symptom-good-in-training-poor-in-evaluation`.
 
 switched = creator().eval()
@@ -234,7 +233,8 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
     assert moved
 
 # %%
-# Call ``freeze()`` on either transform. It then follows training without changing it.
+# Call ``freeze()`` on the transform, however you made it. It then follows the statistics of
+# training without changing them.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -259,13 +259,13 @@ assert all(name.startswith("module") for name in actor.state_dict())
 # ================================================= ==== =====
 #
 # Around a batched environment, ``VecNormV2`` gives each environment a mean of its own. With
-# ``reduce_batch_dims=True`` there is one, but each reset of one environment counts a row of every
-# other one again. :claim:`vecnorm-v2-counts-rows-again`
+# ``reduce_batch_dims=True``, all share one mean, but each reset of one environment counts a row of
+# every other environment again. :claim:`vecnorm-v2-counts-rows-again`
 #
-# "spawn" pickles: the tensors of an ``EnvCreator`` are then shared, those of a function are copied.
-# :claim:`vecnorm-shared-by-start-method` ``shared_data`` is a ``TensorDict`` of ``loc``, ``var``
-# and ``count``; pass the same ``lock`` too, or updates may get lost. An ``EnvCreator`` hands on its
-# lock.
+# "spawn" pickles: the tensors of an ``EnvCreator`` are then shared, the tensors of a function are
+# copied. :claim:`vecnorm-shared-by-start-method` ``shared_data`` is a ``TensorDict`` of ``loc``,
+# ``var`` and ``count``; pass the same ``lock`` too, or updates may get lost. An ``EnvCreator``
+# hands on its lock.
 #
 # The older ``VecNorm`` is deprecated. Its ``frozen_copy()`` follows training, unlike that of
 # ``VecNormV2``. :claim:`vecnorm-frozen-copy-follows` Its function for shared statistics raises:
@@ -282,8 +282,8 @@ else:
 # What it costs
 # -------------
 #
-# Workers wait for one lock at each step; how long was not measured. The second observation makes
-# a row larger:
+# Workers wait for one lock at each step; how long was not measured. Storing the normalized
+# observation beside the raw one makes a row larger:
 
 n_bytes = frames.bytes() // len(frames)
 n_raw = frames.exclude("normed", ("next", "normed")).bytes() // len(frames)

@@ -106,12 +106,14 @@ collector.shutdown()
 # the next observations, and the transform drops the stacks when you extend the buffer. When you
 # sample, the transform reads the frames before each row and the frame after it.
 #
-# * **At the start of an episode** it repeats the first frame, as ``CatFrames`` does by default.
-# * **Where episodes meet** it compares the trajectory id and the step count of each frame with
-#   those of the row. If a frame is of another episode or was overwritten, the row is incomplete.
-# * **Drop incomplete rows**: those that the time limit cut off, the newest row, and the oldest rows
-#   of a full buffer. Terminated rows stay, because no loss bootstraps from their next stack. The
-#   last frame in that stack is a frame of another episode.
+# * **At the start of an episode** the transform repeats the first frame, as ``CatFrames`` does by
+#   default.
+# * **Where episodes meet** the transform compares the trajectory id and the step count of each
+#   frame with those of the row. If a frame is of another episode or was overwritten, the row is
+#   incomplete.
+# * **Drop incomplete rows**: the last row of an episode that the time limit cut off, the newest
+#   row, and the oldest rows of a full buffer. Terminated rows stay, because no loss bootstraps from
+#   their next stack. The last frame in that stack is a frame of another episode.
 #
 # Scale the pixels inside the network. Rows are drawn one by one, so priorities work, too
 # (``TensorDictPrioritizedReplayBuffer``). :claim:`stacked-rows-take-priorities` With several
@@ -160,8 +162,8 @@ print(f"{int(cut.sum())} cut off, {int((~complete & ~cut).sum())} newest or olde
 # Bytes of a transition
 # ---------------------
 #
-# A step adds one frame, so without compression one frame per transition is the limit. Full buffers,
-# and a million transitions:
+# A step adds one frame, so without compression one frame per transition is the limit. Here are the
+# bytes of a row in a full buffer, and the memory of a million rows:
 #
 # .. fold:: The same rows in four ways
 
@@ -198,8 +200,8 @@ assert 1 < size / FRAME_BYTES < 1.01
 # a stack, and keeps the last row of each. Its stacks are right, too. But each row needs ``("next",
 # "pixels")``, a second frame, so it cannot be combined with ``compact_obs``. The buffer has to be a
 # plain ``ReplayBuffer``, without priorities, and ``batch_size`` is not used.
-# :claim:`catframes-method-demands` It marks each pixel that it pads, so a sample writes many times
-# the bytes that the transform above writes. :claim:`catframes-sample-writes-more`
+# :claim:`catframes-method-demands` The method marks each pixel that it pads, so a sample writes
+# many times the bytes that the transform above writes. :claim:`catframes-sample-writes-more`
 
 from torchrl.data import ReplayBuffer, SliceSampler
 
@@ -217,7 +219,7 @@ assert right_stacks(sample, ("next", "stack"), later=1).all()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Training on these samples alone. The first rows of an episode are never drawn, nor are
+#    Training only on these samples. The first rows of an episode are never drawn, nor are
 #    :doc:`short episodes </tutorials/debugging/short_episodes_are_never_replayed>`. The sampler
 #    draws an episode and then a slice of it, so the rows of the remaining short episodes come too
 #    often.
@@ -231,8 +233,8 @@ for name, rows in {"stored": full, "sampled": sample}.items():
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``CatFrames`` on longer slices, keeping every row. It takes the start of each slice for the
-#    start of an episode, and repeats that frame. In a buffer it takes frames of the slice before:
+#    ``CatFrames`` on longer slices, keeping every row. It treats the start of each slice as the
+#    start of an episode, and repeats that frame. In a buffer, it takes frames of the slice before:
 #    :ref:`symptom-stacked-frames-of-different-episodes`.
 
 
@@ -269,7 +271,7 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 # Below one frame: compression
 # ----------------------------
 #
-# This storage, in place of ``LazyTensorStorage``, compresses the pixels alone. The stacks stay the
+# This storage, in place of ``LazyTensorStorage``, compresses only the pixels. The stacks stay the
 # same. :claim:`stacked-rows-from-compressed-pixels` The saving depends on the game, and ``dumps``
 # does not save the frames. :claim:`compressed-pixels-are-not-dumped`
 #
@@ -285,8 +287,8 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 #       :metrics: bytes_per_row frames_per_row
 #       :caption: A compressed frame of random play, by game and rows of the buffer
 #
-# Do not take ``CompressedListStorage`` for single frames: its Python objects need more memory than
-# a frame. :claim:`compressed-list-larger-than-frames`
+# Do not use ``CompressedListStorage`` for single frames: its Python objects need more memory than a
+# frame. :claim:`compressed-list-larger-than-frames`
 #
 # .. dropdown:: By how much the memory of a process grew
 #

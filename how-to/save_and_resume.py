@@ -3,7 +3,7 @@ Save a run and resume it
 ========================
 
 Register everything that changes during training with one ``Checkpoint``. If the process is killed,
-start the same script again: it continues from its last save. With one process and one environment
+start the same script again: it continues from its last save. With one process and one environment,
 it computes the same numbers as if nobody had killed it.
 """
 
@@ -149,7 +149,7 @@ def main(folder, n_frames):
 # A run that is killed
 # --------------------
 #
-# A child process trains, and dies by SIGKILL between two saves.
+# A child process trains, and is killed with SIGKILL between two saves.
 #
 # .. fold:: The child process and a temporary folder
 
@@ -175,7 +175,7 @@ child.close()
 # %%
 # The resumed run and the run that nobody killed end bit-identical.
 #
-# .. fold:: What of two runs is compared
+# .. fold:: What is compared between two runs
 
 
 def state(run):
@@ -217,10 +217,10 @@ for name in expected:
 # Neither the position in an episode nor the generator of an environment is saved. That is why the
 # loop begins a new episode, with a seed that depends on the number of frames, after each save: a
 # resumed run then begins the same episode. Both runs pay for that: each save cuts an episode off.
-# Without ``start_episode`` no episode is cut, but a resumed run gives other numbers.
+# Without ``start_episode``, no episode is cut, but a resumed run gives other numbers.
 # :claim:`resume-without-start-episode-differs`
 #
-# Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so those of the
+# Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so the ids of the
 # resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With several workers, a
 # prefetching buffer or nondeterministic CUDA kernels, two runs differ even if none was interrupted.
 
@@ -234,8 +234,8 @@ assert not torch.equal(resumed.buffer[:][ids], whole.buffer[:][ids])
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Restoring the buffer without the collector. It numbers its trajectories from zero again, and a
-#    slice may join two episodes: :ref:`symptom-sequences-mix-two-runs`.
+#    Restoring the buffer without the collector. A new collector numbers its trajectories from zero
+#    again, and a slice may join two episodes: :ref:`symptom-sequences-mix-two-runs`.
 
 latest = CheckpointRotation(folder / "killed", keep_last=2).latest()
 fresh = make_run()
@@ -250,8 +250,8 @@ assert new & old
 #    :class: wrong-on-purpose
 #
 #    ``VecNormV2`` inside a batched environment. If there is a ``TransformedEnv`` around it, the
-#    collector saves the outer transforms alone. The statistics start anew, and the policy acts
-#    poorly at first: :ref:`symptom-good-in-training-poor-in-evaluation`.
+#    collector saves only the outer transforms. The statistics start from scratch, and the policy
+#    acts poorly at first: :ref:`symptom-good-in-training-poor-in-evaluation`.
 
 
 def worker():
@@ -329,8 +329,8 @@ assert size(latest) > CAPACITY * rows.bytes() // len(rows)
 # ----------------
 #
 # ``torch.export`` makes a program of the policy that runs without TorchRL. An ``ObservationNorm``
-# cannot be exported, so write the normalization with its numbers. For ONNX, give the same arguments
-# to ``torch.onnx.export``; that needs another package, and did not run here.
+# cannot be exported, so write the normalization yourself, with its numbers. For ONNX, give the same
+# arguments to ``torch.onnx.export``; that needs another package, and did not run here.
 
 norm = whole.env.transform[0].to_observation_norm()
 loc, scale = norm.loc.clone(), norm.scale.clone()
@@ -365,8 +365,8 @@ assert not folder.exists()
 #   support serialization``: write ``state_dict()`` of the buffer with ``torch.save``.
 #   :claim:`checkpoint-refuses-empty-and-list`
 # * ``Cannot restore a prefetch queue``: :ref:`symptom-saved-prefetch-queue-is-refused`.
-# * ``missing=[...]``: the save lacks a component. With ``strict="ignore"`` that one stays as it is.
-#   :claim:`checkpoint-strict-ignore`
+# * ``missing=[...]``: the save lacks a component. With ``strict="ignore"``, that component stays as
+#   it is. :claim:`checkpoint-strict-ignore`
 #
 # Related: :doc:`/tutorials/memory/buffers_on_disk`, and :doc:`/performance/weight_sync` if the
 # policy of your collector is a copy.

@@ -127,7 +127,7 @@ if __name__ == "__main__":
 #      - wrong before the seam
 #    * - several environments, flattened first
 #      - wrong before each seam
-#    * - several environments, with time in front and without names
+#    * - several environments, with time as the first dimension and without names
 #      - most rows wrong
 #
 # The rest of the lesson runs every line of this table.
@@ -208,10 +208,10 @@ if __name__ == "__main__":
 #
 # .. redirect-from:: tutorials/collectors/batch_shapes.html#the-truth
 #
-# GAE goes backward along one dimension: the one named ``"time"``, or the last if no dimension has
-# that name. It stops at ``done``, and it reads neither trajectory ids nor step counts. So two
-# neighbors along that dimension have to be successive steps of one environment, or have ``done``
-# between them.
+# By default, GAE goes backward along one dimension: the one named ``"time"``, or the last if no
+# dimension has that name. It stops at ``done``, and it reads neither trajectory ids nor step
+# counts. So two neighbors along that dimension have to be successive steps of one environment, or
+# have ``done`` between them.
 #
 # Concatenation along time breaks that rule at the *seam* between two workers. A trajectory that has
 # not ended at the seam continues there with the rows of another worker. Its rows up to the seam are
@@ -337,7 +337,7 @@ if __name__ == "__main__":
 #
 # You can also break a correct batch with a reshape. A flat batch has a seam wherever one
 # environment follows another. If time comes first and the names are lost, GAE goes along the wrong
-# dimension: it takes a step of one environment for the successor of the same step in another.
+# dimension: it treats the same step of two environments as two successive steps.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -397,15 +397,15 @@ if __name__ == "__main__":
 # %%
 # **Split, but only marked batches.** :func:`~torchrl.collectors.utils.split_trajectories` gives
 # each trajectory a line of its own and pads the short ones with zeros. A trajectory that is still
-# open has no ``done``, so GAE takes any padding after its last row for its next steps. Together
-# with ``set_truncated=True`` the split is right.
+# open has no ``done``, so GAE treats the padding after its last row as further steps. Together with
+# ``set_truncated=True`` the split is right.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The first line splits an unmarked batch. More rows are wrong than without the split: those of
-#    the trajectory that is open at the seam, and now also those of the one that is open at the end
-#    of the batch. Only valid rows are counted.
+#    The first line splits an unmarked batch. More rows are wrong than without the split. They
+#    belong to the trajectory that is open at the seam, and now also to the one that is open at the
+#    end of the batch. Only valid rows are counted.
 
 if __name__ == "__main__":
     lines = []

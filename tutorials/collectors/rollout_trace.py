@@ -5,7 +5,7 @@ Trace one rollout
 If a collector copies too much, waits too long or fails, you want to know which call touched which
 object, and in which order. In this lesson you put a tracer around the loop of a
 :class:`~torchrl.collectors.Collector`. It prints the calls of one step, and says for each call
-whether the same object came back or another.
+whether it returned the same object or another one.
 
 To trace your own collector, open and copy the first cell, and call
 ``order_table(trace(collector))``.
@@ -328,7 +328,7 @@ order_table(across)
 # cast copies only the tensors that are on another device. :claim:`cast-of-no-device-is-new` Both
 # casts to the CPU start from A, so what the policy wrote on its device is moved twice.
 #
-# In the figure each mark is one call, and its letter is the object that the call acts on.
+# In the figure, each mark is one call, and its letter is the object that the call acts on.
 #
 # .. fold:: Draw the three traces
 
@@ -430,14 +430,14 @@ for options, touched, new in SWITCHES:
 #
 # ``trace`` takes any :class:`~torchrl.collectors.Collector` of this process, and shuts it down at
 # the end. Build yours with a small ``frames_per_batch``. If the policy needs no transform of the
-# environment, pass ``auto_register_policy_transforms=False``, as here. By default a collector whose
-# policy is a module warns about a missing ``InitTracker``, needed or not.
+# environment, pass ``auto_register_policy_transforms=False``, as here. By default, a collector
+# whose policy is a module warns about a missing ``InitTracker``, needed or not.
 # :claim:`collector-told-no-transform` Look for three things:
 #
 # #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you
 #    want that copy?
 # #. A ``sync`` line may wait for the device. Which cast does it follow?
-# #. An ``update`` after the policy means that the policy returned another object than it got.
+# #. An ``update`` after the policy means that the policy did not return the object that it got.
 #
 # The policy below returns a new object, which costs one ``update`` in each step. The transform of
 # the environment adds no line, because it runs inside ``step_and_maybe_reset``:

@@ -7,9 +7,8 @@ exactly as they were.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: ``make_value_estimator`` makes a new estimator each time, with the defaults for all
-   that is not passed. Code that kept ``loss.value_estimator`` from before goes on with the old
-   one.
+:Cause: ``make_value_estimator`` makes a new estimator each time, with the defaults for all that is
+   not passed. Code that kept the old ``loss.value_estimator`` goes on using it.
 :Fix: Write ``loss.value_estimator(batch)`` where it is used, and pass all settings to each call of
    ``make_value_estimator``.
 :Decided in: :source:`torchrl.objectives.utils.dispatch_value_estimator`,
@@ -87,7 +86,7 @@ assert unhealthy["lmbda of the loop"] != unhealthy["lmbda of the loss"], (
 # Fix it
 # ------
 #
-# Pass all settings each time, and read ``loss.value_estimator`` anew.
+# Pass all settings each time, and read ``loss.value_estimator`` again.
 
 fixed = change_gamma(then_take_it=True)
 healthy = check(fixed["value_estimator"], fixed["loss_module"])

@@ -9,9 +9,8 @@ as it could. Nothing raises.
 :Effect: silent
 :Cause: The bounds of a distribution are its own. ``TanhNormal`` reaches from -1 to 1 and ``Normal``
    has no bounds, whatever the ``spec`` of the actor says.
-:Fix: ``TanhNormal``, told the bounds of the environment:
-   ``distribution_kwargs={"low": space.low, "high": space.high}``, with
-   ``space = env.action_spec_unbatched.space``.
+:Fix: Give ``TanhNormal`` the bounds of the environment: ``distribution_kwargs={"low": space.low,
+   "high": space.high}``, with ``space = env.action_spec_unbatched.space``.
 :Decided in: :source:`torchrl.modules.TanhNormal`, :source:`torchrl.modules.ProbabilisticActor`
 :Behind it: :doc:`/how-to/dict_and_hybrid_spaces`
 :Threads: :thread:`1643`
@@ -78,8 +77,8 @@ assert unhealthy == {"bounds": [-2, 2], "actions": [-1, 1]}, (
 )
 
 # %%
-# ``Normal`` goes beyond them. This environment clips such an action, another one may compute with
-# it, and the batch keeps it as it was drawn.
+# ``Normal`` goes beyond them. This environment clips such an action. Another environment may
+# compute with it. The batch keeps it as it was drawn.
 
 outside = check(act(Normal)["batch"], env)
 print(outside)
@@ -89,8 +88,8 @@ assert outside["actions"][1] > 2, "no longer reproduces: the spec bounds a Norma
 # Fix it
 # ------
 #
-# A ``Normal`` and a clip are no cure if you store the clipped action: its log-probability is that
-# of the action before the clip.
+# A ``Normal`` and a clip are no cure if you store the clipped action: its log-probability belongs
+# to the action before the clip.
 
 space = env.action_spec_unbatched.space
 fixed = act(TanhNormal, distribution_kwargs={"low": space.low, "high": space.high})

@@ -2,14 +2,14 @@
 One environment changes the advantages of another
 =================================================
 
-With one environment PPO learns; with several it learns badly. The advantages are finite and of
-the right size, and those of one environment change when another one gets other rewards.
+With one environment, PPO learns; with several it learns badly. The advantages are finite and of the
+right size, but the advantages of one environment change with the rewards of another.
 
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: GAE walks along the dimension that is named ``"time"``, else along the last one. A batch
-   that was flattened or stacked anew has lost that name, and neighbors along its last dimension may
-   be steps of different environments.
+   that was flattened or stacked again has lost that name, and neighbors along its last dimension
+   may be steps of different environments.
 :Fix: Compute advantages before you flatten or rearrange the batch. If time is another dimension,
    pass ``time_dim``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._get_time_dim`
@@ -78,8 +78,8 @@ assert unhealthy["changed"] > 0, (
 
 # %%
 # GAE stops only where a row is done. The last step of one environment is followed by the first step
-# of the next one, and need not be done. A batch that is stacked with time in front is worse: nearly
-# every row is followed by one of another environment.
+# of the next one, and need not be done. A batch that is stacked with time as the first dimension is
+# worse: nearly every row is followed by one of another environment.
 
 
 def time_first(batch):

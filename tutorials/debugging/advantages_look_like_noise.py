@@ -7,8 +7,8 @@ relation to which actions were good.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: GAE is called on a minibatch that was drawn at random. It takes the row below each row
-   for the next step of its trajectory.
+:Cause: GAE is called on a minibatch that was drawn at random. It treats the row below each row as
+   the next step of its trajectory.
 :Fix: Call GAE on the batch of the collector, before it goes into the buffer.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`
 :Behind it: :ref:`layout-time`

@@ -2,7 +2,7 @@
 Advantages are wrong when several workers collect
 =================================================
 
-With one worker the algorithm learns. With several workers it learns worse from the same number of
+With one worker, the algorithm learns. With several workers, it learns worse from the same number of
 frames. The workers share one long time dimension in the batch.
 
 :Subsystem: trajectories and slices
@@ -112,7 +112,7 @@ plt.show()
 # Fix it
 # ------
 #
-# With ``"stack"`` the batch has a dimension for the workers in front of the one for time. You can
+# With ``"stack"``, the batch has a dimension for the workers in front of the one for time. You can
 # also pass ``set_truncated=True``, which marks the seam, but then the batch has a ``done`` where
 # the episode goes on.
 

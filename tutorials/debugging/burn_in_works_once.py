@@ -2,12 +2,12 @@
 Burn-in works for the first sample only
 =======================================
 
-A buffer burns in the hidden state of its slices. In a first try the states are right. In training
+A buffer burns in the hidden state of its slices. In a first try, the states are right. In training,
 they are hardly better than the stored ones, however long the burn-in is.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: With ``prefetch`` a buffer transforms its samples in threads. A thread does not see the
+:Cause: With ``prefetch``, a buffer transforms its samples in threads. A thread does not see the
    ``set_recurrent_mode(True)`` of the code that samples, so the LSTM takes single steps there.
 :Fix: Give the transform a twin of the module with ``default_recurrent_mode=True``, or do not
    prefetch.

@@ -88,7 +88,7 @@ assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
 # Fix it
 # ------
 #
-# Without an argument the call copies from the policy that the collector was given.
+# Without an argument, the call copies from the policy that the collector was given.
 
 fixed = collect(syncs=True)
 healthy = check(fixed["collector"], fixed["policy"])

@@ -7,7 +7,7 @@ ends without a single batch, or never gets to its first.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: With ``trajs_per_batch`` and ``reset_at_each_iter=True`` each episode that a batch does not
+:Cause: With ``trajs_per_batch`` and ``reset_at_each_iter=True``, each episode that a batch does not
    finish is thrown away, and no episode is short enough to end within one batch.
 :Fix: Leave out ``reset_at_each_iter``, or make ``frames_per_batch`` large enough for a whole
    episode of each environment.
@@ -23,8 +23,8 @@ ends without a single batch, or never gets to its first.
 # Break it
 # --------
 #
-# With a random policy the pole takes longer to fall than one batch lasts. ``total_frames`` ends
-# the collection; an endless collector would go on for ever and yield nothing.
+# With a random policy, the pole takes longer to fall than one batch lasts. ``total_frames`` ends
+# the collection; an endless collector would go on forever and yield nothing.
 
 import torch
 from torchrl.collectors import Collector

@@ -2,8 +2,8 @@
 A recurrent critic gives values as if it had no memory
 ======================================================
 
-The advantages come from a critic with an LSTM and are no better than those of a critic without.
-The loss that trains the critic computes other values for the same steps.
+The advantages come from a critic with an LSTM and are no better than with a critic without one. The
+loss that trains the critic computes other values for the same steps.
 
 :Subsystem: recurrent state
 :Effect: silent
@@ -70,7 +70,7 @@ assert unhealthy["steps with another value"] > 20, "no longer reproduces: values
 
 # %%
 # Only the first step of each episode agrees, because there is nothing to remember yet. With stored
-# states the values may agree as well, until the first update.
+# states, the values may agree as well, until the first update.
 
 starts = int(broken["batch"]["is_init"].sum())
 agree = unhealthy["steps"] - unhealthy["steps with another value"]

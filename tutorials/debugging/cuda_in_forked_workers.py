@@ -2,7 +2,7 @@
 Workers raise "Cannot re-initialize CUDA in forked subprocess"
 ==============================================================
 
-The script works with a ``Collector``. With a multi-process collector or a ``ParallelEnv`` a worker
+The script works with a ``Collector``. With a multi-process collector or a ``ParallelEnv``, a worker
 raises as soon as it touches the GPU.
 
 :Subsystem: devices

@@ -2,7 +2,7 @@
 The entropy is gone early
 =========================
 
-Early in training the entropy of the policy falls to zero. From then on the agent takes one action
+Early in training the entropy of the policy falls to zero. From then on, the agent takes one action
 in each state, and its return stays low.
 
 :Subsystem: exploration

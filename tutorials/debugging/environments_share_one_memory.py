@@ -2,7 +2,7 @@
 An LSTM remembers other environments, not its own past
 ======================================================
 
-With one environment the collector raises. With several it runs, but the outputs of the policy
+With one environment, the collector raises. With several it runs, but the outputs of the policy
 depend on the order of the environments, and most hidden states in the batch are zero.
 
 :Subsystem: recurrent state

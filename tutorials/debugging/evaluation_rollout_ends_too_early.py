@@ -7,7 +7,7 @@ more. The returns computed from it are low.
 
 :Subsystem: evaluation
 :Effect: silent
-:Cause: By default a rollout stops for all environments as soon as one of them is done.
+:Cause: By default, a rollout stops for all environments as soon as one of them is done.
 :Fix: ``rollout(100, break_when_any_done=False)``, and count episodes where they end.
 :Decided in: :source:`torchrl.envs.EnvBase.rollout`,
    :source:`torchrl.envs.EnvBase._rollout_stop_early`
@@ -66,7 +66,7 @@ assert unhealthy["steps"] < 50, "no longer reproduces: the rollout is long"
 #
 # The rollout now goes on, and each environment that is done starts its next episode. So a row can
 # hold several episodes and an unfinished one at its end: read the return of an episode where
-# ``("next", "done")`` is set. With ``break_when_all_done=True`` nothing is reset. Then leave out
+# ``("next", "done")`` is set. With ``break_when_all_done=True``, nothing is reset. Then leave out
 # the steps after the first ``done`` of each row.
 
 fixed = evaluate(break_when_any_done=False)

@@ -86,9 +86,9 @@ assert alike, "no longer reproduces: later episodes start differently"
 # Fix it
 # ------
 #
-# ``set_seed`` of the batched environment gives each of its environments another seed, which
-# :source:`torchrl._utils.seed_generator` derives from the one before. ``set_seed`` of a
-# collector does the same over its workers. The run is as reproducible as before.
+# ``set_seed`` of the batched environment gives each environment a different seed, which
+# :source:`torchrl._utils.seed_generator` derives from the one before. ``set_seed`` of a collector
+# does the same over its workers. The run is as reproducible as before.
 
 fixed = collect(make_plain, seed=0)
 healthy = check(fixed["batch"])

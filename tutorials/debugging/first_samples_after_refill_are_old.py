@@ -7,8 +7,8 @@ policy. Training works, a little worse than it should.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: With ``prefetch`` the next samples are drawn ahead, in threads. ``empty`` and
-   ``extend`` do not discard what is drawn already.
+:Cause: With ``prefetch``, the next samples are drawn ahead, in threads. ``empty`` and ``extend`` do
+   not discard what is drawn already.
 :Fix: Leave out ``prefetch`` where each batch is used once. A large buffer that changes slowly
    can afford it.
 :Decided in: :source:`torchrl.data.ReplayBuffer.sample`,

@@ -2,13 +2,13 @@
 GAE: 'NoneType' object is not subscriptable
 ===========================================
 
-The critic works on its own. Inside GAE it seems to return nothing. Inside the loss a ``KeyError``
+The critic works on its own. Inside GAE it seems to return nothing. Inside the loss, a ``KeyError``
 names a key that you did not choose.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The critic writes its value to another key than ``"state_value"``, which is where GAE
-   and the loss look for it.
+:Cause: The critic does not write its value to the key ``"state_value"``, which is where GAE and the
+   loss look for it.
 :Fix: Pass the key to both with ``set_keys(value=...)``, or let the critic write
    ``"state_value"``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`,

@@ -2,12 +2,12 @@
 GAE raises with an LSTM critic and works with any other
 =======================================================
 
-With a feed-forward critic the advantages are computed. With an LSTM or a GRU in the critic the
+With a feed-forward critic, the advantages are computed. With an LSTM or a GRU in the critic the
 call raises an error about vmap, batching rules or data-dependent control flow.
 
 :Subsystem: recurrent state
 :Effect: loud
-:Cause: By default a value estimator runs its network on the steps and the next steps at once, with
+:Cause: By default, a value estimator runs its network on the steps and the next steps at once, with
    ``torch.vmap``, which PyTorch's recurrent layers do not support.
 :Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`

@@ -8,8 +8,8 @@ observations, the same policy acts as if it had learned nothing.
 :Subsystem: evaluation
 :Effect: silent
 :Cause: Two ``VecNormV2`` that are made separately keep separate statistics. The one of the
-   evaluation environment has seen a few steps, so it maps observations to other numbers than in
-   training.
+   evaluation environment has seen a few steps, so it does not map observations to the same numbers
+   as in training.
 :Fix: Give the evaluation environment ``vecnorm.frozen_copy()`` of the training one.
 :Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
    :source:`torchrl.envs.transforms.VecNormV2.frozen_copy`

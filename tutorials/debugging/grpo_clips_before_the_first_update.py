@@ -2,7 +2,7 @@
 GRPO clips ratios before the first update
 =========================================
 
-Before the first update the old and the new policy are the same, so each ratio of their
+Before the first update, the old and the new policy are the same, so each ratio of their
 probabilities should be one. But ``GRPOLoss`` reports a ``clip_fraction`` above zero and an ``ESS``
 below one, and bad answers go on to begin with the same token.
 
@@ -144,12 +144,12 @@ assert stuck == 0, (
 
 # %%
 # Zeros for a prompt that you join by hand are the same mistake: if ``masking_strategy`` is
-# ``"generic"``, or the prompt has earlier answers, the loss takes them for certain tokens.
+# ``"generic"``, or the prompt has earlier answers, the loss treats them as certain tokens.
 #
 # Fix it
 # ------
 #
-# The second wrapper reads the tokens that were generated. Make it anew: ``get_new_version(
+# The second wrapper reads the tokens that were generated. Make a new one: ``get_new_version(
 # generate=False)`` keeps the key of the prompt as its input.
 
 fixed = answers(score_again=True)

@@ -9,7 +9,8 @@ finite.
 :Effect: silent
 :Cause: A step that was too large has pushed the ReLUs of a layer below zero for every observation.
    There their output and their gradient are zero, so no later step revives them.
-:Fix: Lower the learning rate, and clip the norm of the gradients. Start anew: the units stay dead.
+:Fix: Lower the learning rate, and clip the norm of the gradients. Start the training again: the
+   units stay dead.
 :Decided in: :source:`torchrl.modules.MLP`
 :Behind it: :doc:`/reference/doctor_numbers`
 :Threads: none found

@@ -7,7 +7,7 @@ When it writes to a replay buffer, the stored rewards are those that the environ
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: With ``replay_buffer`` a ``Collector`` keeps its steps apart, in a
+:Cause: With ``replay_buffer``, a ``Collector`` keeps its steps apart, in a
    ``LazyStackedTensorDict``. Reading a key makes a copy, and the hook changes the copy.
 :Fix: Assign instead of changing in place: ``td[key] = td[key] * 100``.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`,
@@ -71,7 +71,7 @@ assert unhealthy["highest"] == 1, (
 )
 
 # %%
-# Without ``replay_buffer`` the batch is one TensorDict. Reading it returns its own tensors, so the
+# Without ``replay_buffer``, the batch is one TensorDict. Reading it returns its own tensors, so the
 # first hook works. The second hook works with both.
 
 options = {"post_collect_hook": scale_in_place, "total_frames": -1}

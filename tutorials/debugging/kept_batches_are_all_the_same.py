@@ -7,7 +7,8 @@ the last one.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: With ``return_same_td=True`` each batch is the same object, which the next batch overwrites.
+:Cause: With ``return_same_td=True``, each batch is the same object, which the next batch
+   overwrites.
 :Fix: Leave out ``return_same_td``, or append ``batch.clone()``.
 :Decided in: :source:`torchrl.collectors.Collector.iterator`
 :Behind it: :doc:`/reference/collectors_basics`

@@ -8,7 +8,7 @@ the first episode is over, and NaN from then on.
 :Subsystem: environments
 :Effect: silent
 :Cause: The simulator returns the first observation of the next episode, and the last one of this
-   episode is lost. With Isaac Lab's environments TorchRL marks it with NaN.
+   episode is lost. With Isaac Lab's environments, TorchRL marks it with NaN.
 :Fix: Pass ``missing_obs_value=0.0`` to the wrapper. That is right where an episode terminates.
    Where a time limit cuts it, only the last observation would be right;
    ``GAE(auto_reset_env=True)`` takes the one before it.
@@ -115,7 +115,7 @@ assert unhealthy["NaN at the end"] == unhealthy["ends"] > 0, (
 )
 
 # %%
-# The target of a row that terminates is its reward alone. But the loss computes it as the reward
+# The target of a row that terminates is only its reward. But the loss computes it as the reward
 # plus zero times the next value, and zero times NaN is NaN.
 #
 # Fix it
@@ -131,8 +131,9 @@ assert loss_of(**fixed).isfinite(), "the fix does not work: the loss is NaN"
 # A vector environment of your own
 # --------------------------------
 #
-# It gets zeros without being asked, so nothing shows that the last observations are lost. At a time
-# limit, targets take the value of the zeros. Return the observations as ``info["final_obs"]``:
+# TorchRL fills in zeros for it without being asked, so nothing shows that the last observations are
+# lost. At a time limit, targets take the value of the zeros. Return the observations as
+# ``info["final_obs"]``:
 
 for final in (False, True):
     batch = collect(GymWrapper(Carts(final)))["batch"]

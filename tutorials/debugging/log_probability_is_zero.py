@@ -79,7 +79,7 @@ assert unhealthy["log-probability of zero"] == 20, (
 # ---
 #
 # The other outputs of the policy are zero as well: logits, values, hidden states. With
-# ``use_buffers=False`` these rows lack the keys instead.
+# ``use_buffers=False``, these rows lack the keys instead.
 
 assert not broken["batch"]["logits"].any(), "no longer reproduces: logits are written"
 assert "logits" not in collect(random_frames=20, use_buffers=False)["batch"]

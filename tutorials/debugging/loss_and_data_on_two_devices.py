@@ -21,7 +21,7 @@ Collecting and storing work. The first call of the loss ends in a ``RuntimeError
 # Break it
 # --------
 #
-# The ``meta`` device stands for the other one: every machine has it, it computes shapes and no
+# The ``meta`` device stands for the other one: every machine has it, it computes shapes but no
 # values, and it refuses tensors of the CPU as a GPU does. Between CUDA and the CPU the message
 # begins with "Expected all tensors to be on the same device".
 

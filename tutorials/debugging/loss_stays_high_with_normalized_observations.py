@@ -7,7 +7,7 @@ targets look as if they came from another environment.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: In a buffer ``ObservationNorm`` changes the keys that it is given and no others.
+:Cause: In a buffer, ``ObservationNorm`` changes the keys that it is given and no others.
    ``in_keys=["observation"]`` leaves ``("next", "observation")`` raw.
 :Fix: ``in_keys=["observation", ("next", "observation")]``.
 :Decided in: :source:`torchrl.envs.transforms.Transform.forward`
@@ -78,9 +78,9 @@ assert unhealthy["spread of next"] < 0.8 * unhealthy["spread"], (
 )
 
 # %%
-# The value of an observation is computed from normalized numbers, the value of the next
-# one, in the target, from raw ones. For images the gap is larger still:
-# ``ToTensorImage`` in a buffer leaves ``("next", "pixels")`` integers up to 255.
+# The value of an observation is computed from normalized numbers. In the target, the value of the
+# next observation is computed from raw ones. For images the gap is larger still: ``ToTensorImage``
+# in a buffer leaves ``("next", "pixels")`` integers up to 255.
 #
 # Fix it
 # ------

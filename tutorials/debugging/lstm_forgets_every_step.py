@@ -78,7 +78,8 @@ print(healthy)
 assert healthy["forgot"] == 0, "the fix does not work"
 
 # %%
-# Without the primer the hidden state never moves. With it, the state begins anew with each episode.
+# Without the primer, the hidden state never moves. With it, the state starts from zero in each
+# episode.
 
 zeros = torch.zeros(40, 1, 8)
 figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")

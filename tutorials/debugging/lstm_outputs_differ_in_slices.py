@@ -2,8 +2,8 @@
 LSTM outputs in slices differ from the collected ones
 =====================================================
 
-Slices come out of the replay buffer, and before any update the LSTM gives other outputs than during
-collection. The PPO ratio is off most at the first step of a slice.
+Slices come out of the replay buffer, and before any update the LSTM does not give the outputs that
+it gave during collection. The PPO ratio is off most at the first step of a slice.
 
 :Subsystem: recurrent state
 :Effect: silent
@@ -57,7 +57,7 @@ broken = fill(left_out=["recurrent_state_h", "recurrent_state_c"])
 # Check it
 # --------
 #
-# Run the module on a sample as a loss does, with the weights that collected.
+# Run the module on a sample as a loss does, before the weights change.
 
 
 def check(sample, lstm, slice_len):

@@ -88,11 +88,10 @@ if __name__ == "__main__":
     assert not any(unhealthy.values()), "no longer reproduces: they are in the specs"
 
 # %%
-# With ``SerialEnv`` there was a batch, but no state in it:
-# :doc:`the LSTM forgets everything </tutorials/debugging/lstm_forgets_every_step>`. The same holds
-# for a ``ParallelEnv`` with any transform around it, and for one with ``use_buffers=False``. Only a
-# bare ``ParallelEnv`` with buffers raises, in a collector and in a rollout that goes on after
-# ``done``.
+# With ``SerialEnv``, there was a batch, but no state in it: :doc:`the LSTM forgets everything
+# </tutorials/debugging/lstm_forgets_every_step>`. The same holds for a ``ParallelEnv`` with any
+# transform around it, and for one with ``use_buffers=False``. Only a bare ``ParallelEnv`` with
+# buffers raises, in a collector and in a rollout that goes on after ``done``.
 
 # %%
 # Fix it

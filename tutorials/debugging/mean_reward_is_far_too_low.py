@@ -76,7 +76,7 @@ assert unhealthy["no steps"] > 0, gone
 # Fix it
 # ------
 #
-# Without ``split_trajs`` there is nothing to mask, and a :class:`~torchrl.data.SliceSampler` draws
+# Without ``split_trajs``, there is nothing to mask, and a :class:`~torchrl.data.SliceSampler` draws
 # sequences without padding. If your network needs padded sequences, mask every mean: rewards,
 # losses, statistics.
 

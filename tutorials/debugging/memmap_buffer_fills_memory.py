@@ -8,7 +8,7 @@ error.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Without ``scratch_dir`` the tensors are mapped to nameless files in shared memory
+:Cause: Without ``scratch_dir``, the tensors are mapped to nameless files in shared memory
    (``/dev/shm`` on Linux), which is part of the memory and not on a disk.
 :Fix: Give the storage a folder on a disk: ``LazyMemmapStorage(size, scratch_dir=folder)``.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`

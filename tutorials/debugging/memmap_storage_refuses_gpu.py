@@ -2,8 +2,8 @@
 A memory-mapped buffer refuses the GPU
 ======================================
 
-A script that runs on the CPU is given ``device="cuda"`` everywhere. It stops where the storage of
-the buffer is made.
+A script that runs on the CPU is given ``device="cuda"`` everywhere. The script stops where the
+storage of the buffer is made.
 
 :Subsystem: memory and storage
 :Effect: loud

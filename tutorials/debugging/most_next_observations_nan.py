@@ -11,7 +11,7 @@ is finite, but nothing is learned, because hardly any row of a sample has its ne
    sampler puts an unrelated row. The value estimator then replaces NaN by the current
    observation.
 :Fix: Sample slices: ``SliceSampler(...)``, with ``step_count_key`` for the reconstructor. For
-   single transitions keep both observations.
+   single transitions, keep both observations.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -23,7 +23,7 @@ is finite, but nothing is learned, because hardly any row of a sample has its ne
 # Break it
 # --------
 #
-# The same compact rows, behind two samplers. The default one draws row by row.
+# The same compact rows, drawn by two samplers. The default one draws row by row.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -102,7 +102,7 @@ assert torch.allclose(target[missing], same[missing]), (
 # Fix it
 # ------
 #
-# In a slice the row below is the next step. Only the last row of each slice goes without.
+# In a slice, the row below is the next step. Only the last row of each slice goes without.
 
 fixed = buffer_with(SliceSampler(slice_len=8, traj_key=("collector", "traj_ids")))
 healthy = check(fixed["replay_buffer"].sample())

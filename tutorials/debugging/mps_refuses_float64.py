@@ -24,7 +24,7 @@ raises a ``TypeError``.
 # --------
 #
 # This page runs without a Mac, so it simulates one: a tensor that is moved to ``mps`` stays where
-# it is, and raises what torch raises there if it is of type float64.
+# it is, and raises the error of torch on a Mac if it is of type float64.
 #
 # .. fold:: Imports, the simulation, and an environment in float64
 
@@ -91,7 +91,7 @@ assert unhealthy["float64"], "no longer reproduces: the batch has no float64"
 # Fix it
 # ------
 #
-# Without arguments ``DoubleToFloat`` takes all entries whose spec is of type float64. Actions go
+# Without arguments, ``DoubleToFloat`` takes all entries whose spec is of type float64. Actions go
 # the other way: the policy gives float32, and the environment gets float64.
 
 batch = TransformedEnv(make_env(), DoubleToFloat()).rollout(20)

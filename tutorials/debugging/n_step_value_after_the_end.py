@@ -7,9 +7,9 @@ sums over n steps, as they should be, and the next observation is right, too.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: By default ``MultiStepTransform`` leaves ``"terminated"`` as it was after the first of the n
-   steps. In the n - 1 rows before an end, the next observation is the last one of the episode, and
-   its value is added although nothing follows.
+:Cause: By default, ``MultiStepTransform`` leaves ``"terminated"`` as it was after the first of the
+   n steps. In the n - 1 rows before an end, the next observation is the last one of the episode,
+   and its value is added although nothing follows.
 :Fix: Let ``"terminated"`` move with the observation:
    ``MultiStepTransform(..., done_keys=["done", "truncated"])``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform.done_keys`,

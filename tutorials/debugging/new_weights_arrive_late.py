@@ -2,8 +2,8 @@
 The batch after an update is from old weights
 =============================================
 
-An on-policy loss is unstable although ``update_policy_weights_()`` is called after each round.
-With ``track_policy_version`` the batch that follows a call shows the version before it.
+An on-policy loss is unstable although ``update_policy_weights_()`` is called after each round. With
+``track_policy_version``, the batch that follows a call shows the version before it.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
@@ -106,8 +106,8 @@ assert unhealthy["versions that acted"] == late, "no longer reproduces: no lag o
 
 # %%
 # Where training is quicker than a batch, the update arrives in the middle: the batch holds both
-# versions. The entry at the root is that of the step before, so it is ``("next",
-# "policy_version")`` that belongs to the action.
+# versions. The entry at the root belongs to the step before; ``("next", "policy_version")`` belongs
+# to the action.
 #
 # Fix it
 # ------

@@ -89,7 +89,7 @@ assert unhealthy["row of the buffer"] != unhealthy["of the batch"]
 
 # %%
 # An entry of another size fails as well, with another message. Here the observations come from an
-# environment with five numbers in place of four.
+# environment with five numbers instead of four.
 
 other = fill(batch[batch["collector", "mask"]] for batch in collect(1))
 rows = other["batch"].clone()

@@ -7,8 +7,8 @@ there. The stored pictures are fine, and a check for NaN finds nothing.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Where a sample does not hold the next picture, the reconstructor writes its
-   ``fill_value``. In bytes that is a picture like any other.
+:Cause: Where a sample does not hold the next picture, the reconstructor writes its ``fill_value``.
+   In bytes, that is a picture like any other.
 :Fix: Turn the bytes into floats before they are rebuilt, with ``ToTensorImage`` in the buffer, and
    pass no ``fill_value``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`

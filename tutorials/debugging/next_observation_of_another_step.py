@@ -8,7 +8,7 @@ the one that followed. It is not NaN either.
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: If two slices of one trajectory are side by side in a sample, ``NextStateReconstructor`` by
-   default takes the first row of the second slice for the step that followed the first slice.
+   default treats the first row of the second slice as the step that followed the first slice.
 :Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
    ``NextStateReconstructor``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`
@@ -132,7 +132,7 @@ plt.show()
 # Fix it
 # ------
 #
-# With the step count, the reconstructor takes two rows for neighbors only if their counts follow
+# With the step count, the reconstructor treats two rows as neighbors only if their counts follow
 # each other.
 
 fixed = buffer_of_slices(step_count_key="step_count")

@@ -3,12 +3,12 @@ Hidden states vanish from the batch after one use
 =================================================
 
 The first epoch over a batch is right. In the second, most next hidden states are zero, and an
-estimator gives other values than before, although nothing was trained in between.
+estimator gives different values, although nothing was trained in between.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: A module writes its outputs into the data that it is given. In recurrent mode these
-   outputs hold a state for the last step of each sequence and zeros for all others.
+:Cause: A module writes its outputs into the data that it is given. In recurrent mode, these outputs
+   hold a state for the last step of each sequence and zeros for all others.
 :Fix: Give a module that you call yourself a copy, ``batch.copy()``.
 :Decided in: :source:`torchrl.modules.LSTMModule._lstm`
 :Behind it: :ref:`recurrent-trust`

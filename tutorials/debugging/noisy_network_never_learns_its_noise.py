@@ -7,8 +7,8 @@ scale of the noise stays what it was at the start, and exploration does not fade
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: By default a loss calls its networks with the exploration type ``DETERMINISTIC``, in which a
-   ``NoisyLinear`` leaves out its noise, so no gradient reaches the scale.
+:Cause: By default, a loss calls its networks with the exploration type ``DETERMINISTIC``, in which
+   a ``NoisyLinear`` leaves out its noise, so no gradient reaches the scale.
 :Fix: Set ``loss.deterministic_sampling_mode = ExplorationType.RANDOM``.
 :Decided in: :source:`torchrl.objectives.common._forward_wrapper`,
    :source:`torchrl.modules.NoisyLinear._should_use_noise`

@@ -60,7 +60,7 @@ broken = parts["objects"]
 # Check it
 # --------
 #
-# Take a training step and see whether the noise is another one.
+# Take a training step and see whether the noise has changed.
 
 
 def check(layer, train):

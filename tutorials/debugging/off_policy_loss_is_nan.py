@@ -10,7 +10,7 @@ the first loss of an off-policy algorithm is NaN. One optimizer step later the w
 :Cause: The last row of each slice of compact observations has NaN as its next observation.
    These losses call ``value_estimate``, which does not replace NaN as ``forward`` does.
 :Fix: With TD(0), the default of these losses, drop the rows without a next observation, except
-   terminated ones: put zeros there. With TD(lambda) store both observations.
+   terminated ones: put zeros there. With TD(lambda), store both observations.
 :Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -76,8 +76,8 @@ assert unhealthy["loss"] != unhealthy["loss"], (
 # Why PPO does not mind
 # ---------------------
 #
-# PPO gets its advantages from ``forward`` of the same estimator. It puts the current observation
-# where the next one is NaN. That is exact only for terminated rows, but it is finite.
+# PPO gets its advantages from ``forward`` of the same estimator. ``forward`` puts the current
+# observation where the next one is NaN. That is exact only for terminated rows, but it is finite.
 
 advantage = loss_module.value_estimator(
     sample.clone(),

@@ -2,8 +2,8 @@
 The frame after an update has the old policy version
 ====================================================
 
-With ``track_policy_version`` frames carry the version of the policy that acted. After each update
-of the weights one frame too many has the old number, in each environment, and a buffer that drops
+With ``track_policy_version``, frames carry the version of the policy that acted. After each update
+of the weights, one new frame of each environment still has the old number, and a buffer that drops
 old frames drops it.
 
 :Subsystem: collectors
@@ -92,7 +92,7 @@ assert drawn.tolist() == [1, 2, 3, 4, 5], (
 # ------
 #
 # Where other code reads the root and cannot be told otherwise, a ``postproc`` of the collector can
-# write the right number there.
+# write the correct version there.
 
 fixed = collect(version_key=("next", "policy_version"))
 healthy = check(fixed["batch"], ("next", "policy_version"))

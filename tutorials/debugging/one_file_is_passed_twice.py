@@ -2,7 +2,7 @@
 Starting a worker raises "bad value(s) in fds_to_keep"
 ======================================================
 
-A process that starts by ``spawn`` raises a ``ValueError`` before it runs. With ``fork`` the same
+A process that starts by ``spawn`` raises a ``ValueError`` before it runs. With ``fork``, the same
 script works.
 
 :Subsystem: multi-process and weight sync

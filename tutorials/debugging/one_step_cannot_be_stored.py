@@ -8,7 +8,7 @@ raises about shapes that appear nowhere in the program.
 :Subsystem: trajectories and slices
 :Effect: loud
 :Cause: With ``ndim=2``, ``TensorDictReplayBuffer`` writes two coordinates for each row into the
-   batch. With one step per environment it mistakes the shape of this table.
+   batch. With one step per environment, it mistakes the shape of this table.
 :Fix: Collect at least two steps at a time, or use a plain ``ReplayBuffer`` if you need neither
    priorities nor the marks of slices.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._set_index_in_td`
@@ -67,8 +67,7 @@ print(unhealthy)
 assert unhealthy["steps"] == 1, gone
 
 # %%
-# The rows are stored all the same. A program that catches the exception and goes on trains on
-# them.
+# The rows are stored nevertheless. A program that catches the exception and goes on trains on them.
 
 stored = len(broken["replay_buffer"])
 print(stored)

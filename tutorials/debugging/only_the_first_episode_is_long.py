@@ -93,8 +93,8 @@ assert unhealthy["lengths"] == [10, 1, 1, 1, 1], "no longer reproduces"
 # Fix it
 # ------
 #
-# Reset the clock as well. A counter that lives in the TensorDict, as that of
-# :class:`~torchrl.envs.transforms.StepCounter`, is reset by TorchRL.
+# Reset the clock as well. A counter in the TensorDict, as
+# :class:`~torchrl.envs.transforms.StepCounter` writes it, is reset by TorchRL.
 
 fixed = collect(resets_clock=True)
 healthy = check(fixed["batch"])

@@ -7,8 +7,8 @@ learns from fewer rows than were collected.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: With ``shifted=True`` each trajectory that was cut takes an extra slot in the call of the
-   critic. ``shifted_budget`` has too few of them, and as many rows at the end are pushed out.
+:Cause: With ``shifted=True``, each trajectory that was cut takes an extra slot in the call of the
+   critic. If ``shifted_budget`` has too few slots, rows at the end of the batch are pushed out.
 :Fix: Give ``shifted_budget`` one slot more than a batch has cuts, or use ``shifted=False``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_net_shifted`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._mask_shifted_output`
@@ -21,7 +21,7 @@ learns from fewer rows than were collected.
 # Break it
 # --------
 #
-# With ``shifted=True`` the critic evaluates most observations once, not twice. Here a time limit
+# With ``shifted=True``, the critic evaluates most observations once, not twice. Here a time limit
 # cuts all trajectories short.
 
 import torch

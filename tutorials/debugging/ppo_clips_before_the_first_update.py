@@ -2,7 +2,7 @@
 PPO clips ratios before the first update
 ========================================
 
-Before the first update the old and the new policy are the same, so each ratio of their
+Before the first update, the old and the new policy are the same, so each ratio of their
 probabilities should be one. But the loss reports a ``clip_fraction`` above zero, and training is
 slow and unstable.
 
@@ -78,13 +78,13 @@ assert unhealthy["clip_fraction"] > 0.05, (
 # The approximate KL divergence stays near zero, because errors of both signs cancel in its mean. An
 # *advantage* of the wrong shape raises, in
 # :source:`torchrl.objectives.ppo._check_advantage_broadcast`. A log-probability of the wrong shape
-# does not raise: the loss takes the second dimension of the ratios for the tokens of one action, in
+# does not raise: the loss treats the second dimension of the ratios as the tokens of one action, in
 # :source:`torchrl.objectives.ppo._broadcast_advantage_to_log_weight`.
 #
 # Fix it
 # ------
 #
-# Without the added dimension each ratio is one. If your shapes agree already, look for
+# Without the added dimension, each ratio is one. If your shapes agree already, look for
 # :doc:`dropout in the policy </tutorials/debugging/actions_stay_noisy>` and, with an LSTM, at
 # :doc:`how minibatches are drawn </tutorials/debugging/ppo_ratio_off_in_minibatches>`.
 
@@ -95,7 +95,7 @@ assert healthy["clip_fraction"] == 0, "the fix does not work"
 assert healthy["max_ratio"] == 1, "the fix does not work"
 
 # %%
-# Do not remove the trailing dimension of the advantage to match. Without it the loss raises:
+# Do not remove the trailing dimension of the advantage to match. Without it, the loss raises:
 
 flat = fixed["batch"].clone()
 flat["advantage"] = flat["advantage"].squeeze(-1)

@@ -2,12 +2,12 @@
 The PPO ratio of an LSTM is off in every minibatch
 ==================================================
 
-PPO worked with a feed-forward policy. With an LSTM in its place nearly every row has a ratio
-other than one before the first update. Actions are clipped, and the KL divergence is not zero.
+PPO worked with a feed-forward policy. With an LSTM in its place, nearly every row has a ratio other
+than one before the first update. Actions are clipped, and the KL divergence is not zero.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The minibatches are drawn row by row, and the loss takes the rows of a minibatch for one
+:Cause: The minibatches are drawn row by row, and the loss treats the rows of a minibatch as one
    sequence.
 :Fix: Draw slices, with ``SliceSampler``.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`,
@@ -76,7 +76,7 @@ broken = fill(SamplerWithoutReplacement())
 # Check it
 # --------
 #
-# With the weights that collected, each action has the probability that was stored with it.
+# As long as the weights do not change, each action has the probability that was stored with it.
 
 
 def check(sample, policy):

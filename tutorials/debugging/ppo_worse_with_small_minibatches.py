@@ -7,8 +7,8 @@ batches work. The smaller the minibatches, the worse the result.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: No advantage is stored in the data. So the loss computes one for each minibatch that it
-   gets, as if its shuffled rows were one trajectory.
+:Cause: No advantage is stored in the data. So the loss computes an advantage for each minibatch, as
+   if its shuffled rows were one trajectory.
 :Fix: Call the advantage module on each batch of the collector before the batch is stored.
 :Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`
 :Behind it: :ref:`layout-time`
@@ -87,7 +87,7 @@ assert unhealthy["loss"] != unhealthy["rows in reverse order"], (
 
 # %%
 # The loss finds no ``"advantage"`` in the minibatch and calls a value estimator of its own, without
-# a warning. On a whole batch in the order of time that would be right.
+# a warning. On a whole batch in the order of time, that would be right.
 #
 # The same happens where the advantage has another name: after
 # ``advantage_module.set_keys(advantage="adv")`` the loss needs ``loss.set_keys(advantage="adv")``.

@@ -87,8 +87,8 @@ assert not any(unhealthy.values()), (
 # Fix it
 # ------
 #
-# With versions that belong together the same lines run. :doc:`/reference/torch_versions` lists
-# the pairs.
+# With versions that belong together, the same lines run. :doc:`/reference/torch_versions` lists the
+# pairs.
 
 fixed = buffer_with(prioritized)
 healthy = check(prioritized)

@@ -7,7 +7,7 @@ and swings by orders of magnitude.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: ``eps`` of ``SoftUpdate`` is the share that the target network keeps. With ``eps=0.005`` it
+:Cause: ``eps`` of ``SoftUpdate`` is the share that the target network keeps. With ``eps=0.005``, it
    takes over nearly all of the trained weights, and the network chases its own values.
 :Fix: Pass the small number as ``tau``: ``SoftUpdate(loss, tau=0.005)`` is the same as
    ``eps=0.995``.
@@ -125,7 +125,7 @@ assert healthy["largest Q"] < healthy["limit"], (
 # If it is not the updater
 # ------------------------
 #
-# Without a target network the values explode in the same way:
+# Without a target network, the values explode in the same way:
 
 alone = make_loss(delay_value=False)
 train(**alone)

@@ -7,7 +7,7 @@ the next reward, however long you train.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: ``delay_value=True`` gives the loss a target network. Without an updater the target network
+:Cause: ``delay_value=True`` gives the loss a target network. Without an updater, the target network
    keeps its initial random weights.
 :Fix: Create ``updater = SoftUpdate(loss, tau=0.005)``, or a ``HardUpdate``, and call
    ``updater.step()`` after each step of the optimizer.

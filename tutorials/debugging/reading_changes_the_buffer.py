@@ -3,7 +3,7 @@ Stored rewards change although nothing is written
 =================================================
 
 Statistics over the buffer drift from one epoch to the next, and the same rows come back scaled,
-clipped or zeroed. In between the buffer was only read.
+clipped or zeroed. In between, the buffer was only read.
 
 :Subsystem: memory and storage
 :Effect: silent

@@ -9,7 +9,7 @@ The buffer is filled, and ``sample()`` raises. Or the buffer raises when it is m
 :Effect: loud
 :Cause: The size of a sample has no default. A buffer that draws ahead or counts batches has to
    know it when it is made.
-:Fix: ``ReplayBuffer(..., batch_size=32)``. For plain sampling ``sample(32)`` is enough.
+:Fix: ``ReplayBuffer(..., batch_size=32)``. For plain sampling, ``sample(32)`` is enough.
 :Decided in: :source:`torchrl.data.ReplayBuffer.sample`,
    :source:`torchrl.data.ReplayBuffer.__init__`
 :Behind it: :term:`batch size`

@@ -7,7 +7,7 @@ the program reshapes the sample into sequences.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: With ``strict_length=False`` an episode that is shorter than a slice is drawn as it is, and
+:Cause: With ``strict_length=False``, an episode that is shorter than a slice is drawn as it is, and
    nothing fills up the missing rows.
 :Fix: Add ``pad_output=True`` and use the mask that it writes; or cut the sample at ``("next",
    "truncated")`` and do not reshape.
@@ -72,7 +72,7 @@ assert unhealthy["fewest"] < unhealthy["asked"], gone
 # Fix it
 # ------
 #
-# A padded slice repeats its last row. The mask tells these copies from steps; mask every mean.
+# A padded slice repeats its last row. The mask marks the real steps: apply it in every mean.
 
 fixed = fill(pad_output=True)
 healthy = check(fixed["replay_buffer"])

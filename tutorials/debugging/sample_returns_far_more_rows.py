@@ -80,7 +80,7 @@ assert allocated.numel() > MAX_ROWS, gone
 #
 # To train on single transitions, flatten before you store. To sample sequences, or to keep
 # trajectories in one piece, use ``LazyTensorStorage(..., ndim=2)`` and store the batch as it is.
-# For a network with memory you may want to store stretches. Then count in stretches.
+# For a network with memory, you may want to store stretches. Then count in stretches.
 
 fixed = fill(flatten=True)
 healthy = check(fixed["replay_buffer"], fixed["batch"])

@@ -3,7 +3,7 @@ Sampling raises "NoneType has no is_floating_point"
 ===================================================
 
 The buffer rebuilds next observations when it samples. That worked with CartPole. In another
-environment the first ``sample()`` ends in an AttributeError that names neither a key nor the
+environment, the first ``sample()`` ends in an AttributeError that names neither a key nor the
 transform.
 
 :Subsystem: memory and storage

@@ -90,8 +90,8 @@ assert fixed["replay_buffer"].sample()["reward"].equal(expected), (
 
 # %%
 # If you want another ``prefetch``, take the queue out of the state. With ``loads``, delete the file
-# ``prefetch.pkl`` first. The run then goes on with other batches than it would have drawn: those of
-# the queue are lost, and the sampler was saved as it was after drawing them.
+# ``prefetch.pkl`` first. The run then draws different batches: those of the queue are lost, and the
+# sampler was saved as it was after drawing them.
 
 del saved["_prefetch_state"]
 other = make_buffer(prefetch=2)

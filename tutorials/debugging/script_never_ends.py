@@ -161,7 +161,7 @@ functions = where_it_waits("try: train(env)\n    finally: env.close()", seconds=
 assert functions == [], "the fix does not work: the script waits"
 
 # %%
-# Does it still hang? Python waits for those with ``daemon=False`` in
+# Does it still hang? Python waits for each process and thread with ``daemon=False`` in
 # ``multiprocessing.active_children()`` and ``threading.enumerate()``.
 #
 # .. fold:: What ends the worker of the first collector, so that this page ends

@@ -8,7 +8,7 @@ restart. Each sampled sequence has one trajectory id, but jumps from one episode
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: Each collector counts its trajectories from zero, so two of them use the same ids. The
-   sampler takes equal ids side by side for one trajectory.
+   sampler treats neighboring rows with equal ids as one trajectory.
 :Fix: Add an offset to the ids of each further collector before you extend.
 :Decided in: :source:`torchrl.collectors.Collector._traj_pool`
 :Behind it: :ref:`replay-writers`

@@ -23,7 +23,7 @@ is not done. A warning at the start is easily missed.
 # --------
 #
 # Two workers, ten frames at a time. They start by ``fork``, which needs no main guard in this
-# script. With ``shared_init=True`` the storage is in files that both map, so that they write to
+# script. With ``shared_init=True``, the storage is in files that both map, so that they write to
 # the same one.
 
 import multiprocessing

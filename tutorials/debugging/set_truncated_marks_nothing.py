@@ -3,12 +3,12 @@ set_truncated=True marks nothing in the buffer
 ==============================================
 
 The collector is told to mark the last frame of each batch as truncated. In the replay buffer that
-it fills no frame is marked, and slices run across the ends of batches.
+it fills, no frame is marked, and slices run across the ends of batches.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: With ``extend_buffer=False`` each frame goes into the buffer as soon as it is made.
-   Marks are set on whole batches, and here there are none.
+:Cause: With ``extend_buffer=False``, each frame goes into the buffer as soon as it is made. Marks
+   are set on whole batches, and here there are none.
 :Fix: Leave out ``extend_buffer=False``.
 :Decided in: :source:`torchrl.collectors.Collector._maybe_set_truncated`,
    :source:`torchrl.collectors.Collector.rollout`
@@ -68,8 +68,8 @@ assert unhealthy["marked"] == 0, "no longer reproduces: single frames are marked
 # Fix it
 # ------
 #
-# By default the buffer is extended by whole batches. Then the marks are there, and so is everything
-# else that works on a batch, such as ``post_collect_hook``.
+# By default, the buffer is extended by whole batches. Then the marks are there, and so is
+# everything else that works on a batch, such as ``post_collect_hook``.
 
 fixed = fill()
 healthy = check(fixed["collector"].replay_buffer)

@@ -86,8 +86,8 @@ assert "sets of keys" in str(broken.get("error")), "no longer reproduces: GAE st
 # Fix it
 # ------
 #
-# The collector needs the actor alone. Where the batch exists already,
-# ``batch.exclude("state_value")`` helps too: GAE writes the value anew.
+# The collector needs only the actor. If you have the batch already,
+# ``batch.exclude("state_value")`` helps too: GAE writes the value again.
 
 fixed = collect_with(actor_critic.get_policy_operator())
 healthy = check(fixed["batch"], fixed["value_estimator"])

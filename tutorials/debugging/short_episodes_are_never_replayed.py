@@ -64,7 +64,7 @@ gone = "no longer reproduces: short episodes are sampled"
 assert unhealthy["never sampled"] >= 3, gone
 
 # %%
-# As many episodes are shorter than a slice as are never sampled:
+# The episodes that are never sampled are as many as those shorter than a slice:
 
 lengths = broken["replay_buffer"][:]["collector", "traj_ids"].bincount()
 print(f"{int((lengths < SLICE_LEN).sum())} of {len(lengths)} episodes are short")
@@ -74,9 +74,9 @@ assert int((lengths < SLICE_LEN).sum()) == unhealthy["never sampled"], gone
 # Fix it
 # ------
 #
-# ``pad_output=True`` repeats the last row of a short slice, so that the sample has as many rows
-# as were asked for; ``("collector", "mask")`` says which rows to count. Without it the sample
-# is smaller than asked for.
+# ``pad_output=True`` repeats the last row of a short slice, so that the sample has as many rows as
+# were asked for; ``("collector", "mask")`` says which rows to count. Without it, the sample is
+# smaller than asked for.
 
 fixed = fill(strict_length=False, pad_output=True)
 healthy = check(fixed["replay_buffer"])

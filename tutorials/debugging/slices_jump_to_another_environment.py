@@ -67,9 +67,9 @@ assert unhealthy["mixed"] > 0, "no longer reproduces: no slice crosses the seams
 # Fix it
 # ------
 #
-# With ``ndim=2`` the storage counts time and environments apart, and a slice runs along time.
-# This is better than flat batches with trajectory ids: the next batch continues where this one
-# ends, and a trajectory stays in one piece.
+# With ``ndim=2``, the storage counts time and environments apart, and a slice runs along time. This
+# is better than flat batches with trajectory ids: the next batch continues where this one ends, and
+# a trajectory stays in one piece.
 
 fixed = fill(flatten=False)
 healthy = check(fixed["replay_buffer"].sample(), SLICE_LEN)

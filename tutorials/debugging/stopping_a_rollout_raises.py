@@ -2,8 +2,8 @@
 Stopping a rollout early raises an AttributeError
 =================================================
 
-An ``interruptor`` cuts the rollouts of a collector that fills a replay buffer. At the first cut the
-collector fails on an attribute that your program does not mention.
+An ``interruptor`` cuts the rollouts of a collector that fills a replay buffer. At the first cut,
+the collector fails on an attribute that your program does not mention.
 
 :Subsystem: collectors
 :Effect: loud

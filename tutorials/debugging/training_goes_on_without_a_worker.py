@@ -7,7 +7,7 @@ the loop waits for frames and never goes on. Nothing raises.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: After ``start()`` the main process does not hear of its workers. If one raises, its error is
+:Cause: After ``start()``, the main process gets no news of its workers. If one raises, its error is
    on the terminal; if the system kills it, for lack of memory for instance, there is none.
 :Fix: Look at ``collector.procs`` whenever you wait for frames, and raise if one is not alive.
 :Decided in: :source:`torchrl.collectors.MultiCollector.start`
@@ -90,7 +90,7 @@ print("all updates are done")
 # --------
 #
 # An exit code is ``None`` while a worker runs. A negative one is the signal that ended it: ``-9``
-# of the system, ``-15`` of ``shutdown()``.
+# comes from the system, ``-15`` from ``shutdown()``.
 
 
 def check(collector):
@@ -122,7 +122,7 @@ except RuntimeError as error:
     print("raised:", error)
 
 # %%
-# Then mend what killed it.
+# Then fix what killed it.
 
 fixed = train([make_env] * 2, wait)
 healthy = check(**fixed)

@@ -8,7 +8,7 @@ the discount of the loss are the same.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: ``MultiStepTransform`` sums the rewards with its own ``gamma``. The loss discounts the next
-   value with another one, with its default if you pass none.
+   value with a different ``gamma``, its default if you pass none.
 :Fix: Pass the same ``gamma`` to the transform and to ``loss.make_value_estimator``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`
@@ -22,7 +22,7 @@ the discount of the loss are the same.
 # Break it
 # --------
 #
-# Each step pays 1, for ever. With a discount of 0.5 every state is worth 2, and the critic knows
+# Each step pays 1, forever. With a discount of 0.5 every state is worth 2, and the critic knows
 # that: its targets should say the same.
 
 import torch

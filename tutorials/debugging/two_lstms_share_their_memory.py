@@ -2,12 +2,12 @@
 With a second LSTM the policy acts on the wrong memory
 ======================================================
 
-Actor and critic have an LSTM each and act together. Collection runs, but the actor returns
-something else than its LSTM does on the same episode alone.
+Actor and critic have an LSTM each and act together. Collection runs, but the actor does not return
+what its LSTM alone returns on the same episode.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: With ``in_key=`` and ``out_key=`` every LSTM has the same names for its hidden state, so
+:Cause: With ``in_key=`` and ``out_key=``, every LSTM has the same names for its hidden state, so
    the second overwrites the state of the first.
 :Fix: Give each module names of its own, with ``in_keys=`` and ``out_keys=``.
 :Decided in: :source:`torchrl.modules.LSTMModule.__init__`
@@ -78,7 +78,7 @@ assert unhealthy["steps with another memory"] == unhealthy["steps"] - 1, (
 )
 
 # %%
-# All steps but the first are wrong. At the first step both states are zero. The critic comes last,
+# All steps but the first are wrong. At the first step, both states are zero. The critic comes last,
 # reads its own state and is right. A loss runs each LSTM over the whole sequence, which is right
 # too, so its outputs differ from the collected ones.
 
@@ -90,7 +90,7 @@ assert critic["steps with another memory"] == 0, "the critic is wrong too"
 # Fix it
 # ------
 #
-# An LSTM *shared* by actor and critic is another thing: it is one module, and has one state.
+# An LSTM *shared* by actor and critic is a different case: it is one module with one state.
 
 fixed = act(own_names)
 healthy = check(fixed["batch"], fixed["policy"][0])

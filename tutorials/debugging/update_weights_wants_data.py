@@ -7,8 +7,8 @@ raises ``AttributeError`` about an attribute ``data`` of one of the modules in t
 
 :Subsystem: multi-process and weight sync
 :Effect: loud
-:Cause: Without a weight-sync scheme the collector takes its argument for a TensorDict of
-   weights, and reads its ``data``. A module has none.
+:Cause: Without a weight-sync scheme, the collector treats the argument as a TensorDict of weights,
+   and reads its ``data``. A module has none.
 :Fix: Pass ``TensorDict.from_module(policy)``. Pass nothing if the collector was given the
    policy itself.
 :Decided in: :source:`torchrl.collectors.Collector._maybe_fallback_update`

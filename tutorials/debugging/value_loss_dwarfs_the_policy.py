@@ -7,8 +7,8 @@ share layers.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The gradient of an ``"l2"`` value loss grows with the rewards, that of the policy with
-   normalized advantages does not. In layers that both share, the policy's part is lost.
+:Cause: The gradient of an ``"l2"`` value loss grows with the rewards. With normalized advantages,
+   the gradient of the policy does not. In layers that both share, the policy's part is lost.
 :Fix: Scale the rewards until returns are of the order of 10:
    ``env.append_transform(RewardScaling(loc=0, scale=0.001))``.
 :Decided in: :source:`torchrl.objectives.PPOLoss.loss_critic`,
@@ -23,8 +23,8 @@ share layers.
 # Break it
 # --------
 #
-# CartPole with 100 in place of 1 for each step, one hidden layer for actor and critic, and
-# ``loss_critic_type="l2"``.
+# CartPole with a reward of 100 instead of 1 for each step, one hidden layer for actor and critic,
+# and ``loss_critic_type="l2"``.
 #
 # .. fold:: Imports, environment, networks and loss
 

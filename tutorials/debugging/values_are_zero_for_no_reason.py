@@ -76,9 +76,9 @@ assert unhealthy["zero"] == 50, (
 
 # %%
 # Other storages differ. A ``LazyMemmapStorage`` has no place for the new key and drops it; a
-# ``LazyStackStorage`` shows a key only where all rows of a sample have it. A new key in a
-# :term:`LazyStackedTensorDict`, with which a collector extends its ``replay_buffer``, makes a
-# ``LazyTensorStorage`` raise: :doc:`/tutorials/debugging/log_probability_is_zero`.
+# ``LazyStackStorage`` shows a key only where all rows of a sample have it. If a collector extends
+# its ``replay_buffer`` with a :term:`LazyStackedTensorDict` that has a new key, a
+# ``LazyTensorStorage`` raises: :doc:`/tutorials/debugging/log_probability_is_zero`.
 
 for storage in LazyMemmapStorage, LazyStackStorage:
     replay_buffer = TensorDictReplayBuffer(storage=storage(200))
@@ -95,7 +95,7 @@ for storage in LazyMemmapStorage, LazyStackStorage:
 # Fix it
 # ------
 #
-# With ``nan`` the storage has the key from the start, and a loss that reads such a row is ``nan``.
+# With ``nan``, the storage has the key from the start, and a loss that reads such a row is ``nan``.
 
 fixed = store(write_always=True)
 healthy = check(fixed["replay_buffer"])

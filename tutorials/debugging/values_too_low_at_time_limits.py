@@ -67,7 +67,7 @@ broken = select_keys("done", "truncated")
 # --------
 #
 # The target of a step at which an episode was cut contains the value of what would have followed.
-# If it is the reward alone, that value was left out.
+# If the target is only the reward, that value was left out.
 
 
 def check(batch, estimator):

@@ -80,7 +80,7 @@ assert broken["batch"]["action"].argmax(-1).unique().numel() == 2
 # Fix it
 # ------
 #
-# With ``set_seed`` each worker gets a seed of its own.
+# With ``set_seed``, each worker gets a seed of its own.
 
 fixed = collect(seed=0)
 healthy = check(fixed["batch"])

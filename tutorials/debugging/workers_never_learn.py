@@ -141,7 +141,7 @@ print(healthy)
 assert healthy["acted with these weights"] == healthy["steps"], "the fix does not work"
 
 # %%
-# Without ``policy_factory`` you need none of this on the CPU. If you pass ``policy=`` alone, the
+# Without ``policy_factory``, you need none of this on the CPU. If you pass ``policy=`` alone, the
 # collector puts the weights in shared memory, and a worker sees each optimizer step without a call.
 # With the policy on one device and the workers on another, see
 # :doc:`collector_keeps_its_own_policy`.

@@ -2,14 +2,14 @@
 Workers normalize one observation differently
 =============================================
 
-Each environment of a batch normalizes observations with ``VecNormV2``, and one raw observation
-becomes other numbers in each. The policy learns more slowly with more workers.
+Each environment of a batch normalizes observations with ``VecNormV2``, and the same raw observation
+becomes different numbers in each. The policy learns more slowly with more workers.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: Each worker makes a ``VecNormV2`` of its own, which sees the observations of this worker
-   alone. An ``EnvCreator`` shares the statistics in one process and under "spawn",
-   but not under "fork".
+:Cause: Each worker makes a ``VecNormV2`` of its own, which sees only the observations of this
+   worker. An ``EnvCreator`` shares the statistics in one process and under "spawn", but not under
+   "fork".
 :Fix: Give all workers one ``EnvCreator``, and call ``share_memory_()`` on the tensors of its
    ``state_dict()`` before they start.
 :Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,

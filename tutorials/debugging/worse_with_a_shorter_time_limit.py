@@ -7,8 +7,8 @@ the lower the values of all states, and the policy turns short-sighted.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The environment reports its limit as ``terminated``, or as ``done`` alone, which
-   TorchRL completes to ``terminated``. So the return after the limit counts as zero.
+:Cause: The environment reports its limit as ``terminated``, or only as ``done``, which TorchRL
+   completes to ``terminated``. So the return after the limit counts as zero.
 :Fix: Leave the limit out of ``_step`` and append ``StepCounter(max_steps=...)``, which reports
    it as ``truncated``.
 :Decided in: :source:`torchrl.envs.EnvBase._complete_done`

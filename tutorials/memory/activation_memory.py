@@ -127,12 +127,12 @@ print(f"{N_SLICES} slices: {n_rows} rows, padded {N_SLICES * SEQUENCE_FRAMES}")
 #     loops in Python, with ``torch.utils.checkpoint`` around each step. It keeps what enters a
 #     step, and computes the gates again in the backward pass.
 # ``"triton"``
-#     runs the scan as CUDA kernels, on CUDA only. Bidirectional layers and projections run through
-#     ``"pad"``, on the CPU too.
+#     runs the scan as CUDA kernels, on CUDA only. With this backend, bidirectional layers and
+#     projections run through ``"pad"``, also on the CPU.
 #
 # Predict what one row keeps with recomputation: its observation, two copies of ``is_init``, and two
-# vectors for each state of the module, the state that enters the step and the state to reset to. A
-# GRU has one state, an LSTM two.
+# vectors for each state of the module (the state that enters the step, and the state to reset to).
+# A GRU has one state, an LSTM two.
 #
 # .. fold:: Modules with equal weights, and the bytes that autograd keeps
 
@@ -229,9 +229,9 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 #
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#value-networks-in-chunks
 #
-# By default GAE calls the value network on all rows and all next rows at once. With ``num_chunks``
-# or ``value_chunk_size`` it calls it piece by piece. The advantages agree within rounding, and the
-# largest intermediate tensor shrinks with the number of rows in a call.
+# By default, GAE calls the value network on all rows and all next rows at once. With ``num_chunks``
+# or ``value_chunk_size``, it calls the network piece by piece. The advantages agree within
+# rounding, and the largest intermediate tensor shrinks with the number of rows in a call.
 #
 # Predict the peak. One call holds two tensors of 512 units a row: the output of the linear layer,
 # and that of its activation. Unchunked, one call sees rows and next rows together,
@@ -286,10 +286,11 @@ for options, rows_per_call in CHUNKINGS:
 assert peaks[1] < peaks[0] / 3
 
 # %%
-# The measured peak is the prediction plus the rest of the call: the copy of the batch that it gets
-# and the values, together less than two batches. Smaller chunks do not shrink that part.
+# The measured peak is the prediction plus two more things: the copy of the batch that the call
+# gets, and the values. Together they are smaller than two batches. Smaller chunks do not shrink
+# them.
 #
 # The options apply to the estimator only. A loss that trains the value network calls it on its
-# whole minibatch: make the minibatch smaller. By default the chunks cut along the first dimension.
+# whole minibatch: make the minibatch smaller. By default, the chunks cut along the first dimension.
 # If your value network is recurrent and this is the time dimension, set ``value_chunk_dim`` to
 # another one.

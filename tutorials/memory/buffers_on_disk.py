@@ -9,7 +9,7 @@ A replay buffer may be larger than the memory of your process. With a ``scratch_
 """
 
 # %%
-# .. fold:: Imports, a rollout, and a folder that goes at the end
+# .. fold:: Imports, a rollout, and a folder that is deleted at the end
 
 import inspect
 import multiprocessing

@@ -2,8 +2,8 @@
 Memory-efficient RL
 ===================
 
-A rollout stores most observations twice. Drop the second copy when you collect, and rebuild it
-when you sample. With large observations this nearly halves the batch and the buffer.
+A rollout stores most observations twice. Drop the second copy when you collect, and rebuild it when
+you sample. With large observations, this nearly halves the batch and the buffer.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#setup
 """
@@ -21,13 +21,13 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this version for losses on single transitions, such as DQN. It stores each observation once
-# and returns complete transitions. Terminated transitions stay, because no loss bootstraps from
-# their next observation. Without ``step_count_key`` some next observations can be silently wrong.
-# For several environments give the storage ``ndim=2``.
+# Copy this version for losses on single transitions, such as DQN. It stores each observation once,
+# and drops sampled rows without a next observation. It keeps terminated rows, because no loss
+# bootstraps from their next observation. Without ``step_count_key``, some next observations can be
+# silently wrong. For several environments, give the storage ``ndim=2``.
 #
-# For GAE keep the NaN rows (:ref:`memory-pipeline`): each ends a slice, and without these ends GAE
-# sums across unrelated slices.
+# For GAE, keep the NaN rows (:ref:`memory-pipeline`). Each is the end of a slice. Without these
+# ends, GAE sums across unrelated slices.
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -137,7 +137,7 @@ for key, n_bytes in measured.items():
 print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES}")
 
 # %%
-# The next observation is about a quarter of this frame, as much as the one-hot action. Dropping it
+# The next observation is about a quarter of this frame, as large as the one-hot action. Dropping it
 # cannot halve a CartPole rollout.
 #
 # Why the next observation is kept
@@ -145,8 +145,8 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 #
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
 # of a trajectory is stored only once. If the trajectory :term:`terminated`, the value there counts
-# as zero. If it was :term:`truncated`, a target uses the value of that last observation. From here
-# on, a time limit also truncates some trajectories.
+# as zero. If it was :term:`truncated`, the target of a loss uses the value of that last
+# observation. In the rest of this lesson, a time limit truncates some trajectories.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -191,8 +191,8 @@ for o in (predicted["observation"], 84 * 84):
 #
 # :class:`~torchrl.envs.transforms.NextStateReconstructor` belongs on the replay buffer. It gives
 # row ``i`` of a sampled batch the observation of row ``i + 1`` if three markers say that this row
-# is the next step, and NaN otherwise. It rebuilds ``"observation"`` alone, unless ``keys`` lists
-# what to rebuild. The markers:
+# is the next step, and NaN otherwise. By default, it rebuilds only ``"observation"``; for other
+# entries, list all of them in ``keys``. The markers:
 #
 # ``traj_key``
 #     Both rows carry the same trajectory id. Collectors write it, unless you set
@@ -310,7 +310,7 @@ figure.set_label(
 # compare step counts: a row is wrong if its next observation is not NaN and the row below does not
 # count one step more.
 #
-# With ``step_count_key`` the last row of a slice is NaN, unless the following slice starts at the
+# With ``step_count_key``, the last row of a slice is NaN, unless the following slice starts at the
 # very next step. GAE and the TD estimators stay finite on such rows when you call them on the
 # batch. A loss that calls ``value_estimate()`` of TD(0), such as
 # :class:`~torchrl.objectives.DQNLoss` or :class:`~torchrl.objectives.DiscreteSACLoss`, becomes NaN;
@@ -325,7 +325,7 @@ figure.set_label(
 # :class:`~torchrl.envs.transforms.NextObservationDelta` on the environment stores the difference
 # ``next - obs`` in ``float16``, half the width of a ``float32`` observation. The same transform on
 # the buffer adds it back; name the entries there in ``in_keys``.
-# :claim:`buffer-delta-names-entries` Half of the saving is left, and *every* row has its next
+# :claim:`buffer-delta-names-entries` You keep half of the saving, and *every* row has its next
 # observation, ends included, with a rounding error.
 
 from torchrl.envs.transforms import NextObservationDelta
@@ -341,7 +341,7 @@ print(f"{saving:.1%} saved, largest error {error:.0e}")
 
 # %%
 # The delta saves nothing on ``uint8`` pixels, and a difference beyond the range of ``float16``
-# comes back infinite (:ref:`memory-delta-limits`). With ``MultiStepTransform`` both the delta and
+# comes back infinite (:ref:`memory-delta-limits`). With ``MultiStepTransform``, both the delta and
 # ``compact_obs`` give wrong next observations without an error (:doc:`n_step_and_truncations`).
 #
 # .. _memory-pipeline:
@@ -411,11 +411,11 @@ restore = NextObservationDelta(in_keys=["observation"])
 delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
-# Both pipelines sample the same rows. GAE takes the end of a slice for a truncation, unless the
+# Both pipelines sample the same rows. GAE treats the end of a slice as a truncation, unless the
 # episode terminated there. At a truncation the delta pipeline bootstraps from the real next
-# observation, and the compact one from the current observation. So the advantage is off by the
-# change of the value in one step, times ``gamma``, and the error fades over the rows before the
-# end. It is small with this untrained critic. With a value that changes fast it is not
+# observation, and the compact one from the current observation. So the last advantage of a slice is
+# off by ``gamma`` times the change of the value in one step, and the error fades over the rows
+# before it. The error is small with this untrained critic, and large if the value changes fast
 # (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
@@ -434,15 +434,17 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # * :doc:`saving_by_observation_size`: what both options save for your shapes, and cost in time
 # * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs
 # * :doc:`n_step_and_truncations`: where you have to keep the next observation
-# * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory
-# * :doc:`activation_memory`: recurrent sequences without padding, value networks in chunks
+# * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory, which without
+#   ``scratch_dir`` fills shared memory
+# * :doc:`activation_memory`: recurrent sequences without padding (``recurrent_backend="scan"``),
+#   value networks in chunks (``num_chunks``)
 #
 # Further reading
 # ---------------
 #
 # * `Memory-efficient RL training in the TorchRL documentation
 #   <https://docs.pytorch.org/rl/0.14/tutorials/memory_efficient_rl.html>`__, by the authors of
-#   these options. It says that ``MultiStepTransform`` works with the delta. In this release the
-#   next observations are then wrong (:doc:`n_step_and_truncations`).
+#   these options. Their tutorial says that ``MultiStepTransform`` works with the delta. In this
+#   release, the next observations are then wrong (:doc:`n_step_and_truncations`).
 # * `Collectors <https://docs.pytorch.org/rl/0.14/reference/collectors.html>`__ and `replay buffers
 #   <https://docs.pytorch.org/rl/0.14/reference/data.html>`__ in the TorchRL documentation

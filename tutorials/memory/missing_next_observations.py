@@ -45,9 +45,9 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
 # Copy this function for an off-policy loss on single transitions. It keeps the rows whose next
-# observation is known, and the :term:`terminated` rows. Their target does not use the value of the
-# next observation, so the function fills in zeros. Do not use it before GAE, which needs the row
-# that ends a slice.
+# observation is known, and the :term:`terminated` rows. The target of a terminated row does not use
+# the value of the next observation, so the function fills in zeros. Do not use it before GAE, which
+# needs the row that ends a slice.
 
 NEXT_OBS = ("next", "observation")
 
@@ -130,7 +130,7 @@ for rows, kind in (
     print(f"{int(rows.sum()):4} rows  {kind}")
 
 # %%
-# On the whole rollout the reconstructor leaves NaN at these ends only. A sampled batch has more of
+# On the whole rollout, the reconstructor leaves NaN at these ends only. A sampled batch has more of
 # them: each slice has an end, and with a random sampler the next step is hardly ever in the next
 # row. Count the rows of several batches:
 #
@@ -163,7 +163,7 @@ def sample_batches(sampler, step_count_key):
 
 
 # %%
-# With the default ``step_count_key=None`` some rows are wrong, and look like the others:
+# With the default ``step_count_key=None``, some rows are wrong, and look like the others:
 
 audits = {}
 print("sampler  step_count_key   right  missing  wrong")
@@ -177,10 +177,10 @@ for sampler in (slices, RandomSampler):
         assert bad.any() == (key is None)
 
 # %%
-# With ``step_count_key`` they are NaN. A slice loses its last row, unless the next slice happens to
-# continue it. With a random sampler there is almost nothing to rebuild. If it puts two rows of one
-# trajectory side by side, and the first is not the last of the trajectory, the default fills in a
-# number that is nearly always wrong.
+# With ``step_count_key``, these rows are NaN. So is the last row of a slice, unless the next slice
+# happens to continue it. With a random sampler, there is almost nothing to rebuild. Where such a
+# sampler puts two rows of one trajectory side by side, the default fills in a next observation that
+# is nearly always wrong, unless the first row ends the trajectory.
 #
 # NaN safety
 # ----------
@@ -188,9 +188,9 @@ for sampler in (slices, RandomSampler):
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#nan-safety
 #
 # Multiplying by a mask does not remove a NaN, because zero times NaN is NaN. And GAE sums backward
-# over time, so by default one NaN would spread to every row before it. With ``vectorized=True`` it
-# would stay within its trajectory. TorchRL prevents this in one place of the
-# :term:`value estimator`, the :term:`sanitizer`
+# over time, so by default one NaN would spread to every row before it. With ``vectorized=True``, it
+# would stay within its trajectory. TorchRL prevents this in one place of the :term:`value
+# estimator`, the :term:`sanitizer`
 # (:source:`torchrl.objectives.value.advantages.ValueEstimatorBase._sanitize_next_obs_nan`). Where
 # the next observation is NaN, it takes the current one. The sanitizer runs in ``forward``, when you
 # call the estimator. Switch it off to see what it does:
@@ -234,11 +234,11 @@ assert all(row[0] == 0 for row in nan_rows.values())
 assert all(row[2] > 0 for name, row in nan_rows.items() if name != "GAE")
 
 # %%
-# ``value_estimate()`` of GAE calls its networks as ``forward`` does, and stays finite. TD(0) and
-# TD(lambda) evaluate the next observation there on their own, and skip the sanitizer.
+# ``value_estimate()`` of GAE calls its networks as ``forward`` does, and stays finite. In TD(0) and
+# TD(lambda), ``value_estimate()`` evaluates the next observation itself and skips the sanitizer.
 #
-# A finite advantage can still be wrong. At a terminated row it does not matter which observation is
-# used. At a truncated row the current one brings :ref:`a bias <memory-bias>`. And the sanitizer
+# A finite advantage can still be wrong. At a terminated row, it does not matter which observation
+# is used. At a truncated row the current one brings :ref:`a bias <memory-bias>`. And the sanitizer
 # looks for NaN only: it finds neither a wrong next observation nor a ``fill_value``.
 #
 # Losses that turn NaN
@@ -291,8 +291,8 @@ assert sac_loss(sample.clone())["loss_qvalue"].isnan()
 assert all(p.grad.isnan().any() for p in dqn_loss.parameters())
 
 # %%
-# With ``usable`` both are finite. It keeps the terminated rows. Each terminated row has NaN. If you
-# drop every NaN row, the loss never sees that an episode can end:
+# With ``usable``, both losses are finite. It keeps the terminated rows, although their next
+# observation is NaN. If you drop every NaN row, the loss never sees that an episode can end:
 
 good = usable(sample.clone())
 assert dqn_loss(good.clone())["loss"].isfinite()
@@ -343,7 +343,7 @@ assert ppo_loss(batch)["loss_critic"].isfinite()
 # Integer observations have no NaN
 # --------------------------------
 #
-# For integers the transform raises unless you pass a ``fill_value``. The missing frame is then
+# For integers, the transform raises unless you pass a ``fill_value``. The missing frame is then
 # filled with that number, and a NaN check does not find it.
 
 pixels = compact.clone()
@@ -366,7 +366,7 @@ assert torch.equal(
 # %%
 # Find the missing rows by step count and trajectory id instead. A row is complete if the row below
 # continues it. The last row of the batch has no row below, so its next observation is missing. On
-# the sampled slices this finds the NaN rows:
+# the sampled slices, this finds the NaN rows:
 
 steps, ids = sample["step_count"].flatten(), sample[TRAJ_KEY].flatten()
 continued = (steps.diff() == 1) & (ids.diff() == 0)

@@ -3,7 +3,7 @@ N-step returns and truncations
 ==============================
 
 Some targets need the real next observation. Keep both observations for n-step returns, and if time
-limits are frequent and the value changes fast. If you drop one, no error says that it was needed.
+limits are frequent and the value changes fast. If you drop one, nothing raises.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#when-not-to
 """
@@ -102,8 +102,8 @@ sample = buffer.sample()
 # :class:`~torchrl.envs.transforms.MultiStepTransform` replaces the next observation by the one
 # ``N_STEPS`` later (:term:`n-step return`). Rows near the end of a trajectory get its final
 # observation, which is stored only under ``"next"``. The transform works when data is written, and
-# holds back the last ``N_STEPS`` rows until the next batch, even if the trajectory has ended.
-# Leave ``"terminated"`` out of its ``done_keys``: :doc:`/how-to/n_step_with_priorities`.
+# holds back the last ``N_STEPS`` rows until the next batch, even if the trajectory has ended. Its
+# ``done_keys`` must not contain ``"terminated"``: :doc:`/how-to/n_step_with_priorities`.
 
 done = full["next", "done"].squeeze(-1)
 terminated = full["next", "terminated"].squeeze(-1)
@@ -125,8 +125,8 @@ print(f"{len(n_step)} rows written, {fallback} with a final observation")
 #    :class: wrong-on-purpose
 #
 #    ``MultiStepTransform`` with ``compact_obs`` or with the delta. The transform acts when data is
-#    written, both reconstructions when it is read. With ``compact_obs`` there is no next
-#    observation to shift. With the delta, the observation gets the delta of a later step.
+#    written, both reconstructions when it is read. With ``compact_obs``, there is no next
+#    observation to shift. With the delta, an observation gets the delta of a later step.
 
 compact = collect(compact_obs=True)
 rebuild = NextStateReconstructor(step_count_key="step_count")
@@ -166,7 +166,7 @@ for name, (data, *transforms) in pipelines.items():
 # is masked. At a :term:`truncated` row it is an error of ``GAMMA * (V(obs) - V(next obs))``, which
 # GAE carries back along the trajectory, fading by the factor ``GAMMA * LAMBDA`` a step. How large
 # it is depends on how fast the value changes in one step. Fit three value functions to the same
-# returns, with three length scales: how far an observation moves until the value changes.
+# returns, with three length scales: how far an observation moves before the value changes.
 #
 # .. fold:: A value function with a length scale
 
@@ -249,7 +249,7 @@ fig.set_label(
 # %%
 # The sharp value function fits its data better, and its bias is larger. If truncations are frequent
 # and the value is sharp, keep the next observations or use the delta. These are three fits on one
-# short rollout: for your network, compare the two advantages as above.
+# short rollout: compare the two advantages for your own network.
 #
 # The shifted pass
 # ----------------
@@ -286,10 +286,10 @@ assert n_valid["both", full_budget] == N_FRAMES
 assert n_off["both", full_budget] == 0
 
 # %%
-# With one row for each truncation and one more, the shifted pass is exact on full data. With a
-# smaller budget (the default is one) the rows at the end do not fit. The last trajectory that fits
-# in part is then cut short, and its valid rows are off, too. On compact data the pass needs no
-# reconstructor and gives no NaN, but with any budget it has the bias of the section above.
+# On full data, the shifted pass is exact if the budget has one row for each truncation and one
+# more. With a smaller budget (the default is one row), the rows at the end do not fit. The
+# trajectory that fits only in part is cut short, so its valid rows are wrong, too. On compact data
+# the pass needs no reconstructor and gives no NaN, but with any budget it has the bias from above.
 #
 # Further reading
 # ---------------

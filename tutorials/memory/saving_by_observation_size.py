@@ -2,7 +2,7 @@
 Saving by observation size
 ==========================
 
-With large observations ``Collector(compact_obs=True)`` saves nearly one half of a rollout, and
+With large observations, ``Collector(compact_obs=True)`` saves nearly one half of a rollout, and
 ``NextObservationDelta`` nearly one quarter if they are ``float32``. Small ones save less.
 """
 
@@ -193,7 +193,7 @@ fig.set_label(
 # What else is in a frame
 # -----------------------
 #
-# With a small observation the other entries decide. Compare seven configurations of CartPole:
+# With a small observation, the other entries decide. Compare seven configurations of CartPole:
 #
 # * ``track_traj_ids=False`` saves as much as the delta. But then the slice sampler and the
 #   reconstructor have no ``traj_key`` to read, only end flags and step counts.
@@ -290,7 +290,7 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The delta on unsigned bytes, and on floats of a large scale. By default it skips integer keys,
+#    The delta on unsigned bytes, and on floats of a large scale. By default, it skips integer keys,
 #    so it saves nothing. If you force it with ``in_keys``, the rollout grows. A float that changes
 #    by more than ``delta_dtype`` can hold comes back infinite. None of these raises an error.
 
@@ -328,7 +328,7 @@ print(f"{int(overflow.sum())} of {overflow.numel()} restored values are infinite
 #    :metrics: saving resident_peak resident_saving
 #    :caption: A batch of stacked pixels, and the process that collects it
 #
-# On CartPole ``compact_obs`` alone hardly changes the time. ``StepCounter`` and the delta add to
+# On CartPole, ``compact_obs`` alone hardly changes the time. ``StepCounter`` and the delta add to
 # the collection time. ``NextStateReconstructor`` adds more to the sampling time than the delta:
 #
 # .. record-table:: memory_footprint@cpu

@@ -18,10 +18,10 @@ choose by speed, by memory, and by what each backend supports.
      - as a first choice; with dropout
    * - ``"scan"``
      - the rows as they are, step by step
-     - if memory is short, or if it is faster in a measurement at your sizes
+     - if memory is short, or if you measure that it is faster at your sizes
    * - ``"triton"``
      - the rows as they are, in kernels for CUDA
-     - on CUDA, under the same condition
+     - on CUDA, for the same two reasons
    * - ``"auto"``
      - ``"pad"`` in eager mode, ``"scan"`` when compiled
      - in eager mode; name a backend if you compile
@@ -249,7 +249,7 @@ plt.show()
 # * ``"pad"`` cuts the rows into pieces, pads them with zeros to one length, and makes one call of
 #   PyTorch's layer.
 # * ``"scan"`` replaces the carried state by the stored one where ``is_init`` is set. With
-#   ``recurrent_recompute="full"`` it keeps only the states and outputs of a step, and computes the
+#   ``recurrent_recompute="full"``, it keeps only the states and outputs of a step, and computes the
 #   step again in the backward pass.
 # * ``"auto"`` runs one of these two, and does not report which.
 # * ``"triton"`` goes through the rows like ``"scan"``, but in CUDA kernels.
@@ -318,7 +318,7 @@ for kind in KINDS:
 # zero the state at a reset. It reads the stored state, which is zero in collected data because the
 # primer put zeros there.
 #
-# In eager mode ``"auto"`` equals ``"pad"`` to the last bit:
+# In eager mode, ``"auto"`` equals ``"pad"`` to the last bit:
 
 for kind in KINDS:
     auto, pad = results[kind, "auto"], results[kind, "pad"]
@@ -406,8 +406,8 @@ print(f"NotImplementedError: {refusal}")
 
 # %%
 # ``"scan"`` prepares the scan in its constructor, and ``"auto"`` does not. If you compile an
-# ``"auto"`` module before the process has made a ``"scan"`` module, it fails:
-# :doc:`/reference/recurrent_refusals` has that error among the others.
+# ``"auto"`` module before the process has made a ``"scan"`` module, the call fails with an error
+# that :doc:`/reference/recurrent_refusals` explains.
 #
 # Options for memory and precision
 # --------------------------------

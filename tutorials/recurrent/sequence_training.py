@@ -142,11 +142,11 @@ class CartPoles(EnvBase):
 #    tutorials/recurrent/sequence_training.html#cartpole-without-velocities
 #
 # The task is CartPole, and the policy sees position and angle only. One observation does not tell
-# whether the pole is falling or rising. For that the policy needs the earlier observations.
+# whether the pole is falling or rising. For that, the policy needs the earlier observations.
 #
 # The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. The module writes the new
 # hidden state under ``("next", ...)``, as an environment does with a new observation. After the
-# step both move to the root.
+# step, state and observation both move to the root.
 
 
 def make_policy(memory=True):
@@ -173,7 +173,7 @@ def make_policy(memory=True):
 # The environment gets two transforms. ``InitTracker`` writes ``"is_init"``, true on the first step
 # of an episode. The module makes its own :class:`~torchrl.envs.transforms.TensorDictPrimer`, which
 # writes a hidden state of zeros at each reset. The primer also tells the environment about the key.
-# Without it the environment does not carry the hidden state from step to step.
+# Without it, the environment does not carry the hidden state from step to step.
 
 
 def make_env(features, seed, primer=True):
@@ -246,9 +246,9 @@ def make_collector(env, policy, n_batches=1):
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#one-batch
 #
 # Each row stores the hidden state that the policy read at that step. The state is zero on the first
-# step of an episode. At other steps it is the state that the previous step wrote. This holds across
-# two batches too: if an episode goes on, its first row in the second batch reads what its last row
-# in the first batch wrote.
+# step of an episode. At other steps, it is the state that the previous step wrote. This holds
+# across two batches too: if an episode goes on, its first row in the second batch reads what its
+# last row in the first batch wrote.
 
 torch.manual_seed(0)
 features, policy = make_policy()
@@ -461,7 +461,7 @@ plt.show()
 
 # %%
 # At first the curves rise together. Then the :term:`memoryless policy` stays on a plateau, and the
-# other one leaves it. On your own task, train the policy without memory first, so that you have a
+# GRU policy leaves it. On your own task, train the policy without memory first, so that you have a
 # baseline.
 #
 # Three silent mistakes
@@ -470,8 +470,8 @@ plt.show()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    With each of these mistakes training runs to the end without an error. ``max_ratio`` finds each
-#    before the first update.
+#    With each of these mistakes, training runs to the end without an error. ``max_ratio`` finds
+#    each before the first update.
 #
 # **No primer.** The module finds no hidden state and starts from zeros at every step. The loss
 # still runs over whole slices, with memory. So the policy that collects differs from the one that
@@ -482,7 +482,7 @@ plt.show()
 #
 # **No recurrent mode.** A loss module switches recurrent mode on; a plain function that you write
 # as a loss does not. Here ``__wrapped__``, the ``forward`` without the switch, stands for such a
-# function. The GRU takes each row for a single step, from its stored state, and zeroes that state
+# function. The GRU treats each row as a single step, from its stored state, and zeroes that state
 # where ``is_init`` marks a slice.
 
 MISTAKES = ["no primer", "all-False is_init", "no recurrent mode"]
@@ -504,14 +504,14 @@ for mistake in [None, *MISTAKES]:
         assert plateau.max() < final < last.mean(), mistake
 
 # %%
-# Without the primer the return stays on the plateau. The other two mistakes cost part of the
+# Without the primer, the return stays on the plateau. The other two mistakes cost part of the
 # return, and look like a slow learner. Without recurrent mode the gradient reaches only one row per
 # slice, so nothing trains the GRU to remember over several steps. The return reveals one of the
 # three mistakes; ``max_ratio`` reveals all three.
 #
 # If the environment never sets ``is_init`` to true, nothing changes *in this setup*: the sampler
-# writes its own marks, and the primer has set the states to zeros. It does harm if a loss gets the
-# batch without a sampler in between. :claim:`sampler-marks-without-tracker`
+# writes its own marks, and the primer has set the states to zeros. Missing marks do harm if a loss
+# gets the batch without a sampler in between. :claim:`sampler-marks-without-tracker`
 #
 # Where this stops being true
 # ---------------------------

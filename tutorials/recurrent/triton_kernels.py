@@ -273,8 +273,8 @@ else:
 # .. redirect-from:: tutorials/recurrent/triton_kernels.html#on-cuda
 #
 # On a machine with CUDA, this cell compares the compiled kernels in the same way. With ``"ieee"``
-# products they have to stay within the same tolerance. With ``"tf32"`` they may be further off, and
-# on a GPU with TF32 ``"tf32x3"`` has to be closer than ``"tf32"``.
+# products, they have to stay within the same tolerance. With ``"tf32"``, they may be further off,
+# and on a GPU with TF32 ``"tf32x3"`` has to be closer than ``"tf32"``.
 #
 # .. fold:: The same comparison on CUDA
 
@@ -313,7 +313,7 @@ else:
 #
 # ``recurrent_matmul_precision``
 #   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
-#   TF32, which keeps ten bits of a mantissa. ``"tf32x3"`` makes three such products, to lose less
+#   TF32, which keeps ten bits of the mantissa. ``"tf32x3"`` makes three such products, to lose less
 #   precision. The module resolves three more values at each call. From NVIDIA's Ampere on,
 #   ``"fast"`` means ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``; on other GPUs and without a
 #   GPU both mean ``"ieee"``. ``"auto"``, the default, follows
@@ -367,7 +367,7 @@ print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 #
 # ``recurrent_compute_dtype``
 #   The type of the operands of the recurrent product, inside the Triton kernels. With
-#   ``torch.bfloat16`` they need half as much fast memory on a GPU. The CUDA cell above runs it.
+#   ``torch.bfloat16``, they need half as much fast memory on a GPU. The CUDA cell above runs it.
 #
 # Where this stops being true
 # ---------------------------

@@ -17,8 +17,7 @@ ROWS = {
     "a_new_gamma_changes_nothing": Row(
         "silent",
         "`make_value_estimator` makes a new estimator each time, with the defaults for all that "
-        "is not passed. Code that kept `loss.value_estimator` from before goes on with the old "
-        "one.",
+        "is not passed. Code that kept the old `loss.value_estimator` goes on using it.",
         "Write `loss.value_estimator(batch)` where it is used, and pass all settings to each call "
         "of `make_value_estimator`.",
     ),
@@ -26,8 +25,8 @@ ROWS = {
         "silent",
         "The bounds of a distribution are its own. `TanhNormal` reaches from -1 to 1 and `Normal` "
         "has no bounds, whatever the `spec` of the actor says.",
-        '`TanhNormal`, told the bounds of the environment: `distribution_kwargs={"low": '
-        'space.low, "high": space.high}`, with `space = env.action_spec_unbatched.space`.',
+        'Give `TanhNormal` the bounds of the environment: `distribution_kwargs={"low": space.low, '
+        '"high": space.high}`, with `space = env.action_spec_unbatched.space`.',
     ),
     "actions_stay_noisy": Row(
         "silent",
@@ -49,15 +48,15 @@ ROWS = {
     "advantages_leak_between_environments": Row(
         "silent",
         'GAE walks along the dimension that is named `"time"`, else along the last one. A batch '
-        "that was flattened or stacked anew has lost that name, and neighbors along its last "
+        "that was flattened or stacked again has lost that name, and neighbors along its last "
         "dimension may be steps of different environments.",
         "Compute advantages before you flatten or rearrange the batch. If time is another "
         "dimension, pass `time_dim`.",
     ),
     "advantages_look_like_noise": Row(
         "silent",
-        "GAE is called on a minibatch that was drawn at random. It takes the row below each row "
-        "for the next step of its trajectory.",
+        "GAE is called on a minibatch that was drawn at random. It treats the row below each row "
+        "as the next step of its trajectory.",
         "Call GAE on the batch of the collector, before it goes into the buffer.",
     ),
     "advantages_wrong_with_several_workers": Row(
@@ -107,7 +106,7 @@ ROWS = {
     ),
     "burn_in_works_once": Row(
         "silent",
-        "With `prefetch` a buffer transforms its samples in threads. A thread does not see the "
+        "With `prefetch`, a buffer transforms its samples in threads. A thread does not see the "
         "`set_recurrent_mode(True)` of the code that samples, so the LSTM takes single steps "
         "there.",
         "Give the transform a twin of the module with `default_recurrent_mode=True`, or do not "
@@ -122,7 +121,7 @@ ROWS = {
     ),
     "collector_yields_nothing": Row(
         "silent",
-        "With `trajs_per_batch` and `reset_at_each_iter=True` each episode that a batch does not "
+        "With `trajs_per_batch` and `reset_at_each_iter=True`, each episode that a batch does not "
         "finish is thrown away, and no episode is short enough to end within one batch.",
         "Leave out `reset_at_each_iter`, or make `frames_per_batch` large enough for a whole "
         "episode of each environment.",
@@ -208,7 +207,7 @@ ROWS = {
     ),
     "evaluation_rollout_ends_too_early": Row(
         "silent",
-        "By default a rollout stops for all environments as soon as one of them is done.",
+        "By default, a rollout stops for all environments as soon as one of them is done.",
         "`rollout(100, break_when_any_done=False)`, and count episodes where they end.",
     ),
     "evaluation_takes_random_actions": Row(
@@ -238,7 +237,7 @@ ROWS = {
     ),
     "first_samples_after_refill_are_old": Row(
         "silent",
-        "With `prefetch` the next samples are drawn ahead, in threads. `empty` and `extend` do "
+        "With `prefetch`, the next samples are drawn ahead, in threads. `empty` and `extend` do "
         "not discard what is drawn already.",
         "Leave out `prefetch` where each batch is used once. A large buffer that changes slowly "
         "can afford it.",
@@ -250,21 +249,21 @@ ROWS = {
     ),
     "gae_none_not_subscriptable": Row(
         "loud",
-        'The critic writes its value to another key than `"state_value"`, which is where GAE and '
+        'The critic does not write its value to the key `"state_value"`, which is where GAE and '
         "the loss look for it.",
         'Pass the key to both with `set_keys(value=...)`, or let the critic write `"state_value"`.',
     ),
     "gae_raises_with_lstm": Row(
         "loud",
-        "By default a value estimator runs its network on the steps and the next steps at once, "
+        "By default, a value estimator runs its network on the steps and the next steps at once, "
         "with `torch.vmap`, which PyTorch's recurrent layers do not support.",
         "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode.",
     ),
     "good_in_training_poor_in_evaluation": Row(
         "silent",
         "Two `VecNormV2` that are made separately keep separate statistics. The one of the "
-        "evaluation environment has seen a few steps, so it maps observations to other numbers "
-        "than in training.",
+        "evaluation environment has seen a few steps, so it does not map observations to the same "
+        "numbers as in training.",
         "Give the evaluation environment `vecnorm.frozen_copy()` of the training one.",
     ),
     "grpo_clips_before_the_first_update": Row(
@@ -286,12 +285,12 @@ ROWS = {
         "A step that was too large has pushed the ReLUs of a layer below zero for every "
         "observation. There their output and their gradient are zero, so no later step revives "
         "them.",
-        "Lower the learning rate, and clip the norm of the gradients. Start anew: the units stay "
-        "dead.",
+        "Lower the learning rate, and clip the norm of the gradients. Start the training again: "
+        "the units stay dead.",
     ),
     "hook_changes_nothing_that_is_stored": Row(
         "silent",
-        "With `replay_buffer` a `Collector` keeps its steps apart, in a `LazyStackedTensorDict`. "
+        "With `replay_buffer`, a `Collector` keeps its steps apart, in a `LazyStackedTensorDict`. "
         "Reading a key makes a copy, and the hook changes the copy.",
         "Assign instead of changing in place: `td[key] = td[key] * 100`.",
     ),
@@ -303,14 +302,14 @@ ROWS = {
     ),
     "kept_batches_are_all_the_same": Row(
         "silent",
-        "With `return_same_td=True` each batch is the same object, which the next batch "
+        "With `return_same_td=True`, each batch is the same object, which the next batch "
         "overwrites.",
         "Leave out `return_same_td`, or append `batch.clone()`.",
     ),
     "last_next_observations_are_nan": Row(
         "silent",
         "The simulator returns the first observation of the next episode, and the last one of "
-        "this episode is lost. With Isaac Lab's environments TorchRL marks it with NaN.",
+        "this episode is lost. With Isaac Lab's environments, TorchRL marks it with NaN.",
         "Pass `missing_obs_value=0.0` to the wrapper. That is right where an episode terminates. "
         "Where a time limit cuts it, only the last observation would be right; "
         "`GAE(auto_reset_env=True)` takes the one before it.",
@@ -336,7 +335,7 @@ ROWS = {
     ),
     "loss_stays_high_with_normalized_observations": Row(
         "silent",
-        "In a buffer `ObservationNorm` changes the keys that it is given and no others. "
+        "In a buffer, `ObservationNorm` changes the keys that it is given and no others. "
         '`in_keys=["observation"]` leaves `("next", "observation")` raw.',
         '`in_keys=["observation", ("next", "observation")]`.',
     ),
@@ -386,7 +385,7 @@ ROWS = {
     ),
     "memmap_buffer_fills_memory": Row(
         "silent",
-        "Without `scratch_dir` the tensors are mapped to nameless files in shared memory "
+        "Without `scratch_dir`, the tensors are mapped to nameless files in shared memory "
         "(`/dev/shm` on Linux), which is part of the memory and not on a disk.",
         "Give the storage a folder on a disk: `LazyMemmapStorage(size, scratch_dir=folder)`.",
     ),
@@ -409,7 +408,7 @@ ROWS = {
         "The next observation is rebuilt from the row below in the sample, where a random sampler "
         "puts an unrelated row. The value estimator then replaces NaN by the current observation.",
         "Sample slices: `SliceSampler(...)`, with `step_count_key` for the reconstructor. For "
-        "single transitions keep both observations.",
+        "single transitions, keep both observations.",
     ),
     "most_rows_are_never_drawn": Row(
         "silent",
@@ -435,8 +434,8 @@ ROWS = {
     ),
     "n_step_value_after_the_end": Row(
         "silent",
-        'By default `MultiStepTransform` leaves `"terminated"` as it was after the first of the n '
-        "steps. In the n - 1 rows before an end, the next observation is the last one of the "
+        'By default, `MultiStepTransform` leaves `"terminated"` as it was after the first of the '
+        "n steps. In the n - 1 rows before an end, the next observation is the last one of the "
         "episode, and its value is added although nothing follows.",
         'Let `"terminated"` move with the observation: `MultiStepTransform(..., '
         'done_keys=["done", "truncated"])`.',
@@ -464,21 +463,21 @@ ROWS = {
     "next_image_is_black": Row(
         "silent",
         "Where a sample does not hold the next picture, the reconstructor writes its "
-        "`fill_value`. In bytes that is a picture like any other.",
+        "`fill_value`. In bytes, that is a picture like any other.",
         "Turn the bytes into floats before they are rebuilt, with `ToTensorImage` in the buffer, "
         "and pass no `fill_value`.",
     ),
     "next_observation_of_another_step": Row(
         "silent",
         "If two slices of one trajectory are side by side in a sample, `NextStateReconstructor` "
-        "by default takes the first row of the second slice for the step that followed the first "
+        "by default treats the first row of the second slice as the step that followed the first "
         "slice.",
         'Put a `StepCounter` on the environment and pass `step_count_key="step_count"` to '
         "`NextStateReconstructor`.",
     ),
     "next_states_vanish_after_one_use": Row(
         "silent",
-        "A module writes its outputs into the data that it is given. In recurrent mode these "
+        "A module writes its outputs into the data that it is given. In recurrent mode, these "
         "outputs hold a state for the last step of each sequence and zeros for all others.",
         "Give a module that you call yourself a copy, `batch.copy()`.",
     ),
@@ -492,8 +491,8 @@ ROWS = {
     ),
     "noisy_network_never_learns_its_noise": Row(
         "silent",
-        "By default a loss calls its networks with the exploration type `DETERMINISTIC`, in which "
-        "a `NoisyLinear` leaves out its noise, so no gradient reaches the scale.",
+        "By default, a loss calls its networks with the exploration type `DETERMINISTIC`, in "
+        "which a `NoisyLinear` leaves out its noise, so no gradient reaches the scale.",
         "Set `loss.deterministic_sampling_mode = ExplorationType.RANDOM`.",
     ),
     "noisy_network_repeats_its_noise": Row(
@@ -507,7 +506,7 @@ ROWS = {
         "The last row of each slice of compact observations has NaN as its next observation. "
         "These losses call `value_estimate`, which does not replace NaN as `forward` does.",
         "With TD(0), the default of these losses, drop the rows without a next observation, "
-        "except terminated ones: put zeros there. With TD(lambda) store both observations.",
+        "except terminated ones: put zeros there. With TD(lambda), store both observations.",
     ),
     "old_policy_version_after_update": Row(
         "silent",
@@ -539,7 +538,7 @@ ROWS = {
     "one_step_cannot_be_stored": Row(
         "loud",
         "With `ndim=2`, `TensorDictReplayBuffer` writes two coordinates for each row into the "
-        "batch. With one step per environment it mistakes the shape of this table.",
+        "batch. With one step per environment, it mistakes the shape of this table.",
         "Collect at least two steps at a time, or use a plain `ReplayBuffer` if you need neither "
         "priorities nor the marks of slices.",
     ),
@@ -557,8 +556,8 @@ ROWS = {
     ),
     "part_of_the_batch_has_no_advantage": Row(
         "silent",
-        "With `shifted=True` each trajectory that was cut takes an extra slot in the call of the "
-        "critic. `shifted_budget` has too few of them, and as many rows at the end are pushed "
+        "With `shifted=True`, each trajectory that was cut takes an extra slot in the call of the "
+        "critic. If `shifted_budget` has too few slots, rows at the end of the batch are pushed "
         "out.",
         "Give `shifted_budget` one slot more than a batch has cuts, or use `shifted=False`.",
     ),
@@ -578,14 +577,14 @@ ROWS = {
     ),
     "ppo_ratio_off_in_minibatches": Row(
         "silent",
-        "The minibatches are drawn row by row, and the loss takes the rows of a minibatch for one "
+        "The minibatches are drawn row by row, and the loss treats the rows of a minibatch as one "
         "sequence.",
         "Draw slices, with `SliceSampler`.",
     ),
     "ppo_worse_with_small_minibatches": Row(
         "silent",
-        "No advantage is stored in the data. So the loss computes one for each minibatch that it "
-        "gets, as if its shuffled rows were one trajectory.",
+        "No advantage is stored in the data. So the loss computes an advantage for each "
+        "minibatch, as if its shuffled rows were one trajectory.",
         "Call the advantage module on each batch of the collector before the batch is stored.",
     ),
     "primer_raises_in_batched_env": Row(
@@ -611,13 +610,13 @@ ROWS = {
     ),
     "q_values_explode": Row(
         "silent",
-        "`eps` of `SoftUpdate` is the share that the target network keeps. With `eps=0.005` it "
+        "`eps` of `SoftUpdate` is the share that the target network keeps. With `eps=0.005`, it "
         "takes over nearly all of the trained weights, and the network chases its own values.",
         "Pass the small number as `tau`: `SoftUpdate(loss, tau=0.005)` is the same as `eps=0.995`.",
     ),
     "q_values_stop_improving": Row(
         "silent",
-        "`delay_value=True` gives the loss a target network. Without an updater the target "
+        "`delay_value=True` gives the loss a target network. Without an updater, the target "
         "network keeps its initial random weights.",
         "Create `updater = SoftUpdate(loss, tau=0.005)`, or a `HardUpdate`, and call "
         "`updater.step()` after each step of the optimizer.",
@@ -652,11 +651,11 @@ ROWS = {
         "loud",
         "The size of a sample has no default. A buffer that draws ahead or counts batches has to "
         "know it when it is made.",
-        "`ReplayBuffer(..., batch_size=32)`. For plain sampling `sample(32)` is enough.",
+        "`ReplayBuffer(..., batch_size=32)`. For plain sampling, `sample(32)` is enough.",
     ),
     "sample_has_fewer_rows_than_asked": Row(
         "loud",
-        "With `strict_length=False` an episode that is shorter than a slice is drawn as it is, "
+        "With `strict_length=False`, an episode that is shorter than a slice is drawn as it is, "
         "and nothing fills up the missing rows.",
         'Add `pad_output=True` and use the mask that it writes; or cut the sample at `("next", '
         '"truncated")` and do not reshape.',
@@ -721,7 +720,7 @@ ROWS = {
     "sequences_mix_two_runs": Row(
         "silent",
         "Each collector counts its trajectories from zero, so two of them use the same ids. The "
-        "sampler takes equal ids side by side for one trajectory.",
+        "sampler treats neighboring rows with equal ids as one trajectory.",
         "Add an offset to the ids of each further collector before you extend.",
     ),
     "sequences_mix_workers": Row(
@@ -746,7 +745,7 @@ ROWS = {
     ),
     "set_truncated_marks_nothing": Row(
         "silent",
-        "With `extend_buffer=False` each frame goes into the buffer as soon as it is made. Marks "
+        "With `extend_buffer=False`, each frame goes into the buffer as soon as it is made. Marks "
         "are set on whole batches, and here there are none.",
         "Leave out `extend_buffer=False`.",
     ),
@@ -839,7 +838,7 @@ ROWS = {
     ),
     "training_goes_on_without_a_worker": Row(
         "silent",
-        "After `start()` the main process does not hear of its workers. If one raises, its error "
+        "After `start()`, the main process gets no news of its workers. If one raises, its error "
         "is on the terminal; if the system kills it, for lack of memory for instance, there is "
         "none.",
         "Look at `collector.procs` whenever you wait for frames, and raise if one is not alive.",
@@ -847,26 +846,27 @@ ROWS = {
     "two_discounts": Row(
         "silent",
         "`MultiStepTransform` sums the rewards with its own `gamma`. The loss discounts the next "
-        "value with another one, with its default if you pass none.",
+        "value with a different `gamma`, its default if you pass none.",
         "Pass the same `gamma` to the transform and to `loss.make_value_estimator`.",
     ),
     "two_lstms_share_their_memory": Row(
         "silent",
-        "With `in_key=` and `out_key=` every LSTM has the same names for its hidden state, so the "
-        "second overwrites the state of the first.",
+        "With `in_key=` and `out_key=`, every LSTM has the same names for its hidden state, so "
+        "the second overwrites the state of the first.",
         "Give each module names of its own, with `in_keys=` and `out_keys=`.",
     ),
     "update_weights_wants_data": Row(
         "loud",
-        "Without a weight-sync scheme the collector takes its argument for a TensorDict of "
+        "Without a weight-sync scheme, the collector treats the argument as a TensorDict of "
         "weights, and reads its `data`. A module has none.",
         "Pass `TensorDict.from_module(policy)`. Pass nothing if the collector was given the "
         "policy itself.",
     ),
     "value_loss_dwarfs_the_policy": Row(
         "silent",
-        'The gradient of an `"l2"` value loss grows with the rewards, that of the policy with '
-        "normalized advantages does not. In layers that both share, the policy's part is lost.",
+        'The gradient of an `"l2"` value loss grows with the rewards. With normalized advantages, '
+        "the gradient of the policy does not. In layers that both share, the policy's part is "
+        "lost.",
         "Scale the rewards until returns are of the order of 10: "
         "`env.append_transform(RewardScaling(loc=0, scale=0.001))`.",
     ),
@@ -905,8 +905,8 @@ ROWS = {
     ),
     "workers_normalize_differently": Row(
         "silent",
-        "Each worker makes a `VecNormV2` of its own, which sees the observations of this worker "
-        'alone. An `EnvCreator` shares the statistics in one process and under "spawn", but not '
+        "Each worker makes a `VecNormV2` of its own, which sees only the observations of this "
+        'worker. An `EnvCreator` shares the statistics in one process and under "spawn", but not '
         'under "fork".',
         "Give all workers one `EnvCreator`, and call `share_memory_()` on the tensors of its "
         "`state_dict()` before they start.",
@@ -919,7 +919,7 @@ ROWS = {
     ),
     "worse_with_a_shorter_time_limit": Row(
         "silent",
-        "The environment reports its limit as `terminated`, or as `done` alone, which TorchRL "
+        "The environment reports its limit as `terminated`, or only as `done`, which TorchRL "
         "completes to `terminated`. So the return after the limit counts as zero.",
         "Leave the limit out of `_step` and append `StepCounter(max_steps=...)`, which reports it "
         "as `truncated`.",
