@@ -441,7 +441,6 @@ def lstm():
 # -- Storing and sampling ----------------------------------------------------
 
 
-@guards("shared-init-makes-folder")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
 @pytest.mark.parametrize("options", [{"scratch_dir": ...}, {"shared_init": True}, {}])
 def test_without_scratch_dir_the_mapping_is_in_shared_memory(tmp_path, monkeypatch, options):
@@ -458,7 +457,6 @@ def test_without_scratch_dir_the_mapping_is_in_shared_memory(tmp_path, monkeypat
     assert (str(tmp_path) in line) == bool(options)
 
 
-@guards("samples-are-copies")
 @pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage])
 def test_sampled_rows_are_copies_and_slices_of_the_buffer_are_views(storage, tmp_path):
     options = {"scratch_dir": tmp_path} if storage is LazyMemmapStorage else {}
@@ -470,7 +468,7 @@ def test_sampled_rows_are_copies_and_slices_of_the_buffer_are_views(storage, tmp
     assert buffer.sample()["x"].tolist() == [3.0] * 8
 
 
-@guards("first-data-fixes-layout", "new-keys-by-storage")
+@guards("lazy-storage-first-layout")
 @pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage])
 def test_the_first_data_fixes_shapes_and_dtypes_and_not_keys(storage):
     buffer = ReplayBuffer(storage=storage(2), batch_size=2)
