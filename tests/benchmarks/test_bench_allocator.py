@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from functools import partial
 from types import SimpleNamespace
 from unittest import mock
@@ -14,6 +12,7 @@ import torch
 from benchmarks.suites import bench_allocator as suite
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.programs import run_python
 from tests.support.suites import recorded as recorded_of
 
 PAGE = "docs/performance/networks.rst"
@@ -43,14 +42,7 @@ print(json.dumps([each[20:] for each in found]))
 
 def faults(*sizes, **variables):
     """Page faults of each tensor, by *sizes* in bytes, in a process with *variables*, settled."""
-    child = subprocess.run(
-        [sys.executable, "-c", FAULTS, *map(str, sizes)],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(child.stdout)
+    return json.loads(run_python("-c", FAULTS, *sizes, **variables).stdout)
 
 
 @guards("glibc-keeps-small-tensors", "large-tensors-mapped-anew")

@@ -1,8 +1,6 @@
 """The suites recurrent_backends and recurrent_modes, run small: results and bytes, never a time."""
 
 import contextlib
-import subprocess
-import sys
 from types import SimpleNamespace
 from unittest import mock
 
@@ -15,6 +13,7 @@ from benchmarks.suites import bench_recurrent_backends as backends
 from benchmarks.suites import bench_recurrent_modes as modes
 from benchmarks.timing import Benchmark
 from tests.support.claims import guards
+from tests.support.programs import run_python
 from tests.support.suites import COMMITTED, CPU, KEY, noted, recorded
 
 # Dynamo reads the gradient of every tensor that it traces in scan.
@@ -389,8 +388,7 @@ def test_second_size_is_compiled_again_and_no_later_one(cell, size):
 def test_tf32_is_off_in_the_suites_and_on_by_default():
     assert not torch.backends.cudnn.allow_tf32  # benchmarks.measure has switched it off
     default = "import torch; print(torch.backends.cudnn.allow_tf32)"
-    command = [sys.executable, "-c", default]
-    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "True\n"
+    assert run_python("-c", default).stdout == "True\n"
 
 
 # -- What the page says about the records ----------------------------------------

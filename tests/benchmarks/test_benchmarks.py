@@ -2,11 +2,8 @@
 
 import copy
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from statistics import median
 
@@ -20,6 +17,7 @@ from benchmarks.kit import runner
 from benchmarks.record import AbsentError, Library, RecordError, UnknownError
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.programs import run_python
 from tests.support.repository import git
 from tests.support.suites import COMMITTED, benchmarks_of
 
@@ -378,17 +376,9 @@ def test_a_real_run_that_is_interrupted_loses_nothing(folder):
     root = folder.folder.parent
     folder.module("toy").write_text(SUITE)
     shutil.copy(ROOT / "pyproject.toml", root)
-    command = [sys.executable, "-m", "benchmarks", "--suite", "toy", "--commit", "0" * 40]
+    command = ("-m", "benchmarks", "--suite", "toy", "--commit", "0" * 40)
     for interrupt, code in (("1", 130), ("", 0)):
-        done = subprocess.run(
-            command,
-            cwd=root,
-            env={**os.environ, "INTERRUPT": interrupt},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
+        done = run_python(*command, cwd=root, status=code, INTERRUPT=interrupt)
         assert folder.path("toy", "cpu").is_file() == (code == 0)
     assert (root / "ran.txt").read_text() == "abb"
     assert "skipped bench_one[c]: could not import 'no_such_package'" in done.stdout

@@ -1,12 +1,10 @@
 """Where an old address leads, with scripts and without, from a plain folder."""
 
-import subprocess
-import sys
-
 import pytest
 
 from tests.browser.probes import Traffic, violations
 from tests.support import ROOT
+from tests.support.small_site import SmallSite
 
 PAGES = {
     "addresses.txt": "gone.html\ngone.html#a-part\nkept.html#went-away\n",
@@ -22,11 +20,6 @@ PAGES = {
 @pytest.fixture(scope="module")
 def moved(wanted, tmp_path_factory):
     """Address of a small site from which things moved."""
-    folder = tmp_path_factory.mktemp("moved")
-    for name, text in PAGES.items():
-        path = folder / "docs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
     settings = {
         "extensions": "docs._ext.site.redirects,docs._ext.site.search_index",
         "templates_path": ROOT / "docs" / "_templates",
@@ -35,10 +28,8 @@ def moved(wanted, tmp_path_factory):
         "html_theme": "pydata_sphinx_theme",
         "html_context.default_mode": "auto",
     }
-    options = ["-q", "-C", *(f"-D{name}={value}" for name, value in settings.items())]
-    command = [sys.executable, "-m", "sphinx", *options, folder / "docs", folder / "html"]
-    subprocess.run(command, cwd=ROOT, check=True)
-    return f"{(folder / 'html').as_uri()}/"
+    site = SmallSite(tmp_path_factory.mktemp("moved"), PAGES, **settings).built()
+    return f"{site.html.as_uri()}/"
 
 
 @pytest.mark.parametrize(

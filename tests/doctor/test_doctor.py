@@ -8,14 +8,12 @@ import os
 import random
 import runpy
 import signal
-import subprocess
 import sys
 import threading
 import time
 import tomllib
 import warnings
 from pathlib import Path
-from unittest import mock
 
 import numpy
 import pytest
@@ -71,8 +69,9 @@ from torchrl_doctor.copies import FEWEST_STEPS
 from docs._ext.gallery.children import children
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.healthy_pipelines import ALSO_TRUE, PIPELINES, cartpole, q_policy
+from tests.support.healthy_pipelines import ALSO_TRUE, PIPELINES, cartpole, collect_from, q_policy
 from tests.support.object_state import fingerprint
+from tests.support.programs import run_python
 from tests.support.symptom_pages import new_shared_files, shared_files
 from tools import rst_reader
 
@@ -80,7 +79,7 @@ DOCTOR = ROOT / "doctor"
 SINGLE_FILE = runpy.run_path(str(DOCTOR / "single_file.py"))["single_file"]
 PAGE = "docs/reference/doctor.rst"
 SECONDS = 60  # so that a busy machine changes no verdict
-LIMIT_S = 300  # a bound for a hung child, not an expectation
+QUIET = {"RL_LOGGING_LEVEL": "ERROR"}
 
 
 def alarming(report):
@@ -121,13 +120,6 @@ def unchanged(**objects):
 
 
 @pytest.fixture
-def no_checks():
-    """Let a test register its own."""
-    with mock.patch.dict(CHECKS, clear=True):
-        yield
-
-
-@pytest.fixture
 def given_to_checks(no_checks):
     """What the core hands to a check that takes everything."""
     got = {}
@@ -154,11 +146,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
-
-
-def collect_from(env, policy, **options):
-    options = {"frames_per_batch": 40, "total_frames": -1} | options
-    return Collector(env, policy, auto_register_policy_transforms=False, **options)
 
 
 # -- Healthy pipelines ---------------------------------------------------------
@@ -229,8 +216,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_a_healthy_multi_process_pipeline_is_told_nothing(tmp_path):
     Path(tmp_path, "pipeline.py").write_text(MULTI_PROCESS, encoding="utf-8")
-    done = run_python("pipeline.py", folder=tmp_path, path=[DOCTOR / "src", ROOT])
-    assert done.returncode == 0, done.stderr
+    done = run_python("pipeline.py", cwd=tmp_path, path=[DOCTOR / "src", ROOT], **QUIET)
     reports = json.loads(done.stdout.splitlines()[-1])
     verdicts = [one for report in reports for one in report["findings"]]
     assert [one for one in verdicts if one["verdict"] in (APPLIES, FAILED)] == []
@@ -892,19 +878,6 @@ def test_the_page_names_each_argument_and_each_verdict():
 # -- The file and the command line ---------------------------------------------
 
 
-def run_python(*arguments, folder, path=()):
-    path = os.pathsep.join(map(str, path))
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "RL_LOGGING_LEVEL": "ERROR"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-
-
 def imported_packages(source):
     names = set()
     for node in ast.walk(ast.parse(source)):
@@ -986,8 +959,8 @@ def pipeline(folder):
 
 @guards("doctor-beside-scripts", "doctor-output-to-stderr")
 def test_the_file_works_alone_in_an_empty_folder(pipeline):
-    done = run_python("-m", "torchrl_doctor", "pipeline.py:forgets", folder=pipeline)
-    assert done.returncode == 1, done.stderr
+    command = ("-m", "torchrl_doctor", "pipeline.py:forgets")
+    done = run_python(*command, cwd=pipeline, status=1, **QUIET)
     assert "applies: The LSTM forgets everything between steps (silent)\n" in done.stdout
     assert "building" not in done.stdout
     assert "building" in done.stderr
@@ -1093,8 +1066,7 @@ def test_the_command_ends_what_make_started(pipeline, clean_imports, capsys, no_
 def test_the_single_file_has_the_checks_and_the_version_of_the_package(folder):
     Path(folder, "torchrl_doctor.py").write_text(SINGLE_FILE(), encoding="utf-8")
     said = "import torchrl_doctor as d; print(d.__file__, d.__version__, *d.CHECKS)"
-    done = run_python("-c", said, folder=folder)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", said, cwd=folder, **QUIET)
     file, version, *slugs = done.stdout.split()
     assert Path(file) == Path(folder, "torchrl_doctor.py").resolve()
     assert version == torchrl_doctor.__version__

@@ -36,7 +36,7 @@ from torchrl.modules import (
 from torchrl.objectives import ClipPPOLoss, DQNLoss
 from torchrl_doctor import APPLIES, CLEAR, FAILED, UNDECIDED, diagnose
 
-from tests.support.healthy_pipelines import cartpole, gaussian_actor
+from tests.support.healthy_pipelines import cartpole, collect_from, gaussian_actor
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -54,8 +54,7 @@ def said(slug, **given):
 
 
 def batch_of(env, policy, frames):
-    options = {"total_frames": -1, "auto_register_policy_transforms": False}
-    collector = Collector(env, policy, frames_per_batch=frames, **options)
+    collector = collect_from(env, policy, frames)
     batch = next(iter(collector)).clone()
     collector.shutdown()
     return batch
@@ -169,16 +168,8 @@ def test_episodes_are_short_for_the_policy_that_samples_alone():
     )
     env = cartpole()
     env.set_seed(0)
-    collector = Collector(
-        env,
-        policy,
-        frames_per_batch=120,
-        total_frames=-1,
-        trajs_per_batch=1,
-        traj_format="cat",
-        reset_at_each_iter=True,
-        auto_register_policy_transforms=False,
-    )
+    options = {"trajs_per_batch": 1, "traj_format": "cat", "reset_at_each_iter": True}
+    collector = collect_from(env, policy, 120, **options)
     assert said("collector_yields_nothing", collector=collector) == CLEAR
     collector.exploration_type = ExplorationType.DETERMINISTIC
     assert said("collector_yields_nothing", collector=collector) == APPLIES
@@ -238,14 +229,7 @@ class Copies:
         critic = ValueOperator(torch.nn.Linear(4, 1))
         self.loss_module = ClipPPOLoss(self.actor, critic)
         self.optimizer = torch.optim.SGD(self.actor.parameters(), lr=0.1)
-        self.collector = Collector(
-            env,
-            self.actor,
-            policy_device="cpu:0",
-            frames_per_batch=30,
-            total_frames=-1,
-            auto_register_policy_transforms=False,
-        )
+        self.collector = collect_from(env, self.actor, 30, policy_device="cpu:0")
         self.kind, self.batch = kind, []
 
     def run(self, batches, syncs):

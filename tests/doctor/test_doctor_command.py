@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import runpy
-import subprocess
 import sys
 import time
 from importlib.metadata import EntryPoint
@@ -22,6 +21,7 @@ from torchrl_doctor.progress import DOING, shown_progress
 
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.programs import run_python
 
 PIPELINE = """
 import torch
@@ -30,7 +30,6 @@ from tensordict import TensorDict
 def make():
     return {"batch": TensorDict({"next": {"reward": torch.ones(2, 1)}}, batch_size=[2])}
 """
-LIMIT_S = 300  # a bound for a hung child, not an expectation
 
 
 @pytest.fixture
@@ -255,17 +254,6 @@ def test_checks_of_others_are_run_and_a_failing_module_is_a_note(of_others, caps
 # -- The environment -----------------------------------------------------------
 
 
-def run_env(*options, python=sys.executable, path=(ROOT / "doctor" / "src",), **environment):
-    return subprocess.run(
-        [python, "-m", "torchrl_doctor", "env", *options],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), **environment},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-
-
 def test_the_environment_has_what_a_maintainer_asks_for(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     found = torchrl_doctor.environment()
@@ -294,32 +282,16 @@ def test_the_environment_is_printed_without_torch(tmp_path, as_one_file):
     """``-S`` leaves out what is installed."""
     source = ROOT / "doctor" / "src"
     if as_one_file:
-        made = [sys.executable, ROOT / "doctor" / "single_file.py", tmp_path / "torchrl_doctor.py"]
-        subprocess.run(made, check=True)
+        run_python(ROOT / "doctor" / "single_file.py", tmp_path / "torchrl_doctor.py")
         source = tmp_path
-    done = subprocess.run(
-        [sys.executable, "-S", "-m", "torchrl_doctor", "env", "--json"],
-        env={"PYTHONPATH": str(source)},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_python("-S", "-m", "torchrl_doctor", "env", "--json", path=[source])
     document = json.loads(done.stdout)
     assert document["Imports"]["torch"] == "torch is not installed"
     assert document["Versions"]["torch"] == "not installed"
     assert document["Imports"]["extension of torchrl"].startswith("does not load")
     if not as_one_file:
-        done = subprocess.run(
-            [sys.executable, "-S", "-m", "torchrl_doctor", "pipeline.py:make"],
-            env={"PYTHONPATH": str(source)},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-        assert done.returncode == 2
+        command = ("-S", "-m", "torchrl_doctor", "pipeline.py:make")
+        done = run_python(*command, path=[source], status=2)
         assert f"{sys.executable} has no torch; install the doctor beside" in done.stderr
         assert "Traceback" not in done.stderr
 
@@ -338,8 +310,7 @@ def test_the_reason_why_the_extension_does_not_load_is_said(tmp_path):
     Path(tmp_path, "torchrl", "__init__.py").write_text(warns, encoding="utf-8")
     said = "raise ImportError('undefined symbol: _ZN5torch')"
     Path(tmp_path, "torchrl", "_torchrl.py").write_text(said, encoding="utf-8")
-    done = run_env(path=[tmp_path, ROOT / "doctor" / "src"])
-    assert done.returncode == 0, done.stderr
+    done = run_python("-m", "torchrl_doctor", "env", path=[tmp_path, ROOT / "doctor" / "src"])
     assert "does not load: ImportError: undefined symbol: _ZN5torch\n" in done.stdout
     assert "UserWarning: no extension\n" in done.stdout
     assert "DeprecationWarning" not in done.stdout + done.stderr

@@ -7,7 +7,6 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import CompositeDistribution, TensorDictModule, set_composite_lp_aggregate
 from torch.distributions import Categorical, Normal
-from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv
 from torchrl.modules import OneHotCategorical, ProbabilisticActor, ValueOperator
@@ -15,14 +14,19 @@ from torchrl.objectives import ClipPPOLoss, DQNLoss
 from torchrl.objectives.value import GAE
 from torchrl_doctor import APPLIES, FAILED, diagnose
 
-from tests.support.healthy_pipelines import cartpole, categorical_actor, logits, q_policy
+from tests.support.healthy_pipelines import (
+    cartpole,
+    categorical_actor,
+    collect_from,
+    logits,
+    q_policy,
+)
 from tests.support.planted import language
 
 
 def collect(env, policy=None, frames=200, batches=1, **options):
     env.set_seed(0)
-    options = {"frames_per_batch": frames, "total_frames": frames * batches} | options
-    collector = Collector(env, policy, auto_register_policy_transforms=False, **options)
+    collector = collect_from(env, policy, frames, total_frames=frames * batches, **options)
     return [batch.clone() for batch in collector]
 
 

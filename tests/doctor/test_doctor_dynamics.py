@@ -12,7 +12,6 @@ from unittest import mock
 import pytest
 import torch
 from tensordict.nn import TensorDictSequential
-from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SamplerWithoutReplacement, TensorDictReplayBuffer
 from torchrl.envs import RewardSum, TransformedEnv
 from torchrl.modules import EGreedyModule, ValueOperator
@@ -24,7 +23,14 @@ from torchrl_doctor import APPLIES, CHECKS, CLEAR, FAILED, diagnose, watch
 from torchrl_doctor.checks import dynamics
 from torchrl_doctor.logs import MOST_POINTS, Series, kind_of, read_log
 
-from tests.support.healthy_pipelines import cartpole, categorical_actor, logits, q_policy, step
+from tests.support.healthy_pipelines import (
+    cartpole,
+    categorical_actor,
+    collect_from,
+    logits,
+    q_policy,
+    step,
+)
 
 SECONDS = 60
 SLUGS = [slug for slug, one in CHECKS.items() if one.look.__module__ == dynamics.__name__]
@@ -35,8 +41,7 @@ def ppo_run():
     env.set_seed(0)
     actor = categorical_actor(env, logits())
     critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[32]))
-    options = {"frames_per_batch": 250, "total_frames": 6000}
-    collector = Collector(env, actor, auto_register_policy_transforms=False, **options)
+    collector = collect_from(env, actor, 250, total_frames=6000)
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(250), sampler=SamplerWithoutReplacement(), batch_size=50
     )
@@ -61,9 +66,7 @@ def dqn_run():
     env.set_seed(0)
     policy = q_policy(env)
     explore = EGreedyModule(spec=env.action_spec, annealing_num_steps=2000, eps_end=0.05)
-    options = {"frames_per_batch": 100, "total_frames": 4000}
-    actor = TensorDictSequential(policy, explore)
-    collector = Collector(env, actor, auto_register_policy_transforms=False, **options)
+    collector = collect_from(env, TensorDictSequential(policy, explore), 100, total_frames=4000)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4000), batch_size=64)
     loss = DQNLoss(policy, delay_value=True)
     loss.make_value_estimator(gamma=0.99)

@@ -12,7 +12,7 @@ from torchrl.data import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
-from torchrl.envs import GymEnv, InitTracker, ObservationNorm, SerialEnv, TransformedEnv
+from torchrl.envs import InitTracker, ObservationNorm, SerialEnv, TransformedEnv
 from torchrl.modules import (
     EGreedyModule,
     LSTMModule,
@@ -26,15 +26,13 @@ from torchrl.objectives import ClipPPOLoss, DQNLoss
 from torchrl.objectives.value import GAE
 from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
 
+from tests.support.healthy_pipelines import cartpole, collect_from
+
 
 def said(slug, **given):
     """The state of one check; None where it says nothing."""
     report = diagnose(**given, seconds=60)
     return next((one.state for one in report if one.slug == slug), None)
-
-
-def cartpole():
-    return GymEnv("CartPole-v1")
 
 
 def q_network():
@@ -88,8 +86,7 @@ def test_epsilon_that_cannot_go_down(options, state):
 def test_epsilon_that_counts_batches(frames, state):
     noise = EGreedyModule(spec=cartpole().action_spec, annealing_num_steps=1000)
     policy = TensorDictSequential(q_network(), noise)
-    options = {"total_frames": -1, "auto_register_policy_transforms": False}
-    collector = Collector(cartpole(), policy, frames_per_batch=30, **options)
+    collector = collect_from(cartpole(), policy, 30)
     for _ in range(3):
         batch = collector.next()
         noise.step(frames)

@@ -23,9 +23,7 @@ from torchrl.modules import GRUModule, QValueModule, ValueOperator, set_recurren
 from torchrl.objectives.value import VTrace
 from torchrl_doctor import CLEAR, diagnose
 
-
-def cartpole():
-    return GymEnv("CartPole-v1")
+from tests.support.healthy_pipelines import cartpole, collect_from
 
 
 def gru_policy(*before):
@@ -45,10 +43,7 @@ def env_for(policy, number=0, tracker=None):
 def collected(number=3, frames=90):
     torch.manual_seed(0)
     policy = gru_policy()
-    options = {"auto_register_policy_transforms": False}
-    collector = Collector(
-        env_for(policy, number), policy, frames_per_batch=frames, total_frames=-1, **options
-    )
+    collector = collect_from(env_for(policy, number), policy, frames)
     batch = next(iter(collector)).clone()
     collector.shutdown()
     return {"batch": batch, "policy": policy}
@@ -192,8 +187,7 @@ def test_what_looks_like_a_symptom_is_not_named(slug, make):
 def test_a_recurrent_collector_is_told_nothing(frames):
     """Neither where episodes end in its batch nor where none does."""
     policy = gru_policy()
-    options = {"auto_register_policy_transforms": False, "total_frames": -1}
-    collector = Collector(env_for(policy), policy, frames_per_batch=frames, **options)
+    collector = collect_from(env_for(policy), policy, frames)
     told = [(one.slug, one.state) for one in diagnose(collector=collector) if one.state != CLEAR]
     collector.shutdown()
     assert told == []

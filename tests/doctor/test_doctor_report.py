@@ -4,7 +4,6 @@ import collections
 import io
 import json
 import re
-from unittest import mock
 
 import jsonschema
 import pytest
@@ -233,12 +232,6 @@ def test_a_document_of_another_form_is_noticed(report):
 
 
 # -- What a check says ---------------------------------------------------------
-
-
-@pytest.fixture
-def no_checks():
-    with mock.patch.dict(CHECKS, clear=True):
-        yield
 
 
 @guards("doctor-no-verdict")

@@ -15,7 +15,7 @@ from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
 
 from tests.support.claims import guards
 from tests.support.defects.pipelines import Joined
-from tests.support.healthy_pipelines import cartpole
+from tests.support.healthy_pipelines import cartpole, collect_from
 
 
 def said(slug, **given):
@@ -105,8 +105,7 @@ def sac(env):
 def test_more_random_frames_than_the_buffer_holds(unasked, updates, states):
     env = pendulum()
     actor, loss = sac(env)
-    options = {"frames_per_batch": 30, "total_frames": -1, "init_random_frames": unasked}
-    collector = Collector(env, actor, auto_register_policy_transforms=False, **options)
+    collector = collect_from(env, actor, 30, init_random_frames=unasked)
     batches = iter(collector)
     given = {"collector": collector, "loss_module": loss}
     given["replay_buffer"] = TensorDictReplayBuffer(storage=LazyTensorStorage(40), batch_size=8)

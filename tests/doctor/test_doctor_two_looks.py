@@ -15,7 +15,6 @@ from unittest import mock
 import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torchrl.collectors import Collector
 from torchrl.envs import TransformedEnv, VecNormV2
 from torchrl.envs.utils import ExplorationType
 from torchrl.modules import AdditiveGaussianModule, EGreedyModule, NoisyLinear, QValueActor
@@ -24,7 +23,7 @@ from torchrl.objectives.utils import TargetNetUpdater
 from torchrl_doctor import APPLIES, CHECKS, CLEAR, FAILED, UNDECIDED, diagnose, look
 
 from tests.support.claims import guards
-from tests.support.healthy_pipelines import PIPELINES, cartpole, q_policy
+from tests.support.healthy_pipelines import PIPELINES, cartpole, collect_from, q_policy
 from tests.support.object_state import fingerprint
 
 SECONDS = 60  # so that a busy machine changes no verdict
@@ -142,8 +141,7 @@ def a_copy_that_acts(updates_weights):
     env = cartpole()
     policy = q_policy(env)
     acts = copy.deepcopy(policy)
-    options = {"frames_per_batch": 20, "total_frames": -1}
-    collector = Collector(env, acts, auto_register_policy_transforms=False, **options)
+    collector = collect_from(env, acts, 20)
     loss = DQNLoss(policy, action_space=env.action_spec, delay_value=False)
     optimizer = torch.optim.Adam(loss.parameters(), 1e-2)
     batches = iter(collector)

@@ -7,7 +7,6 @@ import time
 import pytest
 import torch
 from torch.optim import optimizer as torch_optimizer
-from torchrl.collectors import Collector
 from torchrl.envs import RewardSum, TransformedEnv
 from torchrl.objectives import DQNLoss
 from torchrl_doctor import APPLIES, CLEAR, FAILED, diagnose, watch
@@ -15,7 +14,7 @@ from torchrl_doctor.watching import SHARE, SHORTEST_S, Budget, Returns
 
 from tests.doctor.test_doctor_two_looks import no_target_update
 from tests.support.claims import guards
-from tests.support.healthy_pipelines import PIPELINES, cartpole, q_policy
+from tests.support.healthy_pipelines import PIPELINES, cartpole, collect_from, q_policy
 from tests.support.object_state import fingerprint
 
 OPTIONS = {"frames": 10, "seconds": 60}
@@ -64,8 +63,7 @@ def loop(steps, of_a_copy=False, compiled=False):
     env = TransformedEnv(cartpole(), RewardSum())
     env.set_seed(0)
     policy = q_policy(env)
-    options = {"frames_per_batch": 25, "total_frames": 25 * steps}
-    collector = Collector(env, policy, auto_register_policy_transforms=False, **options)
+    collector = collect_from(env, policy, 25, total_frames=25 * steps)
     loss = DQNLoss(policy, action_space=env.action_spec, delay_value=False)
     trained = copy.deepcopy(loss) if of_a_copy else loss
     optimizer = torch.optim.Adam(trained.parameters(), 1e-3)
@@ -258,8 +256,7 @@ def test_returns_are_those_of_whole_episodes(skipped):
     torch.manual_seed(0)
     env = TransformedEnv(cartpole(), RewardSum())
     env.set_seed(0)
-    options = {"frames_per_batch": 30, "total_frames": 900}
-    collector = Collector(env, None, auto_register_policy_transforms=False, **options)
+    collector = collect_from(env, None, 30, total_frames=900)
     returns, summed, wanted = Returns(), [], []
     for number, batch in enumerate(collector):
         if number in skipped:

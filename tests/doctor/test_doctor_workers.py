@@ -2,9 +2,6 @@
 
 import json
 import multiprocessing
-import os
-import subprocess
-import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -15,8 +12,7 @@ from torchrl_doctor.clock import Clock, TimeUp, uninterrupted
 
 from tests.support import ROOT
 from tests.support.claims import guards
-
-LIMIT_S = 300  # a bound for a hung child, not an expectation
+from tests.support.programs import run_python
 
 PROGRAM = """
 import json
@@ -73,18 +69,8 @@ def seen(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
     program = folder / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    path = os.pathsep.join([str(ROOT), str(ROOT / "doctor" / "src")])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    path = [ROOT, ROOT / "doctor" / "src"]
+    done = run_python(program, cwd=folder, path=path, OMP_NUM_THREADS="1")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -4,9 +4,9 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import tempfile
-import traceback
+
+from docs._ext.support.fork import Fork
 
 
 def in_a_fork(function, *arguments, limit_s=600):
@@ -15,24 +15,21 @@ def in_a_fork(function, *arguments, limit_s=600):
     A fork needs no import of torchrl, which costs more than most pages.
     """
     with tempfile.TemporaryFile() as answer:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                import torch
 
-                os.setsid()
-                signal.alarm(limit_s)
-                torch.set_num_threads(1)
-                text = json.dumps(function(*arguments))
-                os.pwrite(answer.fileno(), text.encode(), 0)
-                sys.stdout.flush()
-            except BaseException:
-                traceback.print_exc()
-            finally:  # whatever happens: what stands below the fork is the parent's
-                os._exit(0)
-        os.waitpid(pid, 0)
+        def child():
+            import torch
+
+            os.setsid()
+            signal.alarm(limit_s)
+            torch.set_num_threads(1)
+            text = json.dumps(function(*arguments))
+            os.pwrite(answer.fileno(), text.encode(), 0)
+            return 0
+
+        fork = Fork(child)
+        fork.wait()
         # A pipe would stay open as long as a worker that outlives the child.
         with contextlib.suppress(ProcessLookupError):  # none is left
-            os.killpg(pid, signal.SIGKILL)
+            os.killpg(fork.pid, signal.SIGKILL)
         text = answer.read()
     return json.loads(text) if text else None

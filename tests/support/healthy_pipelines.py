@@ -59,18 +59,25 @@ from torchrl.objectives import (
 from torchrl.objectives.value import GAE, VTrace
 
 CELLS = 16
+IDS = ("collector", "traj_ids")
 
 
 def cartpole():
     return GymEnv("CartPole-v1")
 
 
+def mlp(inputs, outputs):
+    return MLP(in_features=inputs, out_features=outputs, num_cells=[CELLS])
+
+
+def collect_from(env, policy, frames_per_batch=40, **options):
+    options = {"total_frames": -1, "auto_register_policy_transforms": False} | options
+    return Collector(env, policy, frames_per_batch=frames_per_batch, **options)
+
+
 def gaussian_actor(env, inputs):
     number = env.action_spec.shape[-1]
-    net = torch.nn.Sequential(
-        MLP(in_features=inputs, out_features=2 * number, num_cells=[CELLS]),
-        NormalParamExtractor(),
-    )
+    net = torch.nn.Sequential(mlp(inputs, 2 * number), NormalParamExtractor())
     return ProbabilisticActor(
         TensorDictModule(net, in_keys=["observation"], out_keys=["loc", "scale"]),
         spec=env.action_spec,
@@ -93,8 +100,11 @@ def categorical_actor(env, *modules):
 
 
 def logits():
-    net = MLP(in_features=4, out_features=2, num_cells=[CELLS])
-    return TensorDictModule(net, in_keys=["observation"], out_keys=["logits"])
+    return TensorDictModule(mlp(4, 2), in_keys=["observation"], out_keys=["logits"])
+
+
+def parts(collector, buffer, loss, **more):
+    return {"collector": collector, "replay_buffer": buffer, "loss_module": loss} | more
 
 
 def step(optimizer, losses):
@@ -112,9 +122,8 @@ def ppo():
     )
     env.transform[0].init_stats(num_iter=400, reduce_dim=0, cat_dim=0)
     actor = gaussian_actor(env, 3)
-    critic = ValueOperator(MLP(in_features=3, out_features=1, num_cells=[CELLS]))
-    options = {"auto_register_policy_transforms": False, "split_trajs": False}
-    collector = Collector(env, actor, frames_per_batch=100, total_frames=-1, **options)
+    critic = ValueOperator(mlp(3, 1))
+    collector = collect_from(env, actor, 100, split_trajs=False)
     buffer = ReplayBuffer(storage=LazyTensorStorage(100), sampler=SamplerWithoutReplacement())
     advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic, average_gae=True)
     loss = ClipPPOLoss(actor, critic, clip_epsilon=0.2, entropy_bonus=True, entropy_coeff=1e-4)
@@ -130,30 +139,19 @@ def ppo():
                 for _ in range(2):
                     step(optimizer, loss(buffer.sample(50)))
 
-    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
-    return given | {"value_estimator": advantage, "env": env}, train
+    return parts(collector, buffer, loss, value_estimator=advantage, env=env), train
 
 
 def q_policy(env):
-    return QValueActor(
-        MLP(in_features=4, out_features=2, num_cells=[CELLS]),
-        in_keys=["observation"],
-        spec=env.action_spec,
-    )
+    return QValueActor(mlp(4, 2), in_keys=["observation"], spec=env.action_spec)
 
 
 def dqn():
     env = TransformedEnv(cartpole(), Compose(StepCounter(), RewardSum()))
     policy = q_policy(env)
     explore = EGreedyModule(spec=env.action_spec, annealing_num_steps=1000)
-    collector = Collector(
-        env,
-        TensorDictSequential(policy, explore),
-        frames_per_batch=50,
-        total_frames=-1,
-        init_random_frames=100,
-        auto_register_policy_transforms=False,
-    )
+    acting = TensorDictSequential(policy, explore)
+    collector = collect_from(env, acting, 50, init_random_frames=100)
     buffer = TensorDictPrioritizedReplayBuffer(
         alpha=0.6, beta=0.4, storage=LazyTensorStorage(1000), batch_size=32
     )
@@ -175,8 +173,7 @@ def dqn():
                 updater.step()
             collector.update_policy_weights_()
 
-    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
-    return given | {"target_updater": updater}, train
+    return parts(collector, buffer, loss, target_updater=updater), train
 
 
 def sac():
@@ -184,18 +181,8 @@ def sac():
         GymEnv("Pendulum-v1"), Compose(InitTracker(), StepCounter(), DoubleToFloat(), RewardSum())
     )
     actor = gaussian_actor(env, 3)
-    critic = ValueOperator(
-        MLP(in_features=4, out_features=1, num_cells=[CELLS]),
-        in_keys=["observation", "action"],
-    )
-    collector = Collector(
-        env,
-        actor,
-        frames_per_batch=20,
-        total_frames=-1,
-        init_random_frames=40,
-        auto_register_policy_transforms=False,
-    )
+    critic = ValueOperator(mlp(4, 1), in_keys=["observation", "action"])
+    collector = collect_from(env, actor, 20, init_random_frames=40)
     buffer = TensorDictReplayBuffer(storage=LazyMemmapStorage(500), batch_size=16, prefetch=2)
     loss = SACLoss(actor, critic, num_qvalue_nets=2, delay_qvalue=True, alpha_init=1.0)
     loss.make_value_estimator(gamma=0.99)
@@ -211,8 +198,7 @@ def sac():
                 updater.step()
             collector.update_policy_weights_()
 
-    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
-    return given | {"target_updater": updater}, train
+    return parts(collector, buffer, loss, target_updater=updater), train
 
 
 def lstm_features():
@@ -229,8 +215,7 @@ def recurrent_ppo():
     value_head = ValueOperator(torch.nn.Linear(8, 1), in_keys=["features"])
     actor = categorical_actor(env, lstm, policy_head)
     critic = TensorDictSequential(lstm, value_head)
-    options = {"auto_register_policy_transforms": False}
-    collector = Collector(env, actor, frames_per_batch=64, total_frames=-1, **options)
+    collector = collect_from(env, actor, 64)
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(2), sampler=SamplerWithoutReplacement(), batch_size=1
     )
@@ -249,8 +234,7 @@ def recurrent_ppo():
                 for _ in range(2):
                     step(optimizer, loss(buffer.sample()))
 
-    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
-    return given | {"value_estimator": advantage}, train
+    return parts(collector, buffer, loss, value_estimator=advantage), train
 
 
 def recurrent_dqn():
@@ -262,16 +246,10 @@ def recurrent_dqn():
     head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["action_value"])
     policy = TensorDictSequential(lstm, head, QValueModule(spec=env.action_spec))
     explore = EGreedyModule(spec=env.action_spec, annealing_num_steps=1000, eps_init=0.2)
-    collector = Collector(
-        env,
-        TensorDictSequential(policy, explore),
-        frames_per_batch=50,
-        total_frames=-1,
-        auto_register_policy_transforms=False,
-    )
+    collector = collect_from(env, TensorDictSequential(policy, explore), 50)
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(1000),
-        sampler=SliceSampler(slice_len=5, traj_key=("collector", "traj_ids")),
+        sampler=SliceSampler(slice_len=5, traj_key=IDS),
         batch_size=20,
     )
     loss = DQNLoss(policy, action_space=env.action_spec, delay_value=True)
@@ -291,16 +269,14 @@ def recurrent_dqn():
                 updater.step()
             collector.update_policy_weights_()
 
-    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
-    return given | {"target_updater": updater}, train
+    return parts(collector, buffer, loss, target_updater=updater), train
 
 
 def batched_ppo():
     env = TransformedEnv(SerialEnv(3, cartpole), Compose(StepCounter(), RewardSum()))
     actor = categorical_actor(env, logits())
-    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[CELLS]))
-    options = {"auto_register_policy_transforms": False}
-    collector = Collector(env, actor, frames_per_batch=96, total_frames=-1, **options)
+    critic = ValueOperator(mlp(4, 1))
+    collector = collect_from(env, actor, 96)
     return ppo_loop(collector, actor, critic)
 
 
@@ -324,17 +300,15 @@ def ppo_loop(collector, actor, critic):
             collector.update_policy_weights_()
         return batch
 
-    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
-    return given | {"value_estimator": advantage, "policy": actor}, train
+    return parts(collector, buffer, loss, value_estimator=advantage, policy=actor), train
 
 
 def vtrace():
     """Whole stretches are sampled, as V-trace reads them."""
     env = TransformedEnv(SerialEnv(2, cartpole), Compose(StepCounter(), RewardSum()))
     actor = categorical_actor(env, logits())
-    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[CELLS]))
-    options = {"auto_register_policy_transforms": False}
-    collector = Collector(env, actor, frames_per_batch=80, total_frames=-1, **options)
+    critic = ValueOperator(mlp(4, 1))
+    collector = collect_from(env, actor, 80)
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(2), sampler=SamplerWithoutReplacement(), batch_size=2
     )
@@ -352,19 +326,17 @@ def vtrace():
                 step(optimizer, loss(sample))
             collector.update_policy_weights_()
 
-    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
-    return given | {"value_estimator": advantage}, train
+    return parts(collector, buffer, loss, value_estimator=advantage), train
 
 
 def rebuilt_dqn():
     """Next observations are not stored, but rebuilt when slices are sampled."""
     env = TransformedEnv(cartpole(), StepCounter())
     policy = q_policy(env)
-    options = {"auto_register_policy_transforms": False, "compact_obs": True}
-    collector = Collector(env, policy, frames_per_batch=60, total_frames=-1, **options)
+    collector = collect_from(env, policy, 60, compact_obs=True)
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(500),
-        sampler=SliceSampler(slice_len=6, traj_key=("collector", "traj_ids")),
+        sampler=SliceSampler(slice_len=6, traj_key=IDS),
         transform=NextStateReconstructor(step_count_key="step_count"),
         batch_size=24,
     )
@@ -382,17 +354,15 @@ def rebuilt_dqn():
             updater.step()
             collector.update_policy_weights_()
 
-    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
-    return given | {"target_updater": updater}, train
+    return parts(collector, buffer, loss, target_updater=updater), train
 
 
 def a2c():
     """On-policy, with GAE, without a replay buffer."""
     env = TransformedEnv(cartpole(), Compose(StepCounter(max_steps=100), RewardSum()))
     actor = categorical_actor(env, logits())
-    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[CELLS]))
-    options = {"auto_register_policy_transforms": False}
-    collector = Collector(env, actor, frames_per_batch=60, total_frames=-1, **options)
+    critic = ValueOperator(mlp(4, 1))
+    collector = collect_from(env, actor, 60)
     advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
     loss = A2CLoss(actor, critic)
     optimizer = torch.optim.RMSprop(loss.parameters(), 1e-3)
@@ -411,23 +381,14 @@ def a2c():
 
 def ddpg():
     env = TransformedEnv(GymEnv("Pendulum-v1"), Compose(DoubleToFloat(), StepCounter(max_steps=50)))
-    net = MLP(in_features=3, out_features=1, num_cells=[CELLS])
+    net = mlp(3, 1)
     actor = TensorDictSequential(
         TensorDictModule(net, in_keys=["observation"], out_keys=["param"]),
         TanhModule(in_keys=["param"], out_keys=["action"], spec=env.action_spec),
     )
     noise = AdditiveGaussianModule(spec=env.action_spec, annealing_num_steps=500)
-    critic = ValueOperator(
-        MLP(in_features=4, out_features=1, num_cells=[CELLS]),
-        in_keys=["observation", "action"],
-    )
-    collector = Collector(
-        env,
-        TensorDictSequential(actor, noise),
-        frames_per_batch=60,
-        total_frames=-1,
-        auto_register_policy_transforms=False,
-    )
+    critic = ValueOperator(mlp(4, 1), in_keys=["observation", "action"])
+    collector = collect_from(env, TensorDictSequential(actor, noise), 60)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(500), batch_size=16)
     loss = DDPGLoss(actor, critic, delay_actor=True, delay_value=True)
     loss.make_value_estimator(gamma=0.99)
@@ -444,8 +405,7 @@ def ddpg():
                 step(optimizer, loss(buffer.sample()))
                 updater.step()
 
-    given = {"collector": collector, "replay_buffer": buffer, "loss_module": loss}
-    return given | {"target_updater": updater}, train
+    return parts(collector, buffer, loss, target_updater=updater), train
 
 
 def offline():
@@ -453,11 +413,11 @@ def offline():
     env = TransformedEnv(cartpole(), Compose(StepCounter(), InitTracker()))
     with torch.no_grad():
         data = env.rollout(120, break_when_any_done=False)
-    data["collector", "traj_ids"] = data["is_init"].squeeze(-1).cumsum(0)
+    data[IDS] = data["is_init"].squeeze(-1).cumsum(0)
     policy = q_policy(env)
     buffer = TensorDictReplayBuffer(
         storage=LazyTensorStorage(len(data)),
-        sampler=SliceSampler(slice_len=4, traj_key=("collector", "traj_ids")),
+        sampler=SliceSampler(slice_len=4, traj_key=IDS),
         batch_size=16,
     )
     buffer.extend(data)
@@ -482,7 +442,7 @@ def workers_environment():
 def multi_process_ppo():
     env = workers_environment()
     actor = categorical_actor(env, logits())
-    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[CELLS]))
+    critic = ValueOperator(mlp(4, 1))
     collector = MultiSyncCollector(
         [workers_environment, workers_environment],
         actor,

@@ -58,6 +58,12 @@ class SmallSite:
         assert (done.returncode, done.stderr) == (0, "")
         return self
 
+    def fails(self, *options, **environment):
+        """Build with a warning or an error; what it says."""
+        done = self.build(*options, **environment)
+        assert done.returncode, "the build passed"
+        return done.stderr
+
     def page(self, name):
         """The HTML of a page."""
         return (self.html / f"{name}.html").read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support import ROOT, torchrl_forks
+from tests.support.programs import run_python
 
 TIMEOUT_S = 600  # a bound for a hung child, not an expectation
 IMPORTS = re.compile(r"^(import|from) torchrl\b", re.MULTILINE)
@@ -74,15 +75,7 @@ def run_driver(driver, page, **variables):
     The driver finds the path of the page in ``sys.argv[1]`` and can import from this module.
     """
     with environment(PYTHONPATH=str(ROOT), **variables) as own:
-        done = subprocess.run(
-            [sys.executable, "-c", driver, str(page)],
-            env=own,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
+        done = run_python("-c", driver, page, **own)
     return json.loads(done.stdout.splitlines()[-1])
 
 

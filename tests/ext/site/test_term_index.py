@@ -1,15 +1,13 @@
 """The index of the glossary from A to Z, on a small site of two pages of terms."""
 
-import os
+import copy
 import re
-import subprocess
-import sys
 
 import pytest
 
 from docs._ext.site.term_hints import Definition
 from docs._ext.site.term_index import by_letter, sort_key, strip
-from tests.support import ROOT
+from tests.support.small_site import SmallSite
 
 TERMS = ["worker", "_AcceptedKeys", "TED", "a <b>", "advantage", "two words", "1-step"]
 LOOP = """Loop
@@ -36,12 +34,12 @@ ROWS = """Rows
       A move, see :term:`carrier`.
 """
 PAGES = {
-    "index": "Home\n====\n\n.. toctree::\n\n   deep/loop\n   rows\n   terms\n",
+    "index.rst": "Home\n====\n\n.. toctree::\n\n   deep/loop\n   rows\n   terms\n",
     # names no page, or Sphinx would write it again with them
-    "terms": "Words & terms\n=============\n\n.. term-index::\n",
-    "deep/loop": LOOP,
-    "rows": ROWS,
-    **{f"more{number}": ":orphan:\n\nMore\n====\n" for number in range(4)},
+    "terms.rst": "Words & terms\n=============\n\n.. term-index::\n",
+    "deep/loop.rst": LOOP,
+    "rows.rst": ROWS,
+    **{f"more{number}.rst": ":orphan:\n\nMore\n====\n" for number in range(4)},
 }
 ITEM = re.compile(r"((?:<dt .*?</dt>)+)<dd><p>(.*?)</p>")
 TERM = re.compile(r'<dt id="([^"]+)"><a class="reference internal" href="([^"]+)">([^<]+)</a></dt>')
@@ -53,37 +51,16 @@ def rows(page):
     return [(*term, sentence) for terms, sentence in found for term in TERM.findall(terms)]
 
 
-def write(folder, pages):
-    for name, text in pages.items():
-        path = folder / "docs" / f"{name}.rst"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
-def build(folder, *options):
+def build(site, *options):
     """Build; return the page of the index, and when each page was written."""
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "-n",
-        *options,
-        "-C",
-        "-D",
-        "project=Toy",
-    ]
-    command += ["-D", "extensions=docs._ext.site.term_index", folder / "docs", folder / "html"]
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
-    pages = {path.stem: path.stat().st_mtime_ns for path in (folder / "html").rglob("*.html")}
-    return (folder / "html" / "terms.html").read_text(encoding="utf-8"), pages
+    site.built(*options)
+    pages = {path.stem: path.stat().st_mtime_ns for path in site.html.rglob("*.html")}
+    return site.page("terms"), pages
 
 
 @pytest.fixture
-def folder(tmp_path):
-    write(tmp_path, PAGES)
-    return tmp_path
+def site(tmp_path):
+    return SmallSite(tmp_path, PAGES, extensions="docs._ext.site.term_index")
 
 
 def test_a_term_is_filed_under_its_first_letter_or_digit():
@@ -105,8 +82,8 @@ def test_the_strip_leads_to_the_top_and_to_each_letter():
     )
 
 
-def test_each_term_has_its_id_a_link_and_its_first_sentence(folder):
-    page, _ = build(folder)
+def test_each_term_has_its_id_a_link_and_its_first_sentence(site):
+    page, _ = build(site)
     sentence = "What a &lt; b leads to."
     see = 'See <a class="reference internal" href="deep/loop.html#term-carrier">carrier</a>.'
     assert rows(page) == [
@@ -124,9 +101,9 @@ def test_each_term_has_its_id_a_link_and_its_first_sentence(folder):
     ]
 
 
-def test_a_page_lists_its_entries_in_their_order(folder):
-    build(folder)
-    page = (folder / "html" / "deep" / "loop.html").read_text(encoding="utf-8")
+def test_a_page_lists_its_entries_in_their_order(site):
+    build(site)
+    page = site.page("deep/loop")
     (own,) = re.findall(r'<ul class="own-terms simple">(.*?)</ul>', page, re.DOTALL)
     lines = [re.findall(r'href="#([^"]+)">([^<]+)<', line) for line in own.split("</li>")]
     assert lines[:-1] == [
@@ -135,27 +112,27 @@ def test_a_page_lists_its_entries_in_their_order(folder):
     ]
 
 
-def test_an_edited_definition_writes_the_index_again(folder):
-    _, before = build(folder)
-    write(folder, {"deep/loop": LOOP.replace("Nothing.", "Nothing at all.")})
-    page, after = build(folder)
+def test_an_edited_definition_writes_the_index_again(site):
+    _, before = build(site)
+    site.write({"deep/loop.rst": LOOP.replace("Nothing.", "Nothing at all.")})
+    page, after = build(site)
     assert rows(page)[-1][3] == "Nothing at all."
     assert before["rows"] == after["rows"]
-    assert page == build(folder, "-E", "-a")[0]
+    assert page == build(site, "-E", "-a")[0]
 
 
-def test_what_no_first_sentence_says_leaves_the_index_as_it_is(folder):
-    page, before = build(folder)
-    write(folder, {"deep/loop": LOOP.replace("More of it.", "And more of it.")})
-    again, after = build(folder)
+def test_what_no_first_sentence_says_leaves_the_index_as_it_is(site):
+    page, before = build(site)
+    site.write({"deep/loop.rst": LOOP.replace("More of it.", "And more of it.")})
+    again, after = build(site)
     assert before["terms"] == after["terms"]
     assert page == again
 
 
-def test_a_term_comes_and_goes(folder):
-    build(folder)
-    write(folder, {"rows": ROWS.replace("   cast\n", "   root\n")})
-    page, _ = build(folder)
+def test_a_term_comes_and_goes(site):
+    build(site)
+    site.write({"rows.rst": ROWS.replace("   cast\n", "   root\n")})
+    page, _ = build(site)
     assert [row[0] for row in rows(page)] == [
         "term-carrier",
         "term-root",
@@ -163,10 +140,10 @@ def test_a_term_comes_and_goes(folder):
         "term-_shuttle",
         "term-Zeros",
     ]
-    assert page == build(folder, "-E", "-a")[0]
+    assert page == build(site, "-E", "-a")[0]
 
 
-def test_two_processes_write_the_same(folder, tmp_path_factory):
-    other = tmp_path_factory.mktemp("parallel")
-    (other / "docs").symlink_to(folder / "docs")
-    assert build(folder)[0] == build(other, "-j", "2")[0]
+def test_two_processes_write_the_same(site, tmp_path_factory):
+    other = copy.copy(site)
+    other.html = tmp_path_factory.mktemp("parallel")
+    assert build(site)[0] == build(other, "-j", "2")[0]

@@ -176,8 +176,7 @@ def site(tmp_path):
 
 @pytest.mark.slow
 def test_the_pages(site):
-    result = site.build()
-    assert result.returncode == 0, result.stderr
+    site.built()
     engine, wagon = site.page(f"{FOLDER}/tiny.Engine"), site.page(f"{FOLDER}/tiny.Wagon")
     guide, index = site.page("guide"), site.page(f"{FOLDER}/index")
     # title, signature, docstring, source
@@ -212,8 +211,7 @@ def test_a_page_starts_with_the_signature_in_short(site):
     docstring = '    """Is pulled by :class:`tiny.parts.Engine`."""\n'
     method = "\n    def __init__(self, load: int = 3, *rest, empty: bool): ...\n"
     site.edit("../site/tiny/parts.py", docstring, docstring + method)
-    result = site.build()
-    assert result.returncode == 0, result.stderr
+    site.built()
     html = site.page(f"{FOLDER}/tiny.Wagon")
     signatures = re.findall(r"(?s)<dt class=\"sig .*?</dt>", html)
     short, whole = (re.sub(r"<[^>]+>|\s", "", text) for text in signatures)
@@ -243,7 +241,7 @@ def short_and_whole(html):
 @pytest.mark.slow
 def test_a_long_signature_is_cut_and_leads_to_the_whole(site):
     site.edit("../site/tiny/parts.py", IS_PULLED, IS_PULLED + LONG)
-    assert site.build().returncode == 0
+    site.built()
     html = site.page(f"{FOLDER}/tiny.Wagon")
     short, whole = short_and_whole(html)
     assert "(load,*,a=1,b=2,c=3,d=4,e=5,f=6,g=7,4more)" in short
@@ -252,18 +250,16 @@ def test_a_long_signature_is_cut_and_leads_to_the_whole(site):
     # the usual ones, in their order, and the star that says how they are passed
     symbols = "reference/api/symbols.toml"
     site.edit(symbols, '"tiny.Wagon" = []\n', '"tiny.Wagon" = []\n[usual]\n"tiny.Wagon" = ["j"]\n')
-    assert site.build().returncode == 0
+    site.built()
     assert "(*,j=10,11more)" in short_and_whole(site.page(f"{FOLDER}/tiny.Wagon"))[0]
     site.edit(symbols, '["j"]', '["k"]')
-    result = site.build()
-    assert result.returncode != 0
-    assert "symbols.toml: tiny.Wagon has no parameter k" in result.stderr
+    assert "symbols.toml: tiny.Wagon has no parameter k" in site.fails()
 
 
 @pytest.mark.slow
 def test_where_new_takes_anything_the_signature_is_that_of_init(site):
     site.edit("../site/tiny/parts.py", IS_PULLED, IS_PULLED + TAKES_ANYTHING)
-    assert site.build().returncode == 0
+    site.built()
     for signature in short_and_whole(site.page(f"{FOLDER}/tiny.Wagon")):
         assert "Wagon(load=3)" in signature
 
@@ -302,8 +298,7 @@ def test_words_that_are_corrected_are_marked_in_the_docstring(site):
     """On the page of the symbol, wherever the correction is; in a list inside a field too."""
     site.write({"guide.rst": CORRECTED})
     site.edit("../site/tiny/parts.py", 'unlike :meth:`walk`."', f'unlike :meth:`walk`.{ARGUMENTS}"')
-    result = site.build()
-    assert result.returncode == 0, result.stderr
+    site.built()
     wagon, engine = site.page(f"{FOLDER}/tiny.Wagon"), site.page(f"{FOLDER}/tiny.Engine")
     assert '<span class="upstream-erratum">Is pulled by</span>' in wagon
     assert 'href="#upstream-says-1">see erratum</a>' in wagon
@@ -319,7 +314,7 @@ def test_words_that_are_corrected_are_marked_in_the_docstring(site):
     assert "It could say: “slow”" in proof
     # a correction of other words reaches the page of the symbol, where a field has no colon
     site.edit("guide.rst", "``fast``: as it likes", "int: Its speed")
-    assert site.build().returncode == 0
+    site.built()
     engine = site.page(f"{FOLDER}/tiny.Engine")
     assert '<span class="upstream-erratum">Its speed</span>' in engine
 
@@ -337,8 +332,7 @@ def test_a_short_reference_to_a_method_of_several_classes_is_text(site):
     site.edit("../site/tiny/__init__.py", "Engine, Wagon", "Engine, Signal, Wagon")
     site.edit("reference/api/symbols.toml", '"tiny.Wagon" = []', '"tiny.Signal" = []')
     site.edit("reference/api/symbols.toml", '"tiny.Sig', '"tiny.Wagon" = ["run"]\n"tiny.Sig')
-    result = site.build()
-    assert result.returncode == 0, result.stderr
+    site.built()
     assert re.search(
         r"Stands beside <code[^>]*><span[^>]*>\.?run", site.page(f"{FOLDER}/tiny.Signal")
     )
@@ -346,22 +340,20 @@ def test_a_short_reference_to_a_method_of_several_classes_is_text(site):
 
 @pytest.mark.slow
 def test_a_subject_removed_is_a_page_gone(site):
-    assert site.build().returncode == 0
+    site.built()
     site.edit("reference/api/symbols.toml", 'title = "Parts"', 'title = "Pieces of it"')
-    result = site.build()
-    assert result.returncode == 0, result.stderr
+    site.built()
     for root in (site.docs / FOLDER, site.html / FOLDER):
         assert [path.stem for path in root.glob("p*")] == ["pieces-of-it"]
 
 
 @pytest.mark.slow
 def test_a_line_removed_is_a_page_gone(site):
-    assert site.build().returncode == 0
+    site.built()
     site.edit("reference/api/symbols.toml", '"tiny.Wagon" = []\n', "")
     site.edit("reference/api/relations.toml", '"tiny.Wagon" = "follows"\n', "")
     (site.docs / "reference/api/notes/tiny.Wagon.rst").unlink()
-    result = site.build()
-    assert result.returncode == 0, result.stderr
+    site.built()
     assert not (site.docs / FOLDER / "tiny.Wagon.rst").exists()
     assert not (site.html / FOLDER / "tiny.Wagon.html").exists()
     for page in (f"{FOLDER}/index", f"{FOLDER}/tiny.Engine", "guide"):
@@ -370,9 +362,9 @@ def test_a_line_removed_is_a_page_gone(site):
 
 @pytest.mark.slow
 def test_a_changed_relation_reaches_every_member(site):
-    assert site.build().returncode == 0
+    site.built()
     site.edit("reference/api/relations.toml", "One pulls", "One tows")
-    assert site.build().returncode == 0
+    site.built()
     for page in (f"{FOLDER}/tiny.Engine", f"{FOLDER}/tiny.Wagon", "guide"):
         assert "One tows the other" in site.page(page), page
 
@@ -439,9 +431,8 @@ def test_a_changed_relation_reaches_every_member(site):
 )
 def test_drift_and_slips_stop_the_build(site, file, old, new, message):
     site.edit(file, old, new)
-    result = site.build()
-    assert result.returncode != 0
-    assert re.search(message, result.stderr), result.stderr
+    said = site.fails()
+    assert re.search(message, said), said
 
 
 def test_a_broken_list_is_named(tmp_path):

@@ -2,13 +2,10 @@
 
 import multiprocessing
 import signal
-import types
-import warnings
 from unittest import mock
 
 import pytest
 import torch
-import torchrl
 from tensordict import TensorDict
 from torchrl.collectors import MultiAsyncCollector
 from torchrl.data import (
@@ -20,6 +17,7 @@ from torchrl.data import (
 
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.guides import defined_by
 
 GUIDE = ROOT / "how-to" / "collect_in_background.py"
 FOREVER_S = 60  # a bound for a hang, not an expectation
@@ -28,16 +26,8 @@ FOREVER_S = 60  # a bound for a hang, not an expectation
 @pytest.fixture
 def guide():
     """What the guide defines before its first buffer; workers start by "fork" as there."""
-    level, threads = torchrl.logger.level, torch.get_num_threads()
-    method = multiprocessing.get_start_method()
-    source = GUIDE.read_text("utf-8")
-    page = types.ModuleType("page")
-    with warnings.catch_warnings():
-        exec(source[: source.index("buffer, ahead = ")], vars(page))
+    with defined_by("collect_in_background", "buffer, ahead = ") as page:
         yield page
-    multiprocessing.set_start_method(method, force=True)
-    torchrl.logger.setLevel(level)
-    torch.set_num_threads(threads)
 
 
 def make_rows(steps):

@@ -1,22 +1,20 @@
 """What the guide to dict observations and hybrid actions says and does not run is so."""
 
-from types import ModuleType
-
 import pytest
 import torch
 from tensordict.nn import set_composite_lp_aggregate
 
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.guides import defined_by
 
 GUIDE = ROOT / "how-to" / "dict_and_hybrid_spaces.py"
 
 
 @pytest.fixture(scope="module")
 def guide():
-    made = ModuleType("guide")
-    exec(GUIDE.read_text(encoding="utf-8").split("env = make_env()", 1)[0], vars(made))
-    return made
+    with defined_by("dict_and_hybrid_spaces", "env = make_env()") as page:
+        yield page
 
 
 @guards("composite-sum-raises-in-ppo")

@@ -4,7 +4,6 @@ import inspect
 import multiprocessing
 import signal
 import threading
-import types
 import warnings
 from functools import partial
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from torchrl.collectors.distributed import ray as ray_module
 from benchmarks.suites import bench_scaling_ray as suite
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.guides import defined_by
 from tests.support.suites import noted, recorded
 
 GUIDE = ROOT / "how-to" / "from_one_process_to_ray.py"
@@ -29,13 +29,8 @@ SOURCE = GUIDE.read_text("utf-8")
 @pytest.fixture
 def guide():
     """What the guide defines; workers start by "fork" as there."""
-    threads, method = torch.get_num_threads(), multiprocessing.get_start_method()
-    page = types.ModuleType("page")
-    with warnings.catch_warnings():
-        exec(SOURCE[: SOURCE.index("# What is equal")], vars(page))
+    with defined_by("from_one_process_to_ray", "# What is equal") as page:
         yield page
-    multiprocessing.set_start_method(method, force=True)
-    torch.set_num_threads(threads)
 
 
 def body_of(name):

@@ -1,10 +1,7 @@
 """What the guide to pixel replay says and does not run is so."""
 
-import types
-
 import pytest
 import torch
-import torchrl
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.collectors import Collector
 from torchrl.data import (
@@ -20,6 +17,7 @@ from torchrl.envs import CatFrames, SerialEnv
 from benchmarks.suites import bench_pixel_replay, bench_pixel_sampling
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.guides import defined_by
 from tests.support.suites import recorded
 
 GUIDE = ROOT / "how-to" / "pixel_replay.py"
@@ -29,13 +27,8 @@ N_FRAMES, TRAJ_KEY = 300, ("collector", "traj_ids")
 @pytest.fixture(scope="module")
 def guide():
     """What the first listing of the guide defines."""
-    level, threads = torchrl.logger.level, torch.get_num_threads()
-    source = GUIDE.read_text("utf-8")
-    page = types.ModuleType("page")
-    exec(source[: source.index("\n\nlimits = {")], vars(page))
-    yield page
-    torchrl.logger.setLevel(level)
-    torch.set_num_threads(threads)
+    with defined_by("pixel_replay", "\n\nlimits = {") as page:
+        yield page
 
 
 @pytest.fixture(scope="module")

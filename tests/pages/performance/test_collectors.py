@@ -125,7 +125,7 @@ def test_no_frames_are_no_proof():
         check_frames([])
 
 
-def test_the_dial_reaches_another_copy(tmp_path):
+def test_the_cost_of_a_step_reaches_another_copy(tmp_path):
     step_cost = StepCost(tmp_path / "cost")
     twin = step_cost.__reduce__()[0](*step_cost.__reduce__()[1])
     with mock.patch("time.sleep") as sleep:

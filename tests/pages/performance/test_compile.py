@@ -208,14 +208,24 @@ def test_the_function_of_warmup_calls_the_model():
 
 @guards("compile-policy-warms-up")
 def test_the_collector_compiles_with_warmup():
-    from torchrl.collectors import Collector, _single
+    from torchrl.collectors import Collector
+
+    compiled, seen = [], []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
 
     collector = SimpleNamespace(
-        compiled_policy=True, compiled_policy_kwargs={"warmup": 5}, cudagraphed_policy=False
+        compiled_policy=True,
+        compiled_policy_kwargs={"warmup": 2, "backend": backend},
+        cudagraphed_policy=False,
     )
-    with mock.patch.object(_single, "compile_with_warmup") as warmed:
-        Collector._compile_wrapped_policy(collector, "policy")
-    warmed.assert_called_once_with("policy", warmup=5)
+    policy = Collector._compile_wrapped_policy(collector, torch.nn.Linear(1, 1))
+    for _ in range(4):
+        policy(torch.ones(1))
+        seen.append(len(compiled))
+    assert seen == [0, 0, 1, 1]
 
 
 @guards("compile-mode-meaning", "mode-excludes-options")

@@ -5,8 +5,6 @@ The others are read from the installed signatures (docs/_ext/source/knobs.py).
 
 import os
 import re
-import subprocess
-import sys
 from unittest import mock
 
 import pytest
@@ -37,6 +35,7 @@ from benchmarks.counting_env import Counting
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
+from tests.support.programs import run_python
 
 PAGES = sorted((ROOT / "docs" / "performance").glob("*.rst"))
 KNOB = re.compile(r"^\.\. knob:: (?P<name>.+)\n(?P<options>(?:   .*\n)+)", re.M)
@@ -150,8 +149,7 @@ def test_what_the_import_reads():
         "assert _utils._PROFILING_ALLOWED and _utils._PROFILING_ENABLED\n"
         "assert tensor_specs._CHECK_SPEC_ENCODE\n"
     )
-    variables = {"TORCHRL_PROFILING": "1", "CHECK_SPEC_ENCODE": "1"}
-    subprocess.run([sys.executable, "-c", program], env=os.environ | variables, check=True)
+    run_python("-c", program, TORCHRL_PROFILING="1", CHECK_SPEC_ENCODE="1")
 
 
 @guards("knob-enable-profile-default")

@@ -3,8 +3,6 @@
 import ast
 import inspect
 import itertools
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -21,6 +19,7 @@ from benchmarks import interleaved, measure
 from benchmarks.suites import bench_networks as bench
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
+from tests.support.programs import run_python
 from tests.support.suites import CPU, noted, recorded
 
 of = partial(recorded, "networks")
@@ -133,7 +132,7 @@ def test_validation_is_off_after_the_import():
         "import torchrl.modules\n"
         "assert not torch.distributions.Distribution._validate_args\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run_python("-c", program)
 
 
 @guards("cache-dist-unread")

@@ -1,7 +1,5 @@
 """The suite recurrent_primer, run small, and the sentences of the page recurrent."""
 
-import subprocess
-import sys
 from functools import partial
 from unittest import mock
 
@@ -17,6 +15,7 @@ from benchmarks.timing import Benchmark
 from tests.benchmarks.test_bench_allocator import BOUND
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.programs import run_python
 from tests.support.suites import COMMITTED, CPU, benchmarks_of, noted, recorded
 
 EAGER = ("pad", "scan", "scan-recompute")
@@ -230,14 +229,7 @@ print(max(event["args"]["Bytes"] for event in events if event["name"] == "[memor
 
 @guards("compiled-lstm-large-allocations")
 def test_compiled_lstm_scan_allocates_large_tensors(tmp_path):
-    child = subprocess.run(
-        [sys.executable, "-c", LARGEST, tmp_path / "trace.json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr
+    child = run_python("-c", LARGEST, tmp_path / "trace.json", cwd=ROOT)
     assert int(child.stdout.split()[-1]) >= BOUND
 
 

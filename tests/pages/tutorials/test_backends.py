@@ -86,11 +86,6 @@ def fast_is_everywhere():
     return all_of(no_triton(), preset)
 
 
-@pytest.fixture(scope="module")
-def caught():
-    return in_a_process(__file__, "CHANGES.outcomes()")
-
-
 @pytest.mark.mutation
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_page_notices_a_changed_torchrl(caught, change):

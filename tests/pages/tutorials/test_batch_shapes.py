@@ -9,7 +9,7 @@ from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.objectives.value import ValueEstimatorBase
 
 from tests.support import ROOT
-from tests.support.tutorial_script import Changes, in_a_process
+from tests.support.tutorial_script import Changes
 
 pytestmark = [pytest.mark.slow, pytest.mark.mutation]
 
@@ -89,12 +89,6 @@ def padding_is_done():
         return out
 
     return mock.patch.object(utils, "split_trajectories", closing)
-
-
-@pytest.fixture(scope="module")
-def caught():
-    """In one process, which starts one server of workers for all changes."""
-    return in_a_process(__file__, "CHANGES.outcomes()")
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)

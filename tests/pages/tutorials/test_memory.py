@@ -24,7 +24,7 @@ from torchrl.objectives.value import TD0Estimator, TDLambdaEstimator, ValueEstim
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.suites import recorded
-from tests.support.tutorial_script import Changes, all_of, in_a_process
+from tests.support.tutorial_script import Changes, all_of
 
 LESSONS = ROOT / "tutorials" / "memory"
 
@@ -112,11 +112,6 @@ def no_chunks():
 @caught_by("assert torch.equal(n_step[NEXT_OBS], full[NEXT_OBS][lookup])", "n_step_and_truncations")
 def reward_not_n_step():
     return mock.patch.object(MultiStepTransform, "_inv_call", lambda self, td: td)
-
-
-@pytest.fixture(scope="module")
-def caught():
-    return in_a_process(__file__, "CHANGES.outcomes()")
 
 
 @pytest.mark.slow

@@ -198,11 +198,6 @@ def test_page_and_its_proofs_pass():
     assert in_a_process(__file__, "page_and_proofs()") == "the page passed"
 
 
-@pytest.fixture(scope="module")
-def caught():
-    return in_a_process(__file__, "CHANGES.outcomes()")
-
-
 @pytest.mark.mutation
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_page_notices_a_changed_torchrl(caught, change):
