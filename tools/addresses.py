@@ -13,15 +13,22 @@ Registered are pages, their anchors, the files below ``_downloads``, and ``llms.
 registered is what has no name of its own: ids that docutils, the gallery or a drawing number,
 plates, the values of a plate, hints of terms, search fields, the Markdown twin of a page. Nor is a
 wheel, whose name has a version: what stays is the page that links it, where installers look.
+
+Beside it, ``docs/changes.txt`` has the day on which each page came, newest first, and of a page
+that only leads on, the day on which it went, for the list of changes
+(``docs/_ext/records/change_list.py``). A page that this script finds anew came today.
 """
 
 import argparse
+import datetime
 import re
 import sys
 from pathlib import Path
 
 HEADER = "# Addresses that others may link to; tools/addresses.py says how the list is kept.\n"
+CHANGES = "# When a page came, or went (gone); tools/addresses.py adds to the list.\n"
 GONE = "# gone: "
+LEADS_ON = '<main class="moved">'
 ARTICLE = re.compile(r"<article\b.*</article>", re.DOTALL)
 DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 ANCHOR = re.compile(r"<[a-z][^<>]*?\sid=\"([^\"]+)\"")
@@ -102,6 +109,30 @@ def add(found, listing):
     return new
 
 
+def changes(html):
+    """Each page of the site, and "gone" behind one that only leads on; indexes are no pages."""
+    for path in sorted(html.rglob("*.html")):
+        page = path.relative_to(html).with_suffix("").as_posix()
+        if path.name not in {*WITHOUT_ANCHORS, "index.html"} and not page.startswith("_"):
+            yield f"{page} gone" if LEADS_ON in path.read_text("utf-8") else page
+
+
+def undated(html, dated):
+    """The changes of the site that the list lacks."""
+    lines = dated.read_text(encoding="utf-8").splitlines()
+    known = {line.partition(" ")[2] for line in lines}
+    return [change for change in changes(html) if change not in known]
+
+
+def date(html, dated, day):
+    """Write the list anew, with what it lacks as of *day*."""
+    new = [f"{day} {change}" for change in undated(html, dated)]
+    lines = dated.read_text(encoding="utf-8").splitlines()
+    kept = sorted([*new, *(line for line in lines if not line.startswith("#"))])
+    newest = sorted(kept, key=lambda line: line[: len("2026-01-01")], reverse=True)
+    dated.write_text(CHANGES + "\n".join(newest) + "\n", "utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -113,6 +144,7 @@ def main():
     if not (html / "index.html").is_file():
         parser.error(f"{html} holds no site; run `make html` first")
     new = add(offered(html), listing)
+    date(html, listing.with_name("changes.txt"), datetime.date.today())
     print("\n".join(new))
     print(f"{len(new)} new address(es) in {listing.name}")
 

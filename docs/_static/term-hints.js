@@ -1,4 +1,5 @@
-/* Show what a glossary term means beside a reference to it: on hover and on keyboard focus.
+/* Show what a glossary term means beside a reference to it: on hover and on keyboard focus. Whoever
+   follows the reference gets a way back below the entry.
    docs/_ext/site/term_hints.py writes the hints; its docstring says what happens without this. */
 "use strict";
 
@@ -59,4 +60,22 @@
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
   document.addEventListener("scroll", () => link && place(), { capture: true, passive: true });
   window.addEventListener("resize", () => link && place());
+
+  // Below an entry that a link on another page led to: the way back there.
+  let entry = document.getElementById(location.hash.slice(1))?.closest(".bd-article dl.glossary > dt");
+  while (entry && entry.localName !== "dd") entry = entry.nextElementSibling;
+  const from = document.referrer;
+  if (entry && from.startsWith(`${location.origin}/`) && new URL(from).pathname !== location.pathname) {
+    const arrived = history.length;
+    const back = document.createElement("a");
+    back.href = from;
+    back.className = "term-back";
+    back.textContent = "Back to where you came from";
+    back.addEventListener("click", (event) => {
+      if (history.length !== arrived) return; // the reader went on within the page
+      event.preventDefault();
+      history.back();
+    });
+    entry.append(back);
+  }
 })();

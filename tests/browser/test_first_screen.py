@@ -13,23 +13,33 @@ def boxes(page, selector):
     return [one.bounding_box() for one in page.locator(selector).all()]
 
 
-def test_the_landing_page_shows_search_and_five_ways_three_above_two(open_page, site_url):
+def test_the_landing_page_shows_search_and_four_ways_two_by_two(open_page, site_url):
     page = open_page(**DESKTOP)
     page.goto(site_url)
     field = page.locator("#search-here").bounding_box()
     cards = boxes(page, ".entry-card")
-    assert len(cards) == 5
+    assert len(cards) == 4
     assert field["y"] + field["height"] < cards[0]["y"]
-    assert len({card["y"] for card in cards[:3]}) == len({card["y"] for card in cards[3:]}) == 1
-    assert cards[0]["x"] == cards[3]["x"]
-    assert cards[4]["y"] + cards[4]["height"] < DESKTOP["height"]
+    assert len({card["y"] for card in cards}) == len({card["x"] for card in cards}) == 2
+    assert cards[3]["y"] + cards[3]["height"] < DESKTOP["height"]
     article = page.locator(".bd-article").bounding_box()
     right = DESKTOP["width"] - article["x"] - article["width"]
     assert abs(article["x"] - right) < 32, "no empty column beside the article"
     for card in page.locator(".entry-card").all():
-        assert card.locator("li a").count() in (3, 4)
+        assert card.locator("li a").count() == 3
     page.set_viewport_size(PHONE)
     assert len({card["x"] for card in boxes(page, ".entry-card")}) == 1
+
+
+def test_the_doctor_and_what_is_new_stand_beside_the_figure(open_page, site_url):
+    page = open_page(**DESKTOP)
+    page.goto(site_url)
+    plate, doctor, new = boxes(page, "figure.record-plot, #ask-the-doctor, #what-is-new")
+    assert plate["x"] + plate["width"] <= doctor["x"] == new["x"]
+    assert doctor["y"] + doctor["height"] <= new["y"] < plate["y"] + plate["height"]
+    assert page.locator("#what-is-new dl.change-list > dt").count() == 1
+    page.set_viewport_size(PHONE)
+    assert len({box["x"] for box in boxes(page, "#ask-the-doctor, #what-is-new")}) == 1
 
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])

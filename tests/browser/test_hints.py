@@ -179,6 +179,22 @@ def test_a_tap_follows_the_link(glossary):
     assert visible(page) == []
 
 
+def test_an_entry_leads_back_to_where_the_reader_came_from(open_page, site_url, sample):
+    page = open_page(width=390, has_touch=True, is_mobile=True)
+    page.goto(site_url + sample["tutorial"])
+    link = page.locator("main a[aria-describedby^='hint-term-']").last
+    link.scroll_into_view_if_needed()
+    link.tap()
+    page.wait_for_url("**/reference/glossary/*.html#term-*")
+    back = page.locator("dt:target ~ dd a.term-back")
+    back.tap()
+    page.wait_for_url(f"**/{sample['tutorial']}")
+    link.wait_for()
+    assert link.evaluate("(e) => e.getBoundingClientRect().top > 0 && scrollY > 844")
+    page.goto(f"{site_url}{sample['terms']}#term-carrier")
+    assert back.count() == 0, "nobody led here"
+
+
 def test_a_tap_that_goes_nowhere_shows_nothing(glossary):
     page, link, hint = glossary("worker", width=390, has_touch=True, is_mobile=True, clock=True)
     link.evaluate("(e) => e.addEventListener('click', (event) => event.preventDefault())")

@@ -109,6 +109,22 @@ def scroll_to(page, section, above):
     page.wait_for_function("new Promise(done => requestAnimationFrame(() => done(true)))")
 
 
+@pytest.mark.parametrize("width", [390, 1000, 1280])
+def test_the_way_back_to_the_top_lies_over_no_text(open_page, site_url, sample, width):
+    page = open_page(width=width)
+    page.goto(site_url + sample["internals"])
+    page.wait_for_load_state("load")
+    button = page.locator("#pst-back-to-top")
+    for way in (2000, -200):  # it shows on the way up
+        page.evaluate("(way) => scrollBy({top: way, behavior: 'instant'})", way)
+        page.wait_for_function("new Promise(done => setTimeout(() => done(true), 200))")
+    article = page.locator(".bd-article").bounding_box()
+    if width < 1200:
+        assert not button.is_visible()
+    else:
+        assert button.bounding_box()["x"] >= article["x"] + article["width"]
+
+
 @pytest.fixture
 def long_page(open_page, site_url, sample):
     page = open_page()

@@ -1,6 +1,10 @@
-"""The register of addresses and the built site agree, and no address ever left the register."""
+"""The register of addresses and the built site agree, and no address ever left the register.
+
+So does the list of days on which pages came.
+"""
 
 import subprocess
+from datetime import date
 
 import pytest
 
@@ -8,6 +12,7 @@ from tests.support import ROOT, SITE
 from tools import addresses
 
 REGISTER = ROOT / "docs" / "addresses.txt"
+CHANGES = ROOT / "docs" / "changes.txt"
 
 
 def entries(text):
@@ -58,3 +63,17 @@ def test_what_the_site_has_is_registered():
     new = addresses.unregistered(addresses.offered(SITE), REGISTER)
     cure = "register them with `make addresses`, and commit docs/addresses.txt:"
     assert not new, "\n".join([cure, *new])
+
+
+@pytest.mark.site
+def test_each_page_has_the_day_on_which_it_came():
+    new = addresses.undated(SITE, CHANGES)
+    cure = "date them with `make addresses`, and commit docs/changes.txt:"
+    assert not new, "\n".join([cure, *new])
+
+
+def test_changes_are_dated_newest_first_and_once():
+    lines = CHANGES.read_text(encoding="utf-8").splitlines()[1:]
+    days = [date.fromisoformat(line.partition(" ")[0]) for line in lines]
+    assert days == sorted(days, reverse=True)
+    assert len({line.partition(" ")[2] for line in lines}) == len(lines)

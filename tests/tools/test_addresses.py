@@ -47,6 +47,7 @@ def site(tmp_path):
         path.write_text(text, encoding="utf-8")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "addresses.txt").write_text("\n".join(["# comment", *OFFERED]) + "\n")
+    (tmp_path / "docs" / "changes.txt").write_text("2026-01-02 deep/page\n")
     return tmp_path
 
 
@@ -102,3 +103,21 @@ def test_the_command_adds_and_never_removes(site):
         assert done.stdout.splitlines()[-1] == f"{new} new address(es) in addresses.txt"
         expected = [*OFFERED, "old.html  # gone: why", "old.html#x"]
         assert listing.read_text() == addresses.HEADER + "\n".join(expected) + "\n"
+
+
+def test_a_new_page_gets_its_day_and_one_that_leads_on_another(site):
+    html, dated = site / "build" / "html", site / "docs" / "changes.txt"
+    addresses.date(html, dated, "2026-01-03")
+    assert dated.read_text() == addresses.CHANGES + "2026-01-02 deep/page\n"
+    (html / "deep" / "page.html").write_text(f"<html>{addresses.LEADS_ON}</html>")
+    (html / "new.html").write_text(PAGE)
+    (html / "deep" / "index.html").write_text(PAGE)
+    assert addresses.undated(html, dated) == ["deep/page gone", "new"]
+    for day in ("2026-01-04", "2026-01-05"):
+        addresses.date(html, dated, day)
+        lines = dated.read_text().splitlines()
+        assert lines[1:] == [
+            "2026-01-04 deep/page gone",
+            "2026-01-04 new",
+            "2026-01-02 deep/page",
+        ]

@@ -1,4 +1,4 @@
-"""Values, tables, plots and decisions out of the benchmark records.
+"""Values, tables, plots and decisions out of the benchmark records, and what is new.
 
 Switch on: ``"docs._ext.records"`` in ``extensions``. Each module has its own manual on top, and can
 be switched on alone.
@@ -6,6 +6,7 @@ be switched on alone.
 
 MODULES = (
     "directives",
+    "change_list",
     "choice",
     "replicate",
     "timeline",

@@ -267,12 +267,14 @@ def stamp_line(env, record, outdated, full=True, values=None):
     mark = AGAIN.capitalize() if reasons else "Measured"
     text = f": {reasons}. " if reasons else " on "
     remark = library(env).remark(record)
-    text += f"{where_and_when(record)}{f' ({remark})' if remark else ''}. "
+    where, _, day = where_and_when(record).rpartition(" ")
+    paragraph = nodes.paragraph("", "", nodes.strong(mark, mark), classes=["record-stamp"])
+    paragraph += [nodes.Text(f"{text}{where} "), nodes.inline("", day, classes=["one-line"])]
+    text = f" ({remark}). " if remark else ". "
     if waiting := record.get("unmeasured"):
         text += f"{len(waiting)} more benchmarks of this suite are not measured yet. "
     if above := records.noisy(record):
         text += f"{len(above)} of the record's {records.spread(record)} values are noisy. "
-    paragraph = nodes.paragraph("", "", nodes.strong(mark, mark), classes=["record-stamp"])
     paragraph += nodes.Text(text)
     if full:
         paragraph += link_stamp(env, address, "Full stamp")

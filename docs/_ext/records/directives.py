@@ -23,8 +23,6 @@ Markup::
 
     .. record-index::
 
-    .. record-newest:: 3
-
 An address is ``suite@device:key:metric``. A value has the digits that its spread allows, and a
 single measurement says "one run" (``content.last_digit``, ``content.once``). The metrics
 ``<metric>_low`` and ``<metric>_high`` are the range of ``<metric>``, in its cell. ``:rows:`` takes
@@ -291,31 +289,6 @@ def not_taken(missing, every):
     return paragraph
 
 
-class RecordNewest(SphinxDirective):
-    """``record-newest``: the records taken last, so many of them, each with its date."""
-
-    required_arguments = 1
-
-    def run(self):
-        found = library(self.env)
-        addresses = [f"{suite}@{device}" for suite, device in found.taken()]
-        page_state(self.env, INDEX)[self.env.docname] = addresses
-        taken = []
-        for address in addresses:
-            try:
-                record, _ = reach(self.env, *split_address(address))
-            except records.RecordError:  # the page with record-index complains
-                continue
-            taken.append((record["taken"]["date"], address, record["title"]))
-        items = nodes.bullet_list(bullet="*")
-        newest = sorted(taken, reverse=True)
-        for date, address, title in newest[: directives.positive_int(self.arguments[0])]:
-            link = link_stamp(self.env, address, title)
-            when = nodes.inline("", date[:10], classes=["one-line"])
-            items += nodes.list_item("", nodes.paragraph("", "", link, nodes.Text(", "), when))
-        return [items]
-
-
 def read_again(app, env, added, changed, removed):
     """env-get-outdated: pages whose missing record now exists, and the index when one came or went.
 
@@ -345,7 +318,6 @@ def setup(app):
     app.add_directive("record-table", RecordTable)
     app.add_directive("record-plot", RecordPlot)
     app.add_directive("record-index", RecordIndex)
-    app.add_directive("record-newest", RecordNewest)
     app.connect("env-get-outdated", read_again)
     app.connect("html-page-context", walk_points)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

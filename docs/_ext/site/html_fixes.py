@@ -40,7 +40,7 @@ class Fix(NamedTuple):
     replacement: str | Callable
 
 
-ROOM = 90  # characters of a block on a desktop
+ROOM = 88  # characters of a block on a desktop
 
 
 def is_wide(code):

@@ -67,6 +67,7 @@ KINDS = {
     "performance/": "performance",
     "how-to/": "how-to",
     "reference/api/": "API",
+    "reference/changes": "record",
     "reference/records": "record",
     "reference/upstream_errata": "record",
     "reference/api_changes": "change",
@@ -84,7 +85,7 @@ LEFT_OUT = (
     addnodes.glossary,
     addnodes.index,
 )
-LEFT_OUT_CLASSES = {"knob", "sphx-glr-footer", "symptom-card"}
+LEFT_OUT_CLASSES = {"change-list", "knob", "sphx-glr-footer", "symptom-card"}
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 COMMENT = re.compile(r"^\s*(/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)

@@ -9,8 +9,8 @@ on any page.
 What it writes: at the end of each page with such a reference, one hidden ``role="tooltip"`` for
 each term, which the references name in ``aria-describedby``; and the script on those pages alone.
 The script shows the hint on hover and on focus, Escape hides it, a pointer may rest on it. A tap
-follows the link. Without the script a reference is a plain link that a screen reader still
-describes.
+follows the link, and an entry that another page led to ends with a way back. Without the script a
+reference is a plain link that a screen reader still describes.
 
 An edited definition writes the pages with the term again, without reading them again.
 """

@@ -1,14 +1,44 @@
-"""Leave the letters out of pictures that are too small to read them.
+"""Cards of the gallery: code in its face, and no letters in pictures too small to read them.
 
 Switch on: ``"docs._ext.site"`` in ``extensions``. No markup. The gallery's thumbnails are figures
-of lessons, whole. What it writes: a rule into each of these files, by which a browser that draws
-one on less than READABLE pixels draws no text.
+of lessons, whole, and what it says of a lesson is bare text.
+
+What it writes: the code of a lesson's first paragraph as ``code`` in its card; and a rule into each
+thumbnail, by which a browser that draws it on less than READABLE pixels draws no text.
 """
 
+import ast
+import re
+from html import escape
 from pathlib import Path
+
+from docs._ext.support import galleries
 
 READABLE = 260  # pixels of the width of a figure
 RULE = f"<style>@media (max-width: {READABLE}px) {{ text {{ display: none; }} }}</style>"
+CARD = re.compile(r'(?s)(?<=thumbcontainer" tooltip=")([^"]*)(?=">.*?href="([^"]*)\.html")')
+
+
+def with_code(text, script):
+    """*text* of a card, in which what is code in the first paragraph of *script* is marked."""
+    docstring = ast.get_docstring(ast.parse(script))
+    first = [part for part in docstring.split("\n\n") if not part.startswith("..")][1]
+    names = sorted({escape(name) for name in re.findall("``(.+?)``", first)}, key=len, reverse=True)
+    if not names:
+        return text
+    return re.sub("|".join(map(re.escape, names)), r"<code>\g<0></code>", text)
+
+
+def mark_code(app, pagename, templatename, context, doctree):
+    """html-page-context: the cards of an index of a gallery."""
+    gallery, _, page = pagename.partition("/")
+    if gallery in galleries.NAMES and page == "index":
+        folder = Path(app.srcdir).parent / gallery
+
+        def marked(card):
+            return with_code(card[1], folder.joinpath(f"{card[2]}.py").read_text("utf-8"))
+
+        context["body"] = CARD.sub(marked, context["body"])
 
 
 def without_letters(svg):
@@ -28,5 +58,6 @@ def write(app, exception):
 
 
 def setup(app):
+    app.connect("html-page-context", mark_code)
     app.connect("build-finished", write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from benchmarks import record as records
-from docs._ext.records import content, directives
+from docs._ext.records import change_list, content, directives
 from tests.support import ROOT
 from tests.support.programs import run_python
 
@@ -416,20 +416,61 @@ def test_site_without_index_says_where_stamps_belong(project):
     assert "no page shows the stamp of toy@cpu; put '.. record-index::' on one" in warnings
 
 
-def test_newest_records_come_first_with_their_dates(project):
-    (project.benchmarks / "bench_other.py").write_text(TOY)
-    library = records.Library(project.benchmarks, project.requirements)
-    other = toy_record(library) | {"suite": "other", "title": "Another toy"}
-    other["taken"] = other["taken"] | {"date": "2026-03-04T00:00:00Z"}
-    records.save(other, library.path("other", "cpu"))
-    project.page(".. record-newest:: 1")
+CHANGES = """# comment
+2026-05-06 deep/page
+2026-05-06 reference/api/a
+2026-05-06 stamps
+2026-03-05 reference/old gone
+2026-03-05 tutorials/debugging/a
+2026-03-04 tutorials/debugging/not_built
+"""
+
+
+def test_a_list_of_changes_has_pages_and_records_by_day(project):
+    symptom = project.docs / "tutorials" / "debugging" / "a.rst"
+    symptom.parent.mkdir(parents=True)
+    symptom.write_text(":orphan:\n\nThe loss is NaN\n===============\n")
+    api = project.docs / "reference" / "api" / "a.rst"
+    api.parent.mkdir(parents=True)
+    api.write_text(":orphan:\n\nA class\n=======\n")
+    (project.docs / "changes.txt").write_text(CHANGES)
+    project.page(".. change-list::")
     warnings, _ = project.build()
     assert not warnings
-    assert "Another toy, 2026-03-04" in project.text()
-    assert "A toy, " not in project.text()
-    project.edit(taken=other["taken"] | {"date": "2026-05-06T00:00:00Z"})
+    days = re.findall(r"(?s)<dt>(.*?)</dt><dd>(.*?)</dd>", project.html("index"))
+    said = {re.sub("<.*?>", "", day): re.sub("<.*?>", " ", what).split() for day, what in days}
+    assert list(said) == ["2026-05-06", "2026-03-05", "2026-01-02"]
+    assert " ".join(said["2026-05-06"]) == "API : 1 page Reference : Stamps"
+    assert " ".join(said["2026-03-05"]) == ("Symptoms : The loss is NaN Moved : reference/old.html")
+    assert said["2026-01-02"] == ["Measured", ":", "A", "toy"]
+    symptom.unlink()
     project.build()
-    assert "A toy, 2026-05-06" in project.text()
+    assert "The loss is NaN" not in project.text()
+
+
+def test_the_last_changes_change_with_a_record(project):
+    (project.docs / "changes.txt").write_text("")
+    project.page(".. change-list:: 1")
+    project.build()
+    assert "Measured: A toy" in project.text()
+    taken = json.loads(project.path.read_text())["taken"]
+    project.edit(taken=taken | {"date": "2026-05-06T00:00:00Z"})
+    project.build()
+    assert "2026-05-06" in project.text()
+
+
+def test_of_the_last_changes_a_few_stand_for_many(project, monkeypatch):
+    names = [f"page{number}" for number in range(5)]
+    for name in names:
+        (project.docs / f"{name}.rst").write_text(f":orphan:\n\n{name.title()}\n=====\n")
+    (project.docs / "changes.txt").write_text("".join(f"2026-05-06 {name}\n" for name in names))
+    project.page(".. change-list:: 1")
+    project.build()
+    assert "Reference: Page0; Page1; and 3 more" in project.text()
+    monkeypatch.setattr(change_list, "MANY", 4)
+    project.page(".. change-list::")
+    project.build()
+    assert "Reference: 5 pages" in project.text()
 
 
 # -- Validity ------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_gallery_card_shows_its_text():
     assert corrected(CARD + CARD).count("thumbnail-intro") == 2
 
 
-@pytest.mark.parametrize(("columns", "wide"), [(90, ""), (91, "has-wide-lines ")])
+@pytest.mark.parametrize(("columns", "wide"), [(88, ""), (89, "has-wide-lines ")])
 def test_wide_code_with_links_is_marked(columns, wide):
     code = f'short\n<a href="x" title="{"x" * 99}"><span class="k">&quot;</span></a>'
     html = '<div class="{}highlight-Python notranslate"><div class="highlight"><pre>{}</pre></div>'
