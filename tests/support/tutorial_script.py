@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tests.support import ROOT, torchrl_forks
 from tests.support.programs import run_python
+from tests.support.symptom_pages import new_shared_files, shared_files
 
 TIMEOUT_S = 600  # a bound for a hung child, not an expectation
 IMPORTS = re.compile(r"^(import|from) torchrl\b", re.MULTILINE)
@@ -42,13 +43,14 @@ def run_page(page, tmp_path, hash_seed):
     """The text that the script *page* prints in a folder of its own, where it leaves nothing."""
     folder = tmp_path / f"cwd{hash_seed}"
     folder.mkdir()
+    shared = shared_files()
     run = torchrl_forks.run if imports_first(page) else run_fresh
     with environment(PYTHONHASHSEED=hash_seed) as own:
         done = run(page, folder, own)
         left = [path for path in Path(own["TMPDIR"]).iterdir() if not is_compiler_cache(path)]
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b"", done.stderr.decode()
-    assert [*folder.iterdir(), *left] == []
+    assert [*folder.iterdir(), *left, *new_shared_files(shared)] == []
     return done.stdout.decode()
 
 

@@ -18,8 +18,10 @@ with warnings.catch_warnings():
     # torchrl.collectors warns about its own weight updaters when it is imported.
     warnings.filterwarnings("ignore", "Creating .* which inherits from WeightUpdaterBase")
     from torchrl import collectors, envs, modules, objectives
+    from torchrl.checkpoint import Checkpoint
     from torchrl.envs.transforms import ModuleTransform
     from torchrl.render.checkpoint import save_render_checkpoint
+    from torchrl.trainers import Trainer
 
 ANNOUNCED = re.compile(r"v(0\.1[5-9])\b")
 
@@ -33,9 +35,9 @@ def releases(use):
 
 
 def row(release, old, use_old, becomes, new, use_new):
-    """A row of the table, when the old way warns of this release and the new one does not."""
+    """A row of the table, when the old way warns of these releases and the new one does not."""
     found = releases(use_old)
-    assert found == {release}, f"{old} names {found}; the page expects {release}"
+    assert found == set(release.split(", ")), f"{old} names {found}; the page expects {release}"
     assert not releases(use_new), f"{new} warns as well"
     return [old, release, becomes, new]
 
@@ -68,6 +70,37 @@ def reset(**options):
 
 def pool(**options):
     envs.AsyncEnvPool([make_env] * 2, backend="multiprocessing", **options).close()
+
+
+def make_policy():
+    return TensorDictModule(torch.nn.Linear(4, 2), in_keys=["observation"], out_keys=["action"])
+
+
+def collect_async(policy=None, **options):
+    collectors.AsyncBatchedCollector(
+        [make_env], policy=policy, frames_per_batch=4, total_frames=4, **options
+    ).shutdown()
+
+
+def serve(**options):
+    collect_async(policy_factory=make_policy, env_backend="multiprocessing", **options)
+
+
+def save_trainer(**options):
+    collector = collectors.Collector(make_env(), frames_per_batch=4, total_frames=4)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            collector=collector,
+            total_frames=4,
+            frame_skip=1,
+            optim_steps_per_batch=1,
+            loss_module=torch.nn.Linear(4, 2),
+            save_trainer_file=str(Path(folder, "trainer")),
+            progress_bar=False,
+            **options,
+        )
+        trainer.save_trainer(force_save=True)
+        trainer.shutdown()
 
 
 def behavior_cloning(out_key):
@@ -121,11 +154,35 @@ def show_announced():
         ),
         row(
             "0.15",
+            "``AsyncBatchedCollector`` that is told no backend",
+            lambda: collect_async(make_policy()),
+            "steps environments in processes, not threads",
+            '``env_backend="threading"``, or ``"multiprocessing"``',
+            lambda: collect_async(make_policy(), env_backend="threading"),
+        ),
+        row(
+            "0.15",
+            "``AsyncBatchedCollector`` with processes and a ``policy_factory``",
+            serve,
+            "serves the policy from a process",
+            '``transport="driver"``, or ``"auto"``',
+            lambda: serve(transport="driver"),
+        ),
+        row(
+            "0.15",
             "``save_render_checkpoint(path, model)``",
             save_for_rendering,
             "writes another format",
             '``format="archive"``, or ``"directory"``',
             lambda: save_for_rendering(format="archive"),
+        ),
+        row(
+            "0.15, 0.16",
+            "``Trainer(save_trainer_file=...)``",
+            save_trainer,
+            "saves with ``torchrl.checkpoint``, from 0.16 in no other way",
+            "``checkpoint=Checkpoint()``",
+            lambda: save_trainer(checkpoint=Checkpoint()),
         ),
         row(
             "0.16",

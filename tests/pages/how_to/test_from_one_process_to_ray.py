@@ -260,3 +260,9 @@ def test_entry_of_a_killed_worker(guide):
     found = noted(suite.bench_killed_worker, None)
     assert found["key"] == "killed-worker"
     assert found["exact"] == {"raises": 1, "batches_after": 0}
+
+
+@guards("scaling-cheap-steps-do-not-pay")
+def test_no_way_was_faster_than_one_process():
+    for way in ("workers-2", "ray-1", "ray-2"):
+        assert recorded("scaling_ray", f"throughput-{way}", "vs_one") < 1

@@ -1,9 +1,12 @@
 """Old names come back, new ones go: the run behind reference/api_changes has to say so."""
 
+import ast
 import re
 import warnings
+from pathlib import Path
 
 import pytest
+import torchrl
 
 from tests.support import ROOT
 from tests.support.claims import guards
@@ -131,3 +134,41 @@ def test_a_former_name_on_an_api_page_is_in_the_tables(run):
     former = {pair for pair in noted() if pair[0] in renamed}
     assert len(former) >= 17
     assert former <= pairs
+
+
+# What in TorchRL announces a change for a release, by file, and its name on the page.
+ANNOUNCING = {
+    "_utils": "use_ray_service",
+    "collectors/_async_batched": "AsyncBatchedCollector",
+    "collectors/_single": "auto_register_policy_transforms",
+    "collectors/utils": "traj_format",
+    "envs/async_envs": "AsyncEnvPool",
+    "envs/common": "set_state",
+    "envs/llm/transforms/tokenizer": "Tokenizer",
+    "envs/transforms/_tensor": "Tokenizer",
+    "envs/transforms/utils": "KLRewardTransform",  # and the other transforms with a device
+    "modules/value_norm": "ValueNorm",
+    "objectives/bc": "BCLoss",
+    "objectives/dreamer_v3": "DreamerV3Loss",
+    "record/loggers/ray": "RayLogger",
+    "render/checkpoint": "save_render_checkpoint",
+    "trainers/trainers": "Trainer",
+}
+
+
+def announcing_files():
+    """The files of TorchRL with a warning that names a release from 0.15 on."""
+    root = Path(torchrl.__file__).parent
+    for file in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "warn":
+                parts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                if re.search(r"v0\.1[5-9]", " ".join(map(str, parts))):
+                    yield file.relative_to(root).with_suffix("").as_posix()
+
+
+@guards("announced-is-complete")
+def test_every_announced_change_is_on_the_page():
+    assert set(announcing_files()) == set(ANNOUNCING)
+    table = SCRIPT.with_name("announced.py").read_text(encoding="utf-8")
+    assert [name for name in ANNOUNCING.values() if name not in PAGE + table] == []

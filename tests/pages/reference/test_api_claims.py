@@ -36,11 +36,13 @@ from torchrl.modules import (
     EGreedyModule,
     GRUModule,
     LSTMModule,
+    ProbabilisticActor,
     get_env_transforms_from_module,
     recurrent_mode,
     set_recurrent_mode,
 )
 from torchrl.modules.utils import utils as module_utils
+from torchrl.objectives import BCLoss
 from torchrl.objectives.value import TD0Estimator
 
 from docs._ext.site.claims import unmarked
@@ -294,3 +296,18 @@ def test_a_collector_asks_for_the_primers():
 def test_the_transforms_are_the_tracker_and_the_primers():
     kinds = [type(one).__name__ for one in get_env_transforms_from_module(LSTMModule(**SIZES))]
     assert kinds == ["InitTracker", "TensorDictPrimer"]
+
+
+@guards("cloning-integers-wants-logits")
+@pytest.mark.filterwarnings("ignore:The name target_actor_network_params:UserWarning")
+def test_behavior_cloning_of_integers_refuses_an_actor_that_samples():
+    data = TensorDict(observation=torch.zeros(3, 4), action=torch.tensor([0, 1, 1]), batch_size=[3])
+    logits = TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["logits"])
+    actor = ProbabilisticActor(
+        logits, ["logits"], distribution_class=torch.distributions.Categorical
+    )
+    with pytest.raises(RuntimeError, match="Expected floating point type for target"):
+        BCLoss(actor)(data)
+    direct = TensorDictModule(logits.module, ["observation"], ["action"])
+    expected = torch.nn.functional.cross_entropy(logits.module(data["observation"]), data["action"])
+    torch.testing.assert_close(BCLoss(direct)(data)["loss_bc"], expected)

@@ -1,19 +1,30 @@
 """What docs/reference/multi_agent_data.rst says without showing it."""
 
+import textwrap
+
 import pytest
 import torch
 from tensordict import TensorDict
-from tensordict.nn import TensorDictModule
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector
 from torchrl.collectors.utils import split_trajectories
 from torchrl.data import Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase, SerialEnv
-from torchrl.modules import MultiAgentMLP, NormalParamExtractor, ProbabilisticActor, TanhNormal
+from torchrl.envs import Compose, EnvBase, InitTracker, SerialEnv, TensorDictPrimer, TransformedEnv
+from torchrl.modules import (
+    GRUModule,
+    MultiAgentMLP,
+    NormalParamExtractor,
+    ProbabilisticActor,
+    TanhNormal,
+    set_recurrent_mode,
+)
 from torchrl.objectives.multiagent import MAPPOLoss
 from torchrl.objectives.value import GAE, MultiAgentGAE
 
+from tests.support import ROOT
 from tests.support.claims import guards
 
+PAGE = ROOT / "docs" / "reference" / "multi_agent_data.rst"
 VALUE, REWARD = ("agents", "state_value"), ("agents", "reward")
 SEEN, ACTION = [("agents", "observation")], ("agents", "action")
 
@@ -166,3 +177,68 @@ def test_one_value_for_the_team_gives_nan_in_minibatches():
     loss.set_keys(action=ACTION)
     with pytest.warns(UserWarning, match="degrees of freedom"):
         assert loss(data)["loss_objective"].isnan()
+
+
+def per_agent_module(*arguments):
+    """``PerAgent`` as the page defines it."""
+    text = PAGE.read_text(encoding="utf-8")
+    block = text[text.index("   from tensordict.nn import TensorDictModuleBase") :]
+    names = {"torch": torch}
+    exec(textwrap.dedent(block.partition("   gru = GRUModule")[0]), names)
+    return names["PerAgent"](*arguments)
+
+
+def recurrent_actor(gru):
+    """An actor whose agents remember."""
+    head = torch.nn.Sequential(torch.nn.Linear(4, 2), NormalParamExtractor())
+    keys = [("agents", "loc"), ("agents", "scale")]
+    return ProbabilisticActor(
+        TensorDictSequential(
+            per_agent_module(gru), TensorDictModule(head, [("agents", "features")], keys)
+        ),
+        in_keys=keys,
+        out_keys=[ACTION],
+        distribution_class=TanhNormal,
+        return_log_prob=True,
+    )
+
+
+def primed(env):
+    states = Composite(agents=Composite(h=Unbounded((3, 1, 4)), shape=(3,)))
+    return TransformedEnv(env, Compose(InitTracker(), TensorDictPrimer(states, reset_key="_reset")))
+
+
+@guards("group-loss-takes-sequences")
+def test_the_loss_of_agents_that_remember_takes_whole_sequences():
+    torch.manual_seed(0)
+    gru = GRUModule(2, 4, in_keys=["observation", "h"], out_keys=["features", ("next", "h")])
+    policy = recurrent_actor(gru)
+    with torch.no_grad():
+        batch = primed(Team()).rollout(8, policy, break_when_any_done=False)
+    batch["advantage"] = torch.randn(8, 3, 1)
+    batch["value_target"] = torch.zeros(8, 3, 1)
+    critic = TensorDictModule(torch.nn.Linear(2, 1), SEEN, [VALUE])
+    loss = MAPPOLoss(policy, critic, normalize_advantage=False)
+    loss.set_keys(action=ACTION, value=VALUE)
+
+    def of(data):
+        with set_recurrent_mode(True):
+            return loss(data)
+
+    whole = of(batch)
+    assert whole["kl_approx"].abs() < 1e-6
+    assert of(batch[torch.randperm(8)])["kl_approx"].abs() > 1e-6
+    several = of(torch.stack([batch, batch]))
+    torch.testing.assert_close(several["loss_objective"], whole["loss_objective"])
+    several["loss_objective"].backward()
+    weights = dict(loss.named_parameters())
+    (recurrent,) = [weights[name] for name in weights if name.endswith("weight_hh_l0")]
+    assert recurrent.grad.abs().max() > 0
+
+
+@guards("gru-refuses-keys-of-a-group")
+def test_a_gru_refuses_the_keys_of_a_group():
+    keys = [("agents", "observation"), ("agents", "h")]
+    gru = GRUModule(2, 4, in_keys=keys, out_keys=[("agents", "f"), ("next", "agents", "h")])
+    with pytest.raises(ValueError, match="Expected input to be 2D or 3D, got 4D"):
+        gru(primed(Team()).reset())

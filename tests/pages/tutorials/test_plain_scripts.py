@@ -4,6 +4,7 @@ What a lesson leaves out to be short is in ``proofs/<its name>.py``: assertions 
 They run after its last line and print nothing.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from docs._ext.support import galleries
 from tests.support import ROOT
+from tests.support.symptom_pages import SHARED
 from tests.support.tutorial_script import run_page
 
 LESSONS = [script for script in galleries.scripts(ROOT) if script.parent.name != "debugging"]
@@ -68,3 +70,14 @@ def test_a_script_that_could_not_stand_alone_is_found(tmp_path, text):
     with pytest.raises(AssertionError) as said:
         run_page(script, tmp_path, hash_seed="1")
     assert FAULTS[text].decode() in str(said.value)
+
+
+@pytest.mark.slow
+@pytest.mark.site
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the system does not say")
+def test_a_script_that_leaves_shared_memory_is_found(tmp_path):
+    script, left = tmp_path / "script.py", SHARED / f"left_by_{os.getpid()}"
+    script.write_text(f"import torchrl\nopen({str(left)!r}, 'w').close()\n")
+    with pytest.raises(AssertionError):
+        run_page(script, tmp_path, hash_seed="1")
+    left.unlink()

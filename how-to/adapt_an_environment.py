@@ -1,0 +1,180 @@
+"""
+Adapt an environment
+====================
+
+Read values of gymnasium's ``info`` with a reader, write entries of your own with a transform, and
+make the task harder while workers collect: a tensor in shared memory reaches all of them.
+"""
+
+# %%
+# .. fold:: Imports, how the workers start, and an environment: a corridor to walk to its end
+
+import multiprocessing
+import warnings
+
+import gymnasium
+import numpy as np
+import torch
+import torchrl
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import MultiSyncCollector
+from torchrl.envs import (
+    Compose,
+    GymWrapper,
+    StepCounter,
+    Transform,
+    TransformedEnv,
+    check_env_specs,
+    default_info_dict_reader,
+)
+
+torch.set_num_threads(1)
+torchrl.logger.setLevel("ERROR")  # check_env_specs announces its success
+# This page forks its workers, which is quick. From Python 3.12 on, that warns.
+multiprocessing.set_start_method("fork", force=True)
+warnings.filterwarnings("ignore", ".*fork", category=DeprecationWarning)
+
+
+class Corridor(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0.0, 100.0, (1,))
+    action_space = gymnasium.spaces.Discrete(2)  # stay or go on
+
+    def __init__(self, length):
+        self.length = length
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.goal = 0, int(self.length)
+        return self.seen(), {}
+
+    def step(self, action):
+        self.place += int(action)
+        arrived = self.place == self.goal
+        info = {"left": np.float32(self.goal - self.place)}
+        return self.seen(), float(arrived), arrived, False, info
+
+    def seen(self):
+        return np.array([self.place], np.float32)
+
+
+class GoOn(torch.nn.Module):
+    def forward(self, observation):
+        return torch.tensor([0, 1]).expand(*observation.shape[:-1], 2)
+
+
+policy = TensorDictModule(GoOn(), in_keys=["observation"], out_keys=["action"])
+
+# %%
+# Copy this together with your own environment in place of the corridor folded above, whose ``info``
+# has the steps that are left.
+
+SCALE = 10.0
+
+
+class Scaled(Transform):
+    """Write the observation, divided by *scale*, as another entry."""
+
+    def __init__(self, scale):
+        super().__init__(in_keys=["observation"], out_keys=["scaled"])
+        self.scale = scale
+
+    def _apply_transform(self, observation):  # of each step
+        return observation / self.scale
+
+    def _reset(self, tensordict, tensordict_reset):  # of the first observation
+        return self._call(tensordict_reset)
+
+    def transform_observation_spec(self, observation_spec):
+        observation_spec["scaled"] = observation_spec["observation"].clone()
+        return observation_spec
+
+
+def make_env(length):
+    env = GymWrapper(Corridor(length))
+    env.set_info_dict_reader(default_info_dict_reader(["left"]))
+    return TransformedEnv(env, Compose(Scaled(SCALE), StepCounter()))
+
+
+check_env_specs(make_env(2))
+length = torch.tensor(2).share_memory_()
+collector = MultiSyncCollector(
+    [make_env] * 2,
+    policy,
+    create_env_kwargs=[{"length": length}] * 2,  # not functools.partial, see below
+    frames_per_batch=16,
+    total_frames=48,
+    auto_register_policy_transforms=False,  # the policy has no memory
+)
+for number, batch in enumerate(collector):
+    print(f"length {length}: {int(batch['next', 'done'].sum())} episodes end")
+    if number == 0:
+        first = batch[0].clone()
+        length.fill_(8)  # each environment reads it at its next reset
+collector.shutdown()
+assert (first["next", "scaled"] == first["next", "observation"] / SCALE).all()
+print("left:", first["next", "left"][:4].tolist())
+
+# %%
+# Sixteen frames hold eight ends of episodes of two steps, and two of eight steps. Tie the change to
+# your own measure of success in place of the number of the batch.
+#
+# Why it is right
+# ---------------
+#
+# * **The reader** writes the values into the results of each step, here ``("next", "left")``. They
+#   have to be numbers of NumPy: a plain ``int`` raises. :claim:`info-reader-wants-numpy` The entry
+#   has no last dimension; add one with ``UnsqueezeTransform`` before a network reads it.
+# * **The transform** has three methods: one for each step, one for the first observation, and one
+#   for the specs. ``check_env_specs`` raises if you leave out ``_reset`` or the spec.
+#   :claim:`specs-check-finds-half-a-transform` To replace an entry, use one key for ``in_keys`` and
+#   ``out_keys``.
+# * **The length** is read at each reset, so no episode changes under way.
+#
+# Transforms also shape rewards: their key is ``"reward"``. For an environment without gymnasium see
+# :ref:`performance-environments-custom`, for dictionaries, masks and hybrid actions
+# :doc:`dict_and_hybrid_spaces`. For Atari, gymnasium's ``AtariPreprocessing`` skips frames, resizes
+# and turns gray. This is how the run behind :doc:`pixel_replay` uses it:
+#
+# .. literalinclude:: ../../benchmarks/suites/bench_pixel_replay.py
+#    :start-at: gymnasium.register_envs(ale_py)
+#    :end-at: AtariPreprocessing(gymnasium.make
+#    :dedent:
+#
+# Where it goes wrong without an error
+# ------------------------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    A key that ``reset`` does not put into its ``info``. The reader fills it with zero, and the
+#    first step of each episode looks as if nothing were left:
+
+print("left, before each step:", first["left"][:4].tolist())
+assert not first["left"][::2].any()
+
+# %%
+# Return the key from ``reset`` as well, or let the policy read only ``("next", ...)`` of the step
+# before.
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    ``functools.partial(make_env, length)`` in place of ``create_env_kwargs``. With the start
+#    method "spawn", TorchRL's default, each worker gets a copy of the tensor: the task stays as it
+#    was, and no error says so. With "fork" both work. :claim:`partial-copies-shared-tensors`
+#
+# If an environment skips no frames although you asked for it, see
+# :ref:`symptom-gym-env-skips-no-frames`.
+#
+# What it costs
+# -------------
+#
+# Each entry is stored twice, before and after the step:
+
+kept = first.exclude("left", "scaled", ("next", "left"), ("next", "scaled"))
+print(
+    f"{first.bytes() // len(first)} bytes a row, {kept.bytes() // len(first)} without"
+)
+
+# %%
+# Leave ``"left"`` out of a buffer if nothing reads it: ``batch.exclude("left", ("next", "left"))``.

@@ -1,0 +1,155 @@
+"""
+Change settings while you train
+===============================
+
+Lower the learning rate, the entropy bonus and the clip range with the frames that you have
+collected. Assign to the loss, step the scheduler once a batch, and clip the gradients between
+``backward`` and ``step``.
+"""
+
+# %%
+# .. fold:: Imports, and the networks of PPO on CartPole
+
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv
+from torchrl.modules import (
+    MLP,
+    EGreedyModule,
+    OneHotCategorical,
+    ProbabilisticActor,
+    ValueOperator,
+)
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = MLP(in_features=4, out_features=2, num_cells=[64])
+actor = ProbabilisticActor(
+    TensorDictModule(net, ["observation"], ["logits"]),
+    in_keys=["logits"],
+    distribution_class=OneHotCategorical,
+    return_log_prob=True,
+)
+critic = ValueOperator(
+    MLP(in_features=4, out_features=1, num_cells=[64]), ["observation"]
+)
+
+# %%
+# Copy this together with your own networks in place of those folded above.
+
+FRAMES, TOTAL, EPOCHS, MAX_NORM = 200, 1_000, 3, 0.5
+LEARNING_RATE, ENTROPY, CLIP = 3e-3, 0.02, 0.2
+
+collector = Collector(
+    GymEnv("CartPole-v1"),
+    actor,
+    frames_per_batch=FRAMES,
+    total_frames=TOTAL,
+    auto_register_policy_transforms=False,  # the policy has no memory
+)
+loss = ClipPPOLoss(actor, critic, entropy_coeff=ENTROPY, clip_epsilon=CLIP)
+advantage = GAE(gamma=0.99, lmbda=0.95, value_network=critic)
+optimizer = torch.optim.Adam(loss.parameters(), lr=LEARNING_RATE)
+schedule = torch.optim.lr_scheduler.LinearLR(
+    optimizer, start_factor=1.0, end_factor=0.1, total_iters=TOTAL // FRAMES - 1
+)
+
+for number, batch in enumerate(collector):
+    left = 1 - number * FRAMES / TOTAL  # falls from one
+    loss.entropy_coeff = ENTROPY * left
+    loss.clip_epsilon = CLIP * left
+    advantage(batch)
+    for _ in range(EPOCHS):
+        values = loss(batch.reshape(-1))
+        optimizer.zero_grad()
+        sum(values[key] for key in values if key.startswith("loss_")).backward()
+        norm = torch.nn.utils.clip_grad_norm_(loss.parameters(), MAX_NORM)
+        optimizer.step()
+    rate = optimizer.param_groups[0]["lr"]
+    bonus = values["loss_entropy"] / values["entropy"]
+    clipped = (norm > MAX_NORM).item()
+    print(f"rate {rate:.4f}, entropy bonus {-bonus:.3f}, clipped: {clipped}")
+    schedule.step()  # once a batch
+collector.shutdown()
+
+# %%
+# Why it is right
+# ---------------
+#
+# * **Coefficients.** ``entropy_coeff``, ``critic_coeff`` and ``clip_epsilon`` are buffers of the
+#   loss. Assigning a number fills them, and a compiled loss follows without compiling again.
+#   :claim:`compiled-loss-follows-coefficients`
+# * **Learning rate.** Any scheduler of ``torch.optim.lr_scheduler`` works. Here a step is a batch,
+#   so ``total_iters`` counts batches.
+# * **Gradients.** ``clip_grad_norm_`` returns the norm before clipping, which :doc:`log_and_watch`
+#   logs.
+# * **Resuming.** ``loss.state_dict()`` has the coefficients; save that of the scheduler too
+#   (:doc:`save_and_resume`).
+#
+# The discount needs more than an assignment: :ref:`symptom-a-new-gamma-changes-nothing`. For rates
+# of actor and critic of their own see :ref:`here <doctor-settings-learning-rate>`.
+#
+# Exploration
+# -----------
+#
+# Epsilon falls by ``step``, which counts frames. Call it once a batch with the frames of the batch:
+
+explore = EGreedyModule(
+    GymEnv("CartPole-v1").action_spec,
+    eps_init=1.0,
+    eps_end=0.1,
+    annealing_num_steps=1_000,
+)
+for _ in range(2):
+    explore.step(FRAMES)
+print(f"epsilon after {2 * FRAMES} frames: {explore.eps.item():.2f}")
+
+# %%
+# To set it by hand, write ``explore.eps.fill_(0.3)``. See
+# :ref:`symptom-epsilon-never-goes-down` and :ref:`symptom-epsilon-goes-down-too-soon`.
+#
+# Where it goes wrong without an error
+# ------------------------------------
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    A name that the loss does not have. Python adds the attribute, and nobody reads it:
+
+before = loss.entropy_coeff.clone()
+loss.entropy_coef = 0.5  # the name has two "f"
+print("changed:", not torch.equal(before, loss.entropy_coeff))
+assert torch.equal(before, loss.entropy_coeff)
+
+# %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    A scheduler that steps with each update. The rate is at its end in the second of five batches,
+#    because each batch has three updates:
+
+other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=LEARNING_RATE)
+hasty = torch.optim.lr_scheduler.LinearLR(
+    other, 1.0, 0.1, total_iters=TOTAL // FRAMES - 1
+)
+rates = []
+for _ in range(TOTAL // FRAMES):
+    for _ in range(EPOCHS):
+        other.step()
+        hasty.step()
+    rates.append(f"{other.param_groups[0]['lr']:.4f}")
+print("rate after each batch:", *rates)
+assert rates[1] == rates[-1]
+
+# %%
+# Count updates in ``total_iters``, or step once a batch.
+#
+# What it costs
+# -------------
+#
+# Clipping and the step of Adam together take
+# :measured:`loss_breakdown@cpu:ppo-optimizer:share` of an iteration of PPO. On a GPU, a norm that
+# you print at each update makes the processor wait: keep tensors, and read them once a batch.
