@@ -21,6 +21,7 @@ from torchrl_doctor.objects import (
     begins,
     in_words,
     noisy_in_training,
+    recurrent_modules,
 )
 from torchrl_doctor.private import private
 
@@ -193,6 +194,7 @@ class Learner:
         self.steps = self.losses = 0  # calls of the loss, and those with gradients
         self.held, self.without, self.with_gradient = set(), set(), set()
         self.shapes = {}  # of what the loss and the estimator get
+        self.modes = set()  # recurrent or not, of the estimator's critic
         self.gradients = Gradients()
 
     def keep_shape(self, name, arguments):
@@ -292,7 +294,8 @@ class Watching:
             self.undo.callback(register_optimizer_step_pre_hook(self.on_step).remove)
         for group, estimator in of_groups(self.given.get("value_estimator")).items():
             if isinstance(estimator, torch.nn.Module):
-                self.hook(estimator, self.on_estimate, group)
+                critic = getattr(estimator, "value_network", None)
+                self.hook(estimator, self.on_estimate, group, recurrent_modules(critic))
         for policy in of_groups(self.looked_at.get("policy")).values():
             for layer in noisy_in_training(policy):
                 self.hook(layer, self.on_action, layer)
@@ -359,8 +362,10 @@ class Watching:
         """That of a group; where all groups share a loss, the only one."""
         return self.learners.get(group) or next(iter(self.learners.values()))
 
-    def on_estimate(self, group, returned, arguments):
-        self.safely(self.learner(group).keep_shape, "value_estimator", arguments)
+    def on_estimate(self, group, modules, returned, arguments):
+        learner = self.learner(group)
+        learner.modes |= {module.recurrent_mode for module in modules}
+        self.safely(learner.keep_shape, "value_estimator", arguments)
 
     def on_action(self, layer, returned, arguments):
         """Keep the mode of a layer when the policy acts, without gradients."""
@@ -457,6 +462,7 @@ class Watching:
                 "shapes": learner.shapes,
                 "learned": self.learned,
                 "modes": self.modes,
+                "modes of the estimator": learner.modes,
                 "versions": self.versions,
                 "steps without zero_grad": learner.gradients.longest,
             }

@@ -6,6 +6,7 @@ import copy
 
 import torch
 
+from torchrl_doctor.checks.numbers import bounds_of_actions
 from torchrl_doctor.looks import FEWEST_BATCHES, LOOK_TWICE
 from torchrl_doctor.objects import (
     DROPOUT,
@@ -15,12 +16,14 @@ from torchrl_doctor.objects import (
     act,
     different,
     exploration_modules,
+    in_words,
     modules_of,
     noise_of,
     noisy_in_training,
     other_than_greedy,
     rolled_out_by_hand,
     samples,
+    says,
     stored_leaf,
 )
 from torchrl_doctor.private import private
@@ -75,6 +78,13 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
     if now < start:
         went = f"{name} went from {start:.3g} to {now:.3g}"
         counted = steps_counted(module)
+        taken = counted / collected * total if collected else 0.0
+        if now > end and 0 < MANY_TIMES_TOO_LONG * taken < module.annealing_num_steps:
+            part = taken / module.annealing_num_steps
+            return applies(
+                f"{went}, {counted:.0f} steps in {collected} frames: after all {total} frames it"
+                f" will have gone {part:.1%} of the way"
+            )
         if now > end and 10 * counted < collected:
             return undecided(f"{went}, {counted:.0f} steps in {collected} frames; step(frames)?")
         return clear(went)
@@ -250,9 +260,16 @@ def filled_by_another(replay_buffer, collector):
 
 
 @check("actor_of_many_fails_in_one", "The policy of many environments fails in one")
-def actor_of_many_fails_in_one(policy=None, eval_env=None, error=None):
+def actor_of_many_fails_in_one(policy=None, eval_env=None, error=None, env=None):
     if isinstance(error, ValueError) and "does not match the action shape" in str(error):
         return applies(str(error))
+    if env is not None and env.batch_size and says(error, RuntimeError, "must match the size of"):
+        spec = env.full_action_spec_unbatched[env.action_key]
+        bounds = [bounds_of_actions(one, env.action_key) for one in modules_of(policy)]
+        for low in (torch.as_tensor(one[0]) for one in bounds if one is not None):
+            if low.ndim > len(spec.shape):
+                shape = f"the policy have the shape {tuple(low.shape)}, that of many environments"
+                return applies(f"bounds in {shape}: {in_words(error)}")
     if eval_env is None:
         return None
     greedy = [m for m in exploration_modules(policy) if hasattr(m, "action_mask_key")]

@@ -37,7 +37,7 @@ from torchrl_doctor.objects import (
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.shifts import best_lag
-from torchrl_doctor.verdicts import applies, check, clear, undecided
+from torchrl_doctor.verdicts import APPLIES, applies, check, clear, undecided
 
 PAGE = "reference/doctor_numbers"
 FEWEST_ROWS = 16  # fewer may well be alike
@@ -166,14 +166,27 @@ def truncated_is_not_done(batch=None, replay_buffer=None, collector=None):
 
 @check("actions_and_bounds_differ", "Actions leave their bounds, or reach only a part of them")
 def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, collector=None):
-    space = getattr(env.action_spec, "space", None)
+    verdicts = [
+        compared_with_bounds(key, policy, env, batch, replay_buffer if collector is None else None)
+        for key in env.action_keys
+    ]
+    found = [one for one in verdicts if one is not None]
+    return next((one for one in found if one.state == APPLIES), found[0] if found else None)
+
+
+def compared_with_bounds(key, policy, env, batch, data_set):
+    """The verdict of one action of an environment, or of one group of agents."""
+    space = getattr(env.full_action_spec[key], "space", None)
     low, high = getattr(space, "low", None), getattr(space, "high", None)
     if low is None or not (low.isfinite().all() and high.isfinite().all()):
         return None
     allowed = f"{low.min():g} to {high.max():g}"
-    if collector is None and (count := stored_actions_outside(replay_buffer, env, low, high)):
+    if count := stored_actions_outside(data_set, key, low, high):
         return applies(f"{count} are outside {allowed}")
-    bounds = [bounds_of_actions(module, env.action_key) for module in modules_of(policy)]
+    writers = modules_of(policy)
+    if len(env.action_keys) > 1:
+        writers = [one for one in writers if key in (getattr(one, "out_keys", None) or ())]
+    bounds = [bounds_of_actions(module, key) for module in writers]
     if reach := next((one for one in reversed(bounds) if one), None):
         reach = [torch.as_tensor(one).to(low) for one in reach]
         if all(
@@ -184,7 +197,7 @@ def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, colle
         reached = f"{reach[0].min():g} to {reach[1].max():g}"
         return applies(f"the policy reaches {reached}, the environment takes {allowed}")
     for rows in batches_of(batch) if batch is not None else ():
-        action = rows.get(env.action_key, None)
+        action = rows.get(key, None)
         if action is not None and action.is_floating_point():
             outside = (action < low - 1e-4) | (action > high + 1e-4)
             if outside.any():
@@ -206,9 +219,9 @@ def bounds_of_actions(module, key):
     return None
 
 
-def stored_actions_outside(replay_buffer, env, low, high):
+def stored_actions_outside(replay_buffer, key, low, high):
     """How many actions of a data set are outside of the bounds, of how many; None if none are."""
-    stored = stored_leaf(replay_buffer, env.action_key)
+    stored = stored_leaf(replay_buffer, key)
     if stored is None or not stored.is_floating_point():
         return None
     low, high = float(low.min()) - 1e-4, float(high.max()) + 1e-4

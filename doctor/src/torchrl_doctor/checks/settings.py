@@ -100,7 +100,9 @@ def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None, 
 
 def largest_entropy(env):
     """That of random actions inside their bounds; infinite without bounds."""
-    space = getattr(env.action_spec, "space", None)
+    if len(env.action_keys) > 1:
+        return math.inf
+    space = getattr(env.full_action_spec[env.action_key], "space", None)
     if getattr(space, "low", None) is None:
         return math.inf
     width = (space.high - space.low).double()
