@@ -195,12 +195,16 @@ class Learner:
         self.held, self.without, self.with_gradient = set(), set(), set()
         self.shapes = {}  # of what the loss and the estimator get
         self.modes = set()  # recurrent or not, of the estimator's critic
+        self.drawn = 0  # calls of the loss with rows that have their index in a buffer
+        self.fresh = 0  # steps of optimizers that keep moments, and had none yet
         self.gradients = Gradients()
 
     def keep_shape(self, name, arguments):
-        shape = getattr(next(iter(arguments), None), "batch_size", None)
+        rows = next(iter(arguments), None)
+        shape = getattr(rows, "batch_size", None)
         if shape is not None:
             self.shapes[name] = tuple(shape)
+            self.drawn += name == "loss_module" and rows.get("index", None) is not None
 
     def optimized(self, steps):
         """Which trainable parameters of the loss no optimizer holds, and which had no gradient."""
@@ -407,6 +411,8 @@ class Watching:
         if not held:
             return
         learner.gradients.see(optimizer, held, self.undo)
+        moments = any("betas" in part for part in optimizer.param_groups)
+        learner.fresh += moments and not optimizer.state
         learner.held |= {names[id(one)] for one in held}
         none = {names[id(one)] for one in held if one.grad is None}
         learner.without |= none
@@ -463,6 +469,8 @@ class Watching:
                 "learned": self.learned,
                 "modes": self.modes,
                 "modes of the estimator": learner.modes,
+                "drawn": learner.drawn,
+                "steps without moments": learner.fresh,
                 "versions": self.versions,
                 "steps without zero_grad": learner.gradients.longest,
             }

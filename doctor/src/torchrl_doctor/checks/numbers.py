@@ -18,7 +18,9 @@ from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
     below_transforms,
+    declared_limit,
     done_of,
+    flat,
     get_next,
     keys_of,
     last_part,
@@ -33,7 +35,9 @@ from torchrl_doctor.objects import (
     stored_leaf,
     stored_observation,
     tables,
+    time_limit,
     transforms_of,
+    value_key,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.shifts import best_lag
@@ -66,13 +70,24 @@ def parts_of(policy):
 
 @check("numbers_are_not_finite", "Observations or rewards are NaN", f"{PAGE}#nan-in-the-data")
 def numbers_are_not_finite(
-    batch=None, policy=None, own_batch=None, error=None, replay_buffer=None, collector=None
+    batch=None,
+    policy=None,
+    own_batch=None,
+    error=None,
+    replay_buffer=None,
+    collector=None,
+    loss_module=None,
+    value_estimator=None,
 ):
     met = []
     for name, rows in tables(batch, replay_buffer, collector):
         looked_at = observed(rows, policy)
         if (reward := paid_in(rows)) is not None:
             looked_at["next", "reward"] = reward
+        for name_of_key in ("advantage", "value_target"):
+            key = value_key(name_of_key, loss_module, value_estimator)
+            if isinstance(values := rows.get(key, None), torch.Tensor):
+                looked_at[key] = values
         for key, values in looked_at.items():
             if wrong := int((~values.isfinite()).reshape(rows.numel(), -1).any(-1).sum()):
                 return applies(f"{key} is NaN or infinite in {wrong} of {rows.numel()} {name}")
@@ -124,7 +139,7 @@ def numbers_are_far_from_one(batch=None, sample=None, policy=None):
 
 
 LEAST_SCALE = 1.001e-6  # where RewardScaling clamps
-LARGE_REWARD, LARGE_OBSERVATION, SMALL_OBSERVATION = 1000.0, 300.0, 1e-3
+LARGE_REWARD, LARGE_OBSERVATION, SMALL_OBSERVATION = 1000.0, 300.0, 2e-3
 
 
 @check(
@@ -144,6 +159,35 @@ def observations_never_change(batch=None, policy=None, replay_buffer=None, colle
         seen = undecided(f"{said}, and other entries change") if constant else seen
         seen = seen or clear(f"{', '.join(map(str, keys))}: not the same in {len(rows)} {name}")
     return seen
+
+
+@check(
+    "deaths_are_called_truncated",
+    "Ends of the task are reported as truncated",
+    f"{PAGE}#truncated-and-not-done",
+)
+def deaths_are_called_truncated(batch, env, collector=None):
+    rows = batches_of(batch)[-1]
+    cut, dead, limit = get_next(rows, "truncated"), get_next(rows, "terminated"), time_limit(env)
+    if cut is None or dead is None or limit is None or not rows.ndim:
+        return None
+    if getattr(collector, "set_truncated", False) or declared_limit(env) < limit:
+        return None
+    if dead.any():
+        return clear(f"{int(dead.sum())} ends are terminated")
+    ends = cut.reshape(*rows.shape, -1).any(-1).reshape(-1, rows.shape[-1]).nonzero()
+    whole = ends[1:, 0] == ends[:-1, 0]
+    lengths = ends[:, 1].diff()[whole].tolist()
+    if not lengths:
+        return None
+    said = f"{len(lengths)} episodes are truncated after {min(lengths)} to {max(lengths)} steps"
+    if max(lengths) < limit:
+        found = applies if len(set(lengths)) >= FEWEST_LENGTHS else undecided
+        return found(f"{said}, and the limit is {limit}")
+    return clear(f"{said}; the limit is {limit}")
+
+
+FEWEST_LENGTHS = 3
 
 
 @check("truncated_is_not_done", "Truncated steps are not done", f"{PAGE}#truncated-and-not-done")
@@ -444,9 +488,14 @@ def limit_of(env):
 def norm_does_not_normalize(batch, env):
     rows, met = batches_of(batch)[-1], []
     rewards = set(env.full_reward_spec.keys(True, True))
-    for one in transforms_of(env):
-        if type(one).__name__ not in ("ObservationNorm", "VecNorm", "VecNormV2"):
-            continue
+    kinds = ("ObservationNorm", "VecNorm", "VecNormV2")
+    norms = [one for one in transforms_of(env) if type(one).__name__ in kinds]
+    again = {}  # what normalizes a key a second time, and what did so before
+    for one in norms:
+        for key in one.out_keys:
+            if key in one.in_keys:
+                again.setdefault(key, []).append(type(one).__name__)
+    for one in norms:
         for key in one.out_keys:
             values = rows.get(key, None)
             if values is None or key in rewards or rows.numel() < FEWEST_ROWS:
@@ -454,6 +503,10 @@ def norm_does_not_normalize(batch, env):
             values = values.reshape(rows.numel(), -1).double()
             mean, spread = float(values.mean(0).abs().max()), float(values.std(0).max())
             said = f"{type(one).__name__} gives {key} with a mean of {mean:.3g}"
+            twice = again.get(key, [])
+            if len(twice) > 1 and (max(mean, spread) > FAR_AGAIN or spread < 1 / FAR_AGAIN):
+                said = f"{' and '.join(twice)} normalize {key} one after the other: a mean of"
+                return applies(f"{said} {mean:.3g} and a deviation of {spread:.3g}")
             if mean > FAR or spread > FAR or spread < 1 / FAR**2:
                 return applies(f"{said} and a deviation of {spread:.3g}")
             met.append(said)
@@ -461,6 +514,7 @@ def norm_does_not_normalize(batch, env):
 
 
 FAR = 30.0  # from zero and one, for what is normalized
+FAR_AGAIN = 5.0  # and normalized again
 
 
 @check(
@@ -476,6 +530,8 @@ def rewards_are_clipped_to_one(env, batch=None):
             if low >= high:
                 return applies(f"RewardClipping({low:g}, {high:g}) makes each reward the same")
             met.append(f"from {low:g} to {high:g}")
+        if one is first_of_rewards(env) and (lost := left_of_rewards(one, env)):
+            return applies(lost)
         if name == "RewardScaling" and (torch.as_tensor(one.scale) <= LEAST_SCALE).any():
             found = "RewardScaling has a scale of 1e-06, which it takes for zero or a negative one"
             return applies(f"{found}: the reward loses its sign")
@@ -486,6 +542,45 @@ def rewards_are_clipped_to_one(env, batch=None):
     return undecided(
         f"all rewards of the batch are {float(reward.flatten()[0]):g}: by the clipping?"
     )
+
+
+def first_of_rewards(env):
+    """The transform that gets the rewards as the environment pays them; None without one."""
+    keys = {"reward", *env.reward_keys}
+    around = flat(getattr(env, "transform", None))
+    found = (one for one in around if keys & {*one.in_keys} & {*one.out_keys})
+    return next(found, None)
+
+
+SHORTENED = {
+    "RewardClipping": lambda one, paid: paid.clamp(float(one.clamp_min), float(one.clamp_max)),
+    "SignTransform": lambda one, paid: paid.sign(),
+    "BinarizeReward": lambda one, paid: (paid > 0).to(paid),
+}
+
+
+def left_of_rewards(one, env):
+    """What is lost where a transform makes one number of rewards that differ; None if it does not.
+
+    Copies of the environment below the transforms are stepped at random.
+    """
+    name = type(one).__name__
+    if name not in SHORTENED or (twin := steppable(env)) is None:
+        return None
+    step, paid = (inner := below_transforms(twin)).reset(), []
+    for _ in range(STEPS_FOR_REWARDS):
+        after, step = inner.step_and_maybe_reset(legal_action(inner, step))
+        paid.append(after.get(next_key(one.in_keys[0])).double().flatten())
+    paid = torch.cat(paid)
+    values, counts = SHORTENED[name](one, paid).unique(return_counts=True)
+    most = int(counts.max())
+    if most <= 0.95 * len(paid) or 2 * int(paid.unique(return_counts=True)[1].max()) > len(paid):
+        return None
+    left = f"makes {most} of {len(paid)} rewards of random steps {float(values[counts.argmax()]):g}"
+    return f"{name} {left}, which were from {float(paid.min()):.3g} to {float(paid.max()):.3g}"
+
+
+STEPS_FOR_REWARDS = 64
 
 
 @check("masked_actions_are_taken", "Masked actions are taken", f"{PAGE}#the-mask-of-actions")
@@ -533,8 +628,13 @@ def pixels_are_not_scaled(batch, policy):
             if isinstance(values, torch.Tensor) and values.is_floating_point():
                 if values.max() > 2 and values.min() >= 0 and values.max() <= 255:
                     return applies(f"{key} is up to {values.max():g}: divide by 255")
+                if values.min() >= 0 and 0 < values.max() <= TWICE_DIVIDED:
+                    return applies(f"{key} is up to {values.max():.2g}: divided by 255 twice?")
                 met.append(key)
     return clear(f"{', '.join(map(str, met))}: scaled") if met else None
+
+
+TWICE_DIVIDED = 1.001 / 255
 
 
 @check("rows_are_stored_twice", "Each row is stored twice", f"{PAGE}#rows-stored-twice")

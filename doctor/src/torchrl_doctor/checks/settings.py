@@ -11,6 +11,7 @@ import torch
 
 from torchrl_doctor.objects import (
     DROPOUT,
+    FEWEST_UPDATES,
     batches_of,
     below_transforms,
     exploration_modules,
@@ -60,7 +61,14 @@ FEWEST_STEPS_OF_OTHERS = 3  # of the optimizer, where it holds parameters at all
 
 
 @check("a_setting_is_out_of_range", "A setting is out of its range", f"{SETTINGS}#out-of-range")
-def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None, optimizer=None):
+def a_setting_is_out_of_range(
+    loss_module=None,
+    value_estimator=None,
+    env=None,
+    optimizer=None,
+    batch=None,
+    replay_buffer=None,
+):
     inner = private(loss_module, "_value_estimator", None)  # the property would make one
     seen = []
     for one in optimizer if isinstance(optimizer, list) else filter(None, [optimizer]):
@@ -78,8 +86,14 @@ def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None, 
             if wrong(value):
                 fix = f"{name}={-value:g}" if name == "entropy_coeff" else None
                 return applies(f"{said}, {why}", fix=fix)
+            if name == "gamma" and value == 1 and (cut := ends_cut_off(batch)):
+                return applies(f"{said}, and none of {cut} episodes terminates: values are endless")
             if name == "entropy_coeff" and value >= LARGE_ENTROPY:
                 return applies(f"{said}: the entropy outweighs normalized advantages")
+    beta = number(getattr(getattr(replay_buffer, "sampler", None), "beta", None))
+    if beta and getattr(loss_module, "use_prioritized_weights", None) is False:
+        said = f"use_prioritized_weights of {type(loss_module).__name__} is False"
+        return applies(f"{said}: it leaves out the weights that a sampler with beta={beta:g} gives")
     for head, value in (private(loss_module, "_entropy_coeff_map", None) or {}).items():
         if value < 0:
             return applies(f"entropy_coeff is {value:g} for {head}: less entropy is rewarded")
@@ -96,6 +110,19 @@ def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None, 
     if wanted is not None and env is not None and wanted > (most := largest_entropy(env)):
         return applies(f"target_entropy is {wanted:g}, and no policy has more than {most:.3g}")
     return clear(", ".join(dict.fromkeys(seen))) if seen else None
+
+
+def ends_cut_off(batch):
+    """How many episodes are truncated in batches where none terminates; 0 for a few."""
+    ends = {"truncated": 0, "terminated": 0}
+    for rows in batches_of(batch):
+        for name in ends:
+            flags = get_next(rows, name)
+            ends[name] += 0 if flags is None else int(flags.sum())
+    return ends["truncated"] if ends["truncated"] >= FEWEST_CUT and not ends["terminated"] else 0
+
+
+FEWEST_CUT = 3
 
 
 def largest_entropy(env):
@@ -215,6 +242,16 @@ def optimizer_trains_others(optimizer, loss_module):
     if max(named[name]._version for name in missing) + FEWEST_STEPS_OF_OTHERS <= steps:
         return applies(f"{said}; they have not changed as the others have")
     return undecided(f"{said}; if another optimizer holds them, give all as a list")
+
+
+@check("optimizer_is_made_anew", "The optimizer is made anew", f"{SETTINGS}#optimizer")
+def optimizer_is_made_anew(loss_module, since):
+    steps, taken = since.seen("steps without moments"), (since.before.optimized or {}).get("steps")
+    if steps is None or not taken or taken < FEWEST_UPDATES:
+        return None
+    if 4 * steps >= taken:
+        return applies(f"{steps} of {taken} steps were the first of their optimizer")
+    return clear(f"{taken} steps were taken with moments of earlier ones")
 
 
 @check("learning_rate_is_wrong", "The learning rate trains nothing", f"{SETTINGS}#learning-rate")
