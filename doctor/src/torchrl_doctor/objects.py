@@ -51,6 +51,19 @@ def noise_of(module):
     return None
 
 
+def bounds_of_actions(module, key):
+    """The least and the largest action that a module writes; None where nothing bounds it."""
+    name = getattr(getattr(module, "distribution_class", None), "__name__", "")
+    if "Tanh" in name or "Truncated" in name:
+        given = module.distribution_kwargs or {}
+        return given.get("low", given.get("min", -1.0)), given.get("high", given.get("max", 1.0))
+    if type(module).__name__ == "TanhModule":
+        name = key if isinstance(key, str) else "_".join(key)
+        found = [getattr(module, f"{name}_{side}", None) for side in ("low", "high")]
+        return None if None in found else found
+    return None
+
+
 def rolled_out_by_hand(batch):
     """Whether ``env.rollout`` made it: the batches of a collector have its data in them."""
     return not isinstance(batch, (list, tuple)) and batch.get("collector", None) is None

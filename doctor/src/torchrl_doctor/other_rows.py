@@ -68,11 +68,11 @@ OTHER_ROWS = {
         "long as its first.",
         "Make the optimizer once, before the loop.",
     ),
-    "deaths_are_called_truncated": Row(
+    "deaths_are_not_terminated": Row(
         "silent",
-        "The environment or a wrapper swaps `terminated` and `truncated`, or calls every end "
-        "truncated. A loss then adds the value of a state that nobody comes to.",
-        "Return `terminated` where the task ends, and `truncated` at a limit of steps alone.",
+        "A wrapper swaps `terminated` and `truncated`, or calls every end truncated. A loss then "
+        "adds the value of a state that nobody comes to.",
+        "Pass on `terminated` as the game returns it, and add limits to `truncated`.",
     ),
     "end_without_a_reason": Row(
         "silent",

@@ -6,7 +6,6 @@ import copy
 
 import torch
 
-from torchrl_doctor.checks.numbers import bounds_of_actions
 from torchrl_doctor.looks import FEWEST_BATCHES, LOOK_TWICE
 from torchrl_doctor.objects import (
     DROPOUT,
@@ -14,6 +13,7 @@ from torchrl_doctor.objects import (
     FEWEST_UPDATES,
     TRAJ_IDS,
     act,
+    bounds_of_actions,
     different,
     exploration_modules,
     in_words,
@@ -78,12 +78,13 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
     if now < start:
         went = f"{name} went from {start:.3g} to {now:.3g}"
         counted = steps_counted(module)
-        taken = counted / collected * total if collected else 0.0
+        pace = steps_per_frame(module, policy, collector, collected, since)
+        taken = counted + pace * (total - collected) if pace else 0.0
         if now > end and 0 < MANY_TIMES_TOO_LONG * taken < module.annealing_num_steps:
             part = taken / module.annealing_num_steps
             return applies(
                 f"{went}, {counted:.0f} steps in {collected} frames: after all {total} frames it"
-                f" will have gone {part:.1%} of the way"
+                f" will have gone {part:.1%} of the way; step(frames)?"
             )
         if now > end and 10 * counted < collected:
             return undecided(f"{went}, {counted:.0f} steps in {collected} frames; step(frames)?")
@@ -104,6 +105,23 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
 
 
 MANY_TIMES_TOO_LONG = 10  # as all frames of a run
+
+
+def steps_per_frame(module, policy, collector, collected, since):
+    """How many steps an exploration module takes for a frame, as two looks or each batch tell.
+
+    A loop may take none for a while, so all frames so far do not tell.
+    """
+    number = exploration_modules(policy).index(module)
+    noise = since.number(f"noise {number}", "policy") if since else None
+    frames = since.number("frames", "collector") if since else None
+    if noise and frames and since.batches >= FEWEST_BATCHES:
+        start, _, end = noise_of(module)
+        moved = (noise[0] - noise[1]) / (start - end) * module.annealing_num_steps
+        return moved / (frames[1] - frames[0])
+    size, counted = getattr(collector, "requested_frames_per_batch", 0), steps_counted(module)
+    each_batch = size and collected and abs(counted * size - collected) <= 0.1 * collected
+    return 1 / size if each_batch else None
 
 
 def frames_of(batch, collector):

@@ -9,6 +9,7 @@ import itertools
 import re
 import time
 
+import numpy
 import torch
 
 from torchrl_doctor.copies import copied, legal_action, steppable
@@ -18,11 +19,13 @@ from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
     below_transforms,
-    declared_limit,
+    bounds_of_actions,
     done_of,
+    first_of_batched,
     flat,
     get_next,
     keys_of,
+    kinds_of,
     last_part,
     modules_of,
     multi_steps,
@@ -35,9 +38,9 @@ from torchrl_doctor.objects import (
     stored_leaf,
     stored_observation,
     tables,
-    time_limit,
     transforms_of,
     value_key,
+    wrapped_by,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.shifts import best_lag
@@ -162,32 +165,38 @@ def observations_never_change(batch=None, policy=None, replay_buffer=None, colle
 
 
 @check(
-    "deaths_are_called_truncated",
-    "Ends of the task are reported as truncated",
+    "deaths_are_not_terminated",
+    "The game terminates, and the environment does not say so",
     f"{PAGE}#truncated-and-not-done",
 )
-def deaths_are_called_truncated(batch, env, collector=None):
-    rows = batches_of(batch)[-1]
-    cut, dead, limit = get_next(rows, "truncated"), get_next(rows, "terminated"), time_limit(env)
-    if cut is None or dead is None or limit is None or not rows.ndim:
+def deaths_are_not_terminated(env):
+    first = None if "ParallelEnv" in kinds_of(below_transforms(env)) else first_of_batched(env)
+    if first is None or not hasattr(getattr(wrapped_by(first), "unwrapped", None), "step"):
         return None
-    if getattr(collector, "set_truncated", False) or declared_limit(env) < limit:
-        return None
-    if dead.any():
-        return clear(f"{int(dead.sum())} ends are terminated")
-    ends = cut.reshape(*rows.shape, -1).any(-1).reshape(-1, rows.shape[-1]).nonzero()
-    whole = ends[1:, 0] == ends[:-1, 0]
-    lengths = ends[:, 1].diff()[whole].tolist()
-    if not lengths:
-        return None
-    said = f"{len(lengths)} episodes are truncated after {min(lengths)} to {max(lengths)} steps"
-    if max(lengths) < limit:
-        found = applies if len(set(lengths)) >= FEWEST_LENGTHS else undecided
-        return found(f"{said}, and the limit is {limit}")
-    return clear(f"{said}; the limit is {limit}")
+    game = wrapped_by(twin := copied(first)).unwrapped
+    said, own_step = [], game.step
+
+    def step(action):
+        said.append(returned := own_step(action))
+        return returned
+
+    game.step = step
+    now, lost, ends, stop = twin.reset(), 0, 0, time.process_time() + SECONDS_OF_ENDS
+    while ends < FEWEST_OF_GAME and time.process_time() < stop:
+        after, now = twin.step_and_maybe_reset(legal_action(twin, now))
+        flags = said[-1][2:4] if said and len(said[-1]) == 5 else ()  # of gymnasium
+        dead = get_next(after, "terminated")
+        if not flags or dead is None or not isinstance(flags[0], (bool, numpy.bool_)):
+            return None
+        ends += flags[0]
+        lost += bool(flags[0] and not dead.any())
+    found = f"{lost} of {ends} ends that the game calls terminated are not terminated here"
+    if ends and lost == ends:
+        return applies(found)
+    return clear(found) if ends and not lost else None
 
 
-FEWEST_LENGTHS = 3
+FEWEST_OF_GAME, SECONDS_OF_ENDS = 3, 0.5
 
 
 @check("truncated_is_not_done", "Truncated steps are not done", f"{PAGE}#truncated-and-not-done")
@@ -247,19 +256,6 @@ def compared_with_bounds(key, policy, env, batch, data_set):
             if outside.any():
                 count = int(outside.reshape(*rows.shape, -1).any(-1).sum())
                 return applies(f"{count} of {rows.numel()} actions are outside {allowed}")
-    return None
-
-
-def bounds_of_actions(module, key):
-    """The least and the largest action that a module writes; None where nothing bounds it."""
-    name = getattr(getattr(module, "distribution_class", None), "__name__", "")
-    if "Tanh" in name or "Truncated" in name:
-        given = module.distribution_kwargs or {}
-        return given.get("low", given.get("min", -1.0)), given.get("high", given.get("max", 1.0))
-    if type(module).__name__ == "TanhModule":
-        name = key if isinstance(key, str) else "_".join(key)
-        found = [getattr(module, f"{name}_{side}", None) for side in ("low", "high")]
-        return None if None in found else found
     return None
 
 
@@ -570,7 +566,10 @@ def left_of_rewards(one, env):
     step, paid = (inner := below_transforms(twin)).reset(), []
     for _ in range(STEPS_FOR_REWARDS):
         after, step = inner.step_and_maybe_reset(legal_action(inner, step))
-        paid.append(after.get(next_key(one.in_keys[0])).double().flatten())
+        reward = after.get(next_key(one.in_keys[0]), None)
+        if reward is None:
+            return None
+        paid.append(reward.double().flatten())
     paid = torch.cat(paid)
     values, counts = SHORTENED[name](one, paid).unique(return_counts=True)
     most = int(counts.max())

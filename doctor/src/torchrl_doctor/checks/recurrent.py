@@ -146,20 +146,23 @@ def lstm_learns_nothing_from_the_past(loss_module, batch, sample=None):
 
 
 @check("critic_ignores_the_past_in_gae", "A recurrent critic gives values as if it had no memory")
-def critic_ignores_the_past_in_gae(value_estimator, batch=None, since=None):
+def critic_ignores_the_past_in_gae(value_estimator, batch, since=None):
     from torchrl.modules import set_recurrent_mode
 
     batches, keys = in_time(batch), getattr(value_estimator, "tensor_keys", None)
     critic = getattr(value_estimator, "value_network", None)
     if not recurrent_modules(critic) or keys is None:
         return None
-    modes = since.seen("modes of the estimator") if since else None
-    if modes == {False}:
-        return applies("the estimator was called with its critic in the mode of single steps")
-    if modes == {True}:
-        return clear("the estimator was called in recurrent mode")
     if not batches:
         return None
+    modes = since.seen("modes of the estimator") if since else None
+    stored = any(
+        batches[0].get(key, None) is not None for key in state_keys(recurrent_modules(critic))
+    )
+    if modes == {False} and not stored:
+        return applies("the estimator took single steps, and the batch has no state of the critic")
+    if modes == {True}:
+        return clear("the estimator was called in recurrent mode")
     given = batches[0].get(keys.value_target, None)
     if given is None:
         return undecided(f"needs a batch that the estimator wrote {keys.value_target} to")

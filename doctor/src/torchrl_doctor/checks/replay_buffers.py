@@ -397,7 +397,8 @@ def collected_rows_are_lost(replay_buffer, loss_module=None, collector=None, sin
     if places and held and places < held:
         found = f"the sampler has memory for {places} rows, the storage for {held}"
         return applies(found, fix=f"{type(sampler).__name__}({held}, ...)")
-    if past := shape_past_the_buffer(replay_buffer, collector, since):
+    past = shape_past_the_buffer(replay_buffer, collector, since)
+    if past and not learns_on_policy(loss_module):
         return applies(past)
     rows, writes = (since.number(n, "replay_buffer") if since else None for n in ("rows", "writes"))
     if not rows or not writes or since.batches < FEWEST_BATCHES or not rows[1]:

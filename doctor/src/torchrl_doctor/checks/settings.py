@@ -70,7 +70,7 @@ def a_setting_is_out_of_range(
     replay_buffer=None,
 ):
     inner = private(loss_module, "_value_estimator", None)  # the property would make one
-    seen = []
+    seen, endless = [], None
     for one in optimizer if isinstance(optimizer, list) else filter(None, [optimizer]):
         if any(group.get("maximize") for group in one.param_groups):
             return applies(f"maximize of {type(one).__name__} is True, which makes the loss larger")
@@ -87,7 +87,9 @@ def a_setting_is_out_of_range(
                 fix = f"{name}={-value:g}" if name == "entropy_coeff" else None
                 return applies(f"{said}, {why}", fix=fix)
             if name == "gamma" and value == 1 and (cut := ends_cut_off(batch)):
-                return applies(f"{said}, and none of {cut} episodes terminates: values are endless")
+                endless = (
+                    f"{said}, and none of {cut} ends terminates: if none ever does, values grow"
+                )
             if name == "entropy_coeff" and value >= LARGE_ENTROPY:
                 return applies(f"{said}: the entropy outweighs normalized advantages")
     beta = number(getattr(getattr(replay_buffer, "sampler", None), "beta", None))
@@ -109,6 +111,8 @@ def a_setting_is_out_of_range(
     wanted = number(buffers.get("_target_entropy", buffers.get("target_entropy_buffer")))
     if wanted is not None and env is not None and wanted > (most := largest_entropy(env)):
         return applies(f"target_entropy is {wanted:g}, and no policy has more than {most:.3g}")
+    if endless:
+        return undecided(endless)
     return clear(", ".join(dict.fromkeys(seen))) if seen else None
 
 
@@ -249,7 +253,7 @@ def optimizer_is_made_anew(loss_module, since):
     steps, taken = since.seen("steps without moments"), (since.before.optimized or {}).get("steps")
     if steps is None or not taken or taken < FEWEST_UPDATES:
         return None
-    if 4 * steps >= taken:
+    if 2 * steps > taken and steps >= FEWEST_UPDATES:
         return applies(f"{steps} of {taken} steps were the first of their optimizer")
     return clear(f"{taken} steps were taken with moments of earlier ones")
 

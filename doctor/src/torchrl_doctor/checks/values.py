@@ -101,7 +101,7 @@ def values_too_low_at_time_limits(
         return applies("the targets in the batch are those of time limits that count as death")
     if not multi_steps(replay_buffer, collector):
         cuts, dead = (cuts_of(one, key) for one in (whole, stored_data_of(replay_buffer)))
-        if cuts[0] > cuts[1] and dead[0] and dead[0] == dead[1]:
+        if cuts[0] > cuts[1] and FEWEST_CUTS <= dead[0] == dead[1]:
             met = f"each of {dead[0]} truncated rows of the buffer is {key}"
             return applies(f"{met}, and {cuts[0] - cuts[1]} that were collected are not")
     for name, data in given.items():
