@@ -188,8 +188,8 @@ def deaths_are_not_terminated(env):
         dead = get_next(after, "terminated")
         if not flags or dead is None or not isinstance(flags[0], (bool, numpy.bool_)):
             return None
-        ends += flags[0]
-        lost += bool(flags[0] and not dead.any())
+        over = bool(flags[0] and done_of(after).any())
+        ends, lost = ends + over, lost + (over and not bool(dead.any()))
     found = f"{lost} of {ends} ends that the game calls terminated are not terminated here"
     if ends and lost == ends:
         return applies(found)
