@@ -11,7 +11,13 @@ import random
 import numpy
 import torch
 
-from torchrl_doctor.objects import below_transforms, in_words, is_lazy, shallow
+from torchrl_doctor.objects import (
+    LIKE_THOSE_OF_WORKERS,
+    below_transforms,
+    in_words,
+    is_lazy,
+    shallow,
+)
 from torchrl_doctor.private import private
 
 
@@ -285,20 +291,36 @@ def _without_processes(env, memo):
 
     An `EnvCreator` is copied: its environments would update statistics that workers read.
     """
-    from torchrl.envs import EnvCreator, ParallelEnv, SerialEnv
+    from torchrl.envs import ParallelEnv, SerialEnv
 
     env = below_transforms(env)
     if not isinstance(env, ParallelEnv):
         return False
     if env.num_workers > MOST_WORKERS:
         raise CannotCopyError(f"its {env.num_workers} environments are in other processes")
+    makers = makers_of(env)
+    memo[id(env)] = SerialEnv(env.num_workers, makers, create_env_kwargs=env.create_env_kwargs)
+    return True
+
+
+def makers_of(env):
+    """What makes the environments of a batched one; an `EnvCreator` is copied."""
+    from torchrl.envs import EnvCreator
+
     locks = locks_of(env)
-    makers = [
+    return [
         copy.deepcopy(maker, locks) if isinstance(maker, EnvCreator) else maker
         for maker in env.create_env_fn
     ]
-    memo[id(env)] = SerialEnv(env.num_workers, makers, create_env_kwargs=env.create_env_kwargs)
-    return True
+
+
+def make_one_like_those_of_workers(env):
+    """Of a `ParallelEnv`, so that checks can read what its processes hold."""
+    inner = below_transforms(env)
+    if type(inner).__name__ == "ParallelEnv":
+        one = makers_of(inner)[0](**inner.create_env_kwargs[0])
+        LIKE_THOSE_OF_WORKERS[inner] = one
+        one.close()
 
 
 def collect(given, frames):

@@ -12,6 +12,7 @@ from torchrl_doctor.clock import Clock
 from torchrl_doctor.copies import attributes_kept, random_state_kept
 from torchrl_doctor.examination import ARGUMENT_FOR, ARGUMENTS, Examination
 from torchrl_doctor.groups import given_to, groups_of, merged
+from torchrl_doctor.objects import LIKE_THOSE_OF_WORKERS
 from torchrl_doctor.progress import quiet_libraries
 from torchrl_doctor.releases import release_note
 from torchrl_doctor.report import Finding, Report
@@ -87,4 +88,5 @@ def examined(named, frames, seconds, site, only, ignore):
                     found = Finding(one.slug, one.title, *verdict, one.page, one.row)
                     report.findings.append(found)
             report.savings = savings_of(examination)
+    LIKE_THOSE_OF_WORKERS.clear()
     return report

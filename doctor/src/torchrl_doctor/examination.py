@@ -9,7 +9,12 @@ from pathlib import PurePath
 import torch
 
 from torchrl_doctor.clock import TimeUp
-from torchrl_doctor.copies import CannotCopyError, collect, draw
+from torchrl_doctor.copies import (
+    CannotCopyError,
+    collect,
+    draw,
+    make_one_like_those_of_workers,
+)
 from torchrl_doctor.logs import Log, read_log
 from torchrl_doctor.looks import Look, Since
 from torchrl_doctor.objects import batches_of, in_words, leaves_of
@@ -127,6 +132,9 @@ class Examination:
                 value = self.attempt(f"collector.{name}", getattr, collector, name, None)
                 if value is not None:
                     self.given[name] = value
+        for name in {"env", "eval_env"} & self.given.keys():
+            what = f"{name}: an environment like those of its workers cannot be made"
+            self.attempt(what, make_one_like_those_of_workers, self.given[name])
         if (before := self.given.pop("since", None)) is not None:
             now = self.attempt("nothing could be compared with since", Look, self.given)
             if now is not None:

@@ -13,7 +13,9 @@ from torchrl_doctor.objects import (
     FEWEST_UPDATES,
     exploration_modules,
     is_lazy,
+    last_part,
     noise_of,
+    stored_data,
     stored_leaves,
     told_by_workers,
     transforms_of,
@@ -177,6 +179,7 @@ def numbers_of(given):
         yield "rows", len(buffer)
         stored = [leaf for leaf in stored_leaves(buffer) if not leaf.is_inference()]
         yield "writes", min((leaf._version for leaf in stored), default=0)  # of whole rows
+        yield "some rows", some_rows(buffer)
     if isinstance(counter := getattr(given.get("target_updater"), "counter", None), int):
         yield "updater", counter  # of a `HardUpdate`
     for number, module in enumerate(exploration_modules(given.get("policy"))):
@@ -185,6 +188,27 @@ def numbers_of(given):
         for number, one in numbered_transforms(given.get(name)):
             if (steps := steps_seen(one)) is not None:
                 yield f"{name}.{number}", steps
+
+
+def some_rows(buffer):
+    """Actions, rewards and observations of rows all over a storage: by place, then by key."""
+    data, size = stored_data(buffer), getattr(buffer.storage, "max_size", 0)
+    if data is None or not len(data):
+        return {}
+    places = {*range(SOME_PLACES), *(size * n // SOME_PLACES for n in range(SOME_PLACES))}
+    places = sorted(place for place in places if place < len(data))
+    found = {place: {} for place in places}
+    for key in data.keys(True, True):
+        leaf = data[key]
+        numbers = isinstance(leaf, torch.Tensor) and leaf.shape[1:].numel() <= MOST_NUMBERS
+        if numbers and last_part(key) in ("action", "reward", "observation"):
+            of_places = leaf[places].reshape(len(places), -1).tolist()
+            for place, values in zip(places, of_places, strict=True):
+                found[place][key] = values
+    return found
+
+
+SOME_PLACES, MOST_NUMBERS = 32, 64
 
 
 def steps_seen(norm):

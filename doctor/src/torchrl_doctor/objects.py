@@ -51,6 +51,19 @@ def noise_of(module):
     return None
 
 
+def bounds_of_actions(module, key):
+    """The least and the largest action that a module writes; None where nothing bounds it."""
+    name = getattr(getattr(module, "distribution_class", None), "__name__", "")
+    if "Tanh" in name or "Truncated" in name:
+        given = module.distribution_kwargs or {}
+        return given.get("low", given.get("min", -1.0)), given.get("high", given.get("max", 1.0))
+    if type(module).__name__ == "TanhModule":
+        name = key if isinstance(key, str) else "_".join(key)
+        found = [getattr(module, f"{name}_{side}", None) for side in ("low", "high")]
+        return None if None in found else found
+    return None
+
+
 def rolled_out_by_hand(batch):
     """Whether ``env.rollout`` made it: the batches of a collector have its data in them."""
     return not isinstance(batch, (list, tuple)) and batch.get("collector", None) is None
@@ -323,7 +336,12 @@ def transforms_of(owner):
         return transforms_of(owner.base_env) + flat(owner.transform)
     if isinstance(owner, EnvBase):
         first = first_of_batched(owner)
-        return [] if first is None or first is owner else transforms_of(first)
+        if first is None or first is owner:
+            return []
+        found = transforms_of(first)
+        if owner in LIKE_THOSE_OF_WORKERS:  # which have statistics of their own
+            found = [one for one in found if not any("Norm" in kind for kind in kinds_of(one))]
+        return found
     return flat(private(owner, "_transform", None))
 
 
@@ -606,11 +624,14 @@ def below_transforms(env):
 def first_of_batched(env):
     """The first environment of a batched one, as far as it is in this process; else None.
 
-    The environment itself where it is not batched.
+    The environment itself where it is not batched. Of a `ParallelEnv` one that is made alike.
     """
     if "create_env_fn" not in vars(env := below_transforms(env)):
         return env
-    return next(iter(vars(env).get("_envs") or ()), None)
+    return next(iter(vars(env).get("_envs") or ()), LIKE_THOSE_OF_WORKERS.get(env))
+
+
+LIKE_THOSE_OF_WORKERS = {}  # of each `ParallelEnv` under examination: to be read, not stepped
 
 
 FEWEST_UPDATES = 10  # a loop may take some before its first step of an updater, or of priorities

@@ -8,7 +8,8 @@ OTHER_ROWS = {
     "numbers_are_not_finite": Row(
         "silent",
         "The environment divides by zero or its simulation diverges. One such number makes the "
-        "loss NaN, and with the next step the weights.",
+        "loss NaN, and with the next step the weights. So does an advantage that is divided by a "
+        "deviation of zero.",
         "Mend it in the environment. Until then end the episode there; a NaN that becomes zero is "
         "an observation that never was.",
     ),
@@ -60,6 +61,18 @@ OTHER_ROWS = {
         "The optimizer was made of a copy of the network, or of a critic of which the loss has "
         "made several.",
         "Make it of `loss_module.parameters()`.",
+    ),
+    "optimizer_is_made_anew": Row(
+        "silent",
+        "The optimizer is made inside the loop. Adam then forgets its moments, and each step is as "
+        "long as its first.",
+        "Make the optimizer once, before the loop.",
+    ),
+    "deaths_are_not_terminated": Row(
+        "silent",
+        "A wrapper swaps `terminated` and `truncated`, or calls every end truncated. A loss then "
+        "adds the value of a state that nobody comes to.",
+        "Pass on `terminated` as the game returns it, and add limits to `truncated`.",
     ),
     "end_without_a_reason": Row(
         "silent",
@@ -120,13 +133,16 @@ OTHER_ROWS = {
     "norm_does_not_normalize": Row(
         "silent",
         "The statistics are not those of the observations, or `standard_normal` is false and "
-        "multiplies by `scale` where you meant to divide.",
-        "Pass `standard_normal=True`, and take `loc` and `scale` from `init_stats`.",
+        "multiplies by `scale` where you meant to divide. Or a second normalization takes the "
+        "output of the first for raw numbers.",
+        "Pass `standard_normal=True`, take `loc` and `scale` from `init_stats`, and normalize "
+        "each key once.",
     ),
     "rewards_are_clipped_to_one": Row(
         "silent",
-        "A clipping whose bounds meet, or a scale of zero.",
-        "Give `RewardClipping` a lower bound below its upper one.",
+        "A clipping whose bounds meet, or lie closer to zero than all rewards, a sign where all "
+        "rewards have the same, or a scale of zero.",
+        "Give `RewardClipping` bounds that the rewards reach, or scale them with `RewardScaling`.",
     ),
     "masked_actions_are_taken": Row(
         "silent",
@@ -137,7 +153,7 @@ OTHER_ROWS = {
     ),
     "pixels_are_not_scaled": Row(
         "silent",
-        "Pixels reach the network as numbers up to 255.",
+        "Pixels reach the network as numbers up to 255, or were divided by 255 twice.",
         "Divide by 255 as the first layer, or append `ToTensorImage()`.",
     ),
     "rows_are_stored_twice": Row(
@@ -232,10 +248,11 @@ OTHER_ROWS = {
     ),
     "collected_rows_are_lost": Row(
         "silent",
-        "The buffer is emptied before it is full, gets one step of each batch, or its prioritized "
-        "sampler is smaller than its storage, and then writes beyond its memory.",
-        "Extend the buffer with whole batches, leave out `empty()`, and give the sampler the "
-        "`max_capacity` of the storage.",
+        "The buffer is emptied before it is full, gets one step of each batch, or is never sampled "
+        "from. Or its prioritized sampler is smaller than its storage, and then writes beyond its "
+        "memory.",
+        "Extend the buffer with whole batches, leave out `empty()`, call the loss with "
+        "`buffer.sample()`, and give the sampler the `max_capacity` of the storage.",
     ),
     "collector_fills_another_buffer": Row(
         "silent",

@@ -21,6 +21,7 @@ from torchrl_doctor.objects import (
     begins,
     in_words,
     noisy_in_training,
+    recurrent_modules,
 )
 from torchrl_doctor.private import private
 
@@ -193,12 +194,17 @@ class Learner:
         self.steps = self.losses = 0  # calls of the loss, and those with gradients
         self.held, self.without, self.with_gradient = set(), set(), set()
         self.shapes = {}  # of what the loss and the estimator get
+        self.modes = set()  # recurrent or not, of the estimator's critic
+        self.drawn = 0  # calls of the loss with rows that have their index in a buffer
+        self.fresh = 0  # steps of optimizers that keep moments, and had none yet
         self.gradients = Gradients()
 
     def keep_shape(self, name, arguments):
-        shape = getattr(next(iter(arguments), None), "batch_size", None)
+        rows = next(iter(arguments), None)
+        shape = getattr(rows, "batch_size", None)
         if shape is not None:
             self.shapes[name] = tuple(shape)
+            self.drawn += name == "loss_module" and rows.get("index", None) is not None
 
     def optimized(self, steps):
         """Which trainable parameters of the loss no optimizer holds, and which had no gradient."""
@@ -292,7 +298,8 @@ class Watching:
             self.undo.callback(register_optimizer_step_pre_hook(self.on_step).remove)
         for group, estimator in of_groups(self.given.get("value_estimator")).items():
             if isinstance(estimator, torch.nn.Module):
-                self.hook(estimator, self.on_estimate, group)
+                critic = getattr(estimator, "value_network", None)
+                self.hook(estimator, self.on_estimate, group, recurrent_modules(critic))
         for policy in of_groups(self.looked_at.get("policy")).values():
             for layer in noisy_in_training(policy):
                 self.hook(layer, self.on_action, layer)
@@ -359,8 +366,10 @@ class Watching:
         """That of a group; where all groups share a loss, the only one."""
         return self.learners.get(group) or next(iter(self.learners.values()))
 
-    def on_estimate(self, group, returned, arguments):
-        self.safely(self.learner(group).keep_shape, "value_estimator", arguments)
+    def on_estimate(self, group, modules, returned, arguments):
+        learner = self.learner(group)
+        learner.modes |= {module.recurrent_mode for module in modules}
+        self.safely(learner.keep_shape, "value_estimator", arguments)
 
     def on_action(self, layer, returned, arguments):
         """Keep the mode of a layer when the policy acts, without gradients."""
@@ -402,6 +411,8 @@ class Watching:
         if not held:
             return
         learner.gradients.see(optimizer, held, self.undo)
+        moments = any("betas" in part for part in optimizer.param_groups)
+        learner.fresh += moments and not optimizer.state
         learner.held |= {names[id(one)] for one in held}
         none = {names[id(one)] for one in held if one.grad is None}
         learner.without |= none
@@ -457,6 +468,9 @@ class Watching:
                 "shapes": learner.shapes,
                 "learned": self.learned,
                 "modes": self.modes,
+                "modes of the estimator": learner.modes,
+                "drawn": learner.drawn,
+                "steps without moments": learner.fresh,
                 "versions": self.versions,
                 "steps without zero_grad": learner.gradients.longest,
             }

@@ -30,6 +30,7 @@ from torchrl.envs import (
     RewardScaling,
     RewardSum,
     SerialEnv,
+    SignTransform,
     StepCounter,
     TransformedEnv,
     VecNormV2,
@@ -39,6 +40,7 @@ from torchrl.envs.transforms.rb_transforms import NextStateReconstructor
 from torchrl.modules import (
     GRUModule,
     ProbabilisticActor,
+    TanhNormal,
     ValueOperator,
 )
 
@@ -554,3 +556,192 @@ def rows_are_shuffled_before_lambda_returns(script):
 
     script.estimate = shuffled
     script.samples = lambda batch: samples(script.batch)
+
+
+@plant(AGENTS, "mappo_continuous", "actions_and_bounds_differ")
+def team_uses_the_upper_half_of_its_range(script):
+    made = script.make_actor
+
+    def make():
+        return ProbabilisticActor(
+            made()[0],
+            in_keys=[("agents", "loc"), ("agents", "scale")],
+            out_keys=[("agents", "action")],
+            distribution_class=TanhNormal,
+            distribution_kwargs={"low": 0.0, "high": 1.0},
+            return_log_prob=True,
+            default_interaction_type=InteractionType.RANDOM,
+        )
+
+    script.make_actor = make
+
+
+@plant(EVALUATION, "td3", "actor_of_many_fails_in_one", loud=True)
+def actor_has_the_bounds_of_two(script):
+    script.number = 2
+
+
+@plant(RECURRENT_STATE, "drqn", "lstm_outputs_change_after_done")
+def stored_rows_never_begin(script):
+    def stored(batch):
+        return batch.set("is_init", torch.zeros_like(batch["is_init"]))
+
+    script.stored = stored
+
+
+@plant(RECURRENT_STATE, "ppo_gru", "critic_ignores_the_past_in_gae")
+def critic_has_a_memory_of_its_own_and_takes_single_steps(script):
+    script.does -= {"recurrent mode in the estimator"}
+
+    def make():
+        keys = {"in_key": "observation", "out_key": "seen", "hidden_key": "memory_of_values"}
+        memory = GRUModule(input_size=4, hidden_size=CELLS, **keys)
+        return TensorDictSequential(memory, ValueOperator(nn.Linear(CELLS, 1), in_keys=["seen"]))
+
+    script.make_critic = make
+
+
+@plant(EXPLORATION, "dqn", "epsilon_never_goes_down")
+def epsilon_takes_one_step_for_each_batch(script):
+    script.does -= {"anneal"}
+    script.greedy_options["annealing_num_steps"] = 6_000
+    script.collector_options["total_frames"] = 12_000
+    log = script.log_returns
+
+    def step(batch):
+        log(batch)
+        script.explore.step()
+
+    script.log_returns = step
+
+
+@plant(BUFFERS, "td3", "reading_changes_the_buffer")
+def rewards_are_scaled_through_a_view(script):
+    fill = script.fill
+
+    def scaled(batch):
+        fill(batch)
+        script.buffer[:]["next", "reward"].mul_(0.1)
+
+    script.fill = scaled
+
+
+@plant(LOSSES, "sac_car", *LIMITS)
+def ends_are_called_terminated_where_they_are_stored(script):
+    def stored(batch):
+        return batch.set(("next", "terminated"), batch["next", "done"]).reshape(-1)
+
+    script.stored = stored
+
+
+@plant(ENVIRONMENTS, "td3", words=(r"RewardClipping", r"reward", r"equal"))
+def rewards_are_all_beyond_their_clipping(script):
+    script.transforms["clip"] = lambda: RewardClipping(-0.01, 0.01)
+
+
+@plant(ENVIRONMENTS, "sac", words=(r"SignTransform", r"reward", r"equal"))
+def sign_is_all_that_is_left_of_a_cost(script):
+    script.transforms["sign"] = lambda: SignTransform(in_keys=["reward"])
+
+
+@plant(ENVIRONMENTS, "ppo_normalized", words=(r"one after the other",))
+def observations_are_normalized_twice(script):
+    script.evaluates = False
+    script.transforms["again"] = lambda: ObservationNorm(
+        loc=3.0, scale=20.0, in_keys=["observation"], standard_normal=True
+    )
+
+
+@plant(ENVIRONMENTS, "dqn_pixels", words=(r"pixels", r"twice"))
+def pixels_are_divided_twice(script):
+    script.transforms["again"] = lambda: Scaled("pixels", 1 / 255)
+
+
+class Swaps(gymnasium.Wrapper):
+    """Calls what terminates truncated, and the other way round."""
+
+    def step(self, action):
+        seen, reward, terminated, truncated, more = self.env.step(action)
+        return seen, reward, truncated, terminated, more
+
+
+@plant(ENVIRONMENTS, "ppo ppo_serial", words=(r"ends that the game calls terminated",))
+def terminated_and_truncated_are_swapped(script):
+    script.env_maker = lambda: lambda: GymWrapper(Swaps(gymnasium.make("CartPole-v1")))
+
+
+@plant(LOSSES, "dqn", words=(r"values", r"reach"))
+def q_values_leave_a_softmax(script):
+    layers = script.layers
+    script.layers = lambda inputs, outputs: nn.Sequential(layers(inputs, outputs), nn.Softmax(-1))
+
+
+@plant(BUFFERS, "dqn_priority", words=r"use_prioritized_weights")
+def weights_of_priorities_are_left_out(script):
+    script.loss_options["use_prioritized_weights"] = False
+
+
+@plant(BUFFERS, "dqn", words=(r"the loss gets", r"no sample"))
+def loss_gets_the_batch_and_no_sample(script):
+    update = script.update
+    script.update = lambda sample: update(script.batch)
+
+
+@plant(LOSSES, "a2c", words=(r"advantage", r"nan"), loud=None)
+def advantages_are_normalized_one_by_one(script):
+    estimate = script.estimate
+
+    def normalized(batch):
+        estimate(batch)
+        advantage = batch["advantage"]
+        batch["advantage"] = (advantage - advantage.mean(-1, True)) / advantage.std(-1, True)
+
+    script.estimate = normalized
+
+
+@plant(LOSSES, "ppo_masked", words=(r"old log-probabilities",))
+def old_log_probabilities_are_computed_anew(script):
+    update = script.update
+
+    def anew(sample):
+        with torch.no_grad():
+            chosen = script.actor.get_dist(sample).log_prob(sample["action"])
+        update(sample.set("action_log_prob", chosen))
+
+    script.update = anew
+
+
+@plant(LEARNING, "sac_corridor", words=(r"first of their optimizer",))
+def optimizer_is_made_for_each_step(script):
+    update = script.update
+
+    def anew(sample):
+        script.optimizer, kept = script.make_optimizer(), script.optimizer
+        update(sample)
+        script.optimizer = kept
+
+    script.update = anew
+
+
+@plant(PROCESSES, "ppo_parallel", words=(r"RewardClipping\(0.5", r"reward", r"equal"))
+def rewards_are_clipped_in_processes(script):
+    inside(script, lambda: RewardClipping(0.5, 0.5))
+
+
+@plant(PROCESSES, "ppo_parallel", *LIMITS)
+def counters_in_processes_write_terminated(script):
+    inside(script, lambda: StepCounter(max_steps=8, truncated_key="terminated"))
+    script.transforms = {"return": RewardSum}
+
+
+@plant(PROCESSES, "ppo_parallel", "return_is_not_the_score")
+def rewards_are_scaled_in_processes(script):
+    inside(script, lambda: RewardScaling(loc=0.0, scale=0.01))
+
+
+@plant(PROCESSES, "ppo_parallel", words=(r"evaluation", r"observation"))
+def evaluation_lacks_what_processes_have(script):
+    plain = script.env_maker()
+    inside(script, lambda: Scaled("observation", 0.1))
+    script.evaluates = True
+    script.make_eval_env = lambda: TransformedEnv(plain(), Compose(StepCounter(), RewardSum()))

@@ -10,6 +10,7 @@ from torchrl_doctor.verdicts import applies, check, clear, undecided
 
 LOOP_PAGE = "reference/doctor_in_a_loop"
 FEWEST_POINTS = 20  # of a series, before its shape means something
+LEAST_KL = 1e-6  # that a step of the optimizer leaves
 MANY_POINTS = 100  # after which something should have happened
 COMPUTED = ("loss", "value loss", "entropy", "kl", "gradient norm", "clip fraction")
 
@@ -153,7 +154,13 @@ def ppo_clips_almost_everything(log):
 
 
 @check("ppo_never_clips", "PPO never clips", page=f"{LOOP_PAGE}#clip-fraction")
-def ppo_never_clips(log):
+def ppo_never_clips(log, since=None):
+    batches = since.batches if since else 0
+    updates = (since.before.optimized or {}).get("steps", 0) if batches else 0
+    for one, values in long_ones(log, "kl"):
+        if updates > 2 * batches and max(map(abs, values)) < LEAST_KL:
+            found = f"{one.name} is zero in {len(values)} updates, several of them on one batch"
+            return applies(f"{found}: the old log-probabilities are those of the new policy?")
     for one, values in long_ones(log, "clip fraction"):
         some = sum(value > 1e-3 for value in values)
         found = f"{one.name} is above 0.001 in {some} of {len(values)} points"

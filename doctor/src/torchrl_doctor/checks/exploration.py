@@ -13,14 +13,17 @@ from torchrl_doctor.objects import (
     FEWEST_UPDATES,
     TRAJ_IDS,
     act,
+    bounds_of_actions,
     different,
     exploration_modules,
+    in_words,
     modules_of,
     noise_of,
     noisy_in_training,
     other_than_greedy,
     rolled_out_by_hand,
     samples,
+    says,
     stored_leaf,
 )
 from torchrl_doctor.private import private
@@ -75,6 +78,14 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
     if now < start:
         went = f"{name} went from {start:.3g} to {now:.3g}"
         counted = steps_counted(module)
+        pace = steps_per_frame(module, policy, collector, collected, since)
+        taken = counted + pace * (total - collected) if pace else 0.0
+        if now > end and 0 < MANY_TIMES_TOO_LONG * taken < module.annealing_num_steps:
+            part = taken / module.annealing_num_steps
+            return applies(
+                f"{went}, {counted:.0f} steps in {collected} frames: after all {total} frames it"
+                f" will have gone {part:.1%} of the way; step(frames)?"
+            )
         if now > end and 10 * counted < collected:
             return undecided(f"{went}, {counted:.0f} steps in {collected} frames; step(frames)?")
         return clear(went)
@@ -94,6 +105,23 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
 
 
 MANY_TIMES_TOO_LONG = 10  # as all frames of a run
+
+
+def steps_per_frame(module, policy, collector, collected, since):
+    """How many steps an exploration module takes for a frame, as two looks or each batch tell.
+
+    A loop may take none for a while, so all frames so far do not tell.
+    """
+    number = exploration_modules(policy).index(module)
+    noise = since.number(f"noise {number}", "policy") if since else None
+    frames = since.number("frames", "collector") if since else None
+    if noise and frames and since.batches >= FEWEST_BATCHES:
+        start, _, end = noise_of(module)
+        moved = (noise[0] - noise[1]) / (start - end) * module.annealing_num_steps
+        return moved / (frames[1] - frames[0])
+    size, counted = getattr(collector, "requested_frames_per_batch", 0), steps_counted(module)
+    each_batch = size and collected and abs(counted * size - collected) <= 0.1 * collected
+    return 1 / size if each_batch else None
 
 
 def frames_of(batch, collector):
@@ -250,9 +278,16 @@ def filled_by_another(replay_buffer, collector):
 
 
 @check("actor_of_many_fails_in_one", "The policy of many environments fails in one")
-def actor_of_many_fails_in_one(policy=None, eval_env=None, error=None):
+def actor_of_many_fails_in_one(policy=None, eval_env=None, error=None, env=None):
     if isinstance(error, ValueError) and "does not match the action shape" in str(error):
         return applies(str(error))
+    if env is not None and env.batch_size and says(error, RuntimeError, "must match the size of"):
+        spec = env.full_action_spec_unbatched[env.action_key]
+        bounds = [bounds_of_actions(one, env.action_key) for one in modules_of(policy)]
+        for low in (torch.as_tensor(one[0]) for one in bounds if one is not None):
+            if low.ndim > len(spec.shape):
+                shape = f"the policy have the shape {tuple(low.shape)}, that of many environments"
+                return applies(f"bounds in {shape}: {in_words(error)}")
     if eval_env is None:
         return None
     greedy = [m for m in exploration_modules(policy) if hasattr(m, "action_mask_key")]

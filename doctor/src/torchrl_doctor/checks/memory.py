@@ -140,8 +140,11 @@ def buffer_outlives_its_files(replay_buffer):
 
 
 @check("reading_changes_the_buffer", "Stored rewards change although nothing is written")
-def reading_changes_the_buffer(replay_buffer, own_batch=None, collector=None):
+def reading_changes_the_buffer(replay_buffer, own_batch=None, collector=None, since=None):
     leaves = stored_leaves(replay_buffer)
+    rows = since.number("some rows", "replay_buffer") if since else None
+    if rows and (moved := moved_by_arithmetic(*rows)):
+        return applies(f"{moved} since the first look, and nothing else in them has changed")
     stored = {leaf.untyped_storage().data_ptr() for leaf in leaves}
     items = [item for one in batches_of(own_batch) for item in one.items(True, True)]
     views = [(k, leaf) for k, leaf in items if leaf.untyped_storage().data_ptr() in stored]
@@ -174,6 +177,37 @@ def reading_changes_the_buffer(replay_buffer, own_batch=None, collector=None):
     return undecided(
         "some entries of the storage were written more often than others: by extend()?"
     )
+
+
+def moved_by_arithmetic(before, after):
+    """What was scaled or shifted in rows that are otherwise as they were; None if nothing was.
+
+    Rewards that somebody has computed anew are no such function of the old ones.
+    """
+    moved = {}
+    for place in before.keys() & after.keys():
+        ours, theirs = before[place], after[place]
+        changed = [key for key in ours if theirs.get(key) != ours[key]]
+        if len(changed) == 1 and len(ours) > 1:
+            moved.setdefault(changed[0], []).append((ours[changed[0]], theirs[changed[0]]))
+    for key, pairs in moved.items():
+        old, new = torch.tensor(pairs, dtype=torch.float64).unbind(1)
+        columns = zip(old.T, new.T, strict=True)
+        if len(pairs) >= FEWEST_MOVED and all(is_linear(*both) for both in columns):
+            said = f"{key} of {len(pairs)} stored rows was scaled or shifted"
+            return f"{said}, such as {float(old[0, 0]):.3g} to {float(new[0, 0]):.3g},"
+    return None
+
+
+def is_linear(old, new):
+    """Whether one line goes through all points."""
+    low, high = old.argmin(), old.argmax()
+    width = old[high] - old[low]
+    slope = (new[high] - new[low]) / width if width else 1.0
+    return torch.allclose(new, new[low] + slope * (old - old[low]), 1e-3, 1e-6)
+
+
+FEWEST_MOVED = 8
 
 
 def is_centered(values):

@@ -188,11 +188,12 @@ def vectors_read(rows, policy):
 
 def bounds_of(network):
     """The largest value that a network can give, by its last layer or its support; or None."""
-    return {"Tanh": 1.0, "Sigmoid": 1.0}.get(last_layer(network))
+    return {"Tanh": 1.0, "Sigmoid": 1.0, "Softmax": 1.0}.get(last_layer(network))
 
 
 def last_layer(network):
     leaves = [one for one in modules_of(network) if not list(one.children())]
+    leaves = [one for one in leaves if not hasattr(one, "in_keys")]  # what chooses an action
     return type(leaves[-1]).__name__ if leaves else None
 
 
@@ -208,7 +209,8 @@ def values_cannot_reach_returns(batch, loss_module=None, value_estimator=None, p
     for one in supports:
         if isinstance(one, torch.Tensor) and one.ndim == 1 and (one.diff() <= 0).any():
             return applies(f"the support goes from {one[0]:g} to {one[-1]:g}: it has to grow")
-    found += [float(one.abs().max()) for one in supports if isinstance(one, torch.Tensor)]
+    bounds = [float(one.abs().max()) for one in supports if isinstance(one, torch.Tensor)]
+    found = bounds or found  # of probabilities of the support
     reward = paid_in(rows)
     lasts = [last_layer(one) for one in filter(None, networks)]
     never_negative = [one for one in lasts if one in ("ReLU", "Softplus", "Sigmoid")]

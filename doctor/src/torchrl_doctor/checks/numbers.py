@@ -9,6 +9,7 @@ import itertools
 import re
 import time
 
+import numpy
 import torch
 
 from torchrl_doctor.copies import copied, legal_action, steppable
@@ -18,9 +19,13 @@ from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
     below_transforms,
+    bounds_of_actions,
     done_of,
+    first_of_batched,
+    flat,
     get_next,
     keys_of,
+    kinds_of,
     last_part,
     modules_of,
     multi_steps,
@@ -34,10 +39,12 @@ from torchrl_doctor.objects import (
     stored_observation,
     tables,
     transforms_of,
+    value_key,
+    wrapped_by,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.shifts import best_lag
-from torchrl_doctor.verdicts import applies, check, clear, undecided
+from torchrl_doctor.verdicts import APPLIES, applies, check, clear, undecided
 
 PAGE = "reference/doctor_numbers"
 FEWEST_ROWS = 16  # fewer may well be alike
@@ -66,13 +73,24 @@ def parts_of(policy):
 
 @check("numbers_are_not_finite", "Observations or rewards are NaN", f"{PAGE}#nan-in-the-data")
 def numbers_are_not_finite(
-    batch=None, policy=None, own_batch=None, error=None, replay_buffer=None, collector=None
+    batch=None,
+    policy=None,
+    own_batch=None,
+    error=None,
+    replay_buffer=None,
+    collector=None,
+    loss_module=None,
+    value_estimator=None,
 ):
     met = []
     for name, rows in tables(batch, replay_buffer, collector):
         looked_at = observed(rows, policy)
         if (reward := paid_in(rows)) is not None:
             looked_at["next", "reward"] = reward
+        for name_of_key in ("advantage", "value_target"):
+            key = value_key(name_of_key, loss_module, value_estimator)
+            if isinstance(values := rows.get(key, None), torch.Tensor):
+                looked_at[key] = values
         for key, values in looked_at.items():
             if wrong := int((~values.isfinite()).reshape(rows.numel(), -1).any(-1).sum()):
                 return applies(f"{key} is NaN or infinite in {wrong} of {rows.numel()} {name}")
@@ -124,7 +142,7 @@ def numbers_are_far_from_one(batch=None, sample=None, policy=None):
 
 
 LEAST_SCALE = 1.001e-6  # where RewardScaling clamps
-LARGE_REWARD, LARGE_OBSERVATION, SMALL_OBSERVATION = 1000.0, 300.0, 1e-3
+LARGE_REWARD, LARGE_OBSERVATION, SMALL_OBSERVATION = 1000.0, 300.0, 2e-3
 
 
 @check(
@@ -144,6 +162,41 @@ def observations_never_change(batch=None, policy=None, replay_buffer=None, colle
         seen = undecided(f"{said}, and other entries change") if constant else seen
         seen = seen or clear(f"{', '.join(map(str, keys))}: not the same in {len(rows)} {name}")
     return seen
+
+
+@check(
+    "deaths_are_not_terminated",
+    "The game terminates, and the environment does not say so",
+    f"{PAGE}#truncated-and-not-done",
+)
+def deaths_are_not_terminated(env):
+    first = None if "ParallelEnv" in kinds_of(below_transforms(env)) else first_of_batched(env)
+    if first is None or not hasattr(getattr(wrapped_by(first), "unwrapped", None), "step"):
+        return None
+    game = wrapped_by(twin := copied(first)).unwrapped
+    said, own_step = [], game.step
+
+    def step(action):
+        said.append(returned := own_step(action))
+        return returned
+
+    game.step = step
+    now, lost, ends, stop = twin.reset(), 0, 0, time.process_time() + SECONDS_OF_ENDS
+    while ends < FEWEST_OF_GAME and time.process_time() < stop:
+        after, now = twin.step_and_maybe_reset(legal_action(twin, now))
+        flags = said[-1][2:4] if said and len(said[-1]) == 5 else ()  # of gymnasium
+        dead = get_next(after, "terminated")
+        if not flags or dead is None or not isinstance(flags[0], (bool, numpy.bool_)):
+            return None
+        over = bool(flags[0] and done_of(after).any())
+        ends, lost = ends + over, lost + (over and not bool(dead.any()))
+    found = f"{lost} of {ends} ends that the game calls terminated are not terminated here"
+    if ends and lost == ends:
+        return applies(found)
+    return clear(found) if ends and not lost else None
+
+
+FEWEST_OF_GAME, SECONDS_OF_ENDS = 3, 0.5
 
 
 @check("truncated_is_not_done", "Truncated steps are not done", f"{PAGE}#truncated-and-not-done")
@@ -166,14 +219,27 @@ def truncated_is_not_done(batch=None, replay_buffer=None, collector=None):
 
 @check("actions_and_bounds_differ", "Actions leave their bounds, or reach only a part of them")
 def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, collector=None):
-    space = getattr(env.action_spec, "space", None)
+    verdicts = [
+        compared_with_bounds(key, policy, env, batch, replay_buffer if collector is None else None)
+        for key in env.action_keys
+    ]
+    found = [one for one in verdicts if one is not None]
+    return next((one for one in found if one.state == APPLIES), found[0] if found else None)
+
+
+def compared_with_bounds(key, policy, env, batch, data_set):
+    """The verdict of one action of an environment, or of one group of agents."""
+    space = getattr(env.full_action_spec[key], "space", None)
     low, high = getattr(space, "low", None), getattr(space, "high", None)
     if low is None or not (low.isfinite().all() and high.isfinite().all()):
         return None
     allowed = f"{low.min():g} to {high.max():g}"
-    if collector is None and (count := stored_actions_outside(replay_buffer, env, low, high)):
+    if count := stored_actions_outside(data_set, key, low, high):
         return applies(f"{count} are outside {allowed}")
-    bounds = [bounds_of_actions(module, env.action_key) for module in modules_of(policy)]
+    writers = modules_of(policy)
+    if len(env.action_keys) > 1:
+        writers = [one for one in writers if key in (getattr(one, "out_keys", None) or ())]
+    bounds = [bounds_of_actions(module, key) for module in writers]
     if reach := next((one for one in reversed(bounds) if one), None):
         reach = [torch.as_tensor(one).to(low) for one in reach]
         if all(
@@ -184,7 +250,7 @@ def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, colle
         reached = f"{reach[0].min():g} to {reach[1].max():g}"
         return applies(f"the policy reaches {reached}, the environment takes {allowed}")
     for rows in batches_of(batch) if batch is not None else ():
-        action = rows.get(env.action_key, None)
+        action = rows.get(key, None)
         if action is not None and action.is_floating_point():
             outside = (action < low - 1e-4) | (action > high + 1e-4)
             if outside.any():
@@ -193,22 +259,9 @@ def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, colle
     return None
 
 
-def bounds_of_actions(module, key):
-    """The least and the largest action that a module writes; None where nothing bounds it."""
-    name = getattr(getattr(module, "distribution_class", None), "__name__", "")
-    if "Tanh" in name or "Truncated" in name:
-        given = module.distribution_kwargs or {}
-        return given.get("low", given.get("min", -1.0)), given.get("high", given.get("max", 1.0))
-    if type(module).__name__ == "TanhModule":
-        name = key if isinstance(key, str) else "_".join(key)
-        found = [getattr(module, f"{name}_{side}", None) for side in ("low", "high")]
-        return None if None in found else found
-    return None
-
-
-def stored_actions_outside(replay_buffer, env, low, high):
+def stored_actions_outside(replay_buffer, key, low, high):
     """How many actions of a data set are outside of the bounds, of how many; None if none are."""
-    stored = stored_leaf(replay_buffer, env.action_key)
+    stored = stored_leaf(replay_buffer, key)
     if stored is None or not stored.is_floating_point():
         return None
     low, high = float(low.min()) - 1e-4, float(high.max()) + 1e-4
@@ -431,9 +484,14 @@ def limit_of(env):
 def norm_does_not_normalize(batch, env):
     rows, met = batches_of(batch)[-1], []
     rewards = set(env.full_reward_spec.keys(True, True))
-    for one in transforms_of(env):
-        if type(one).__name__ not in ("ObservationNorm", "VecNorm", "VecNormV2"):
-            continue
+    kinds = ("ObservationNorm", "VecNorm", "VecNormV2")
+    norms = [one for one in transforms_of(env) if type(one).__name__ in kinds]
+    again = {}  # what normalizes a key a second time, and what did so before
+    for one in norms:
+        for key in one.out_keys:
+            if key in one.in_keys:
+                again.setdefault(key, []).append(type(one).__name__)
+    for one in norms:
         for key in one.out_keys:
             values = rows.get(key, None)
             if values is None or key in rewards or rows.numel() < FEWEST_ROWS:
@@ -441,6 +499,10 @@ def norm_does_not_normalize(batch, env):
             values = values.reshape(rows.numel(), -1).double()
             mean, spread = float(values.mean(0).abs().max()), float(values.std(0).max())
             said = f"{type(one).__name__} gives {key} with a mean of {mean:.3g}"
+            twice = again.get(key, [])
+            if len(twice) > 1 and (max(mean, spread) > FAR_AGAIN or spread < 1 / FAR_AGAIN):
+                said = f"{' and '.join(twice)} normalize {key} one after the other: a mean of"
+                return applies(f"{said} {mean:.3g} and a deviation of {spread:.3g}")
             if mean > FAR or spread > FAR or spread < 1 / FAR**2:
                 return applies(f"{said} and a deviation of {spread:.3g}")
             met.append(said)
@@ -448,6 +510,7 @@ def norm_does_not_normalize(batch, env):
 
 
 FAR = 30.0  # from zero and one, for what is normalized
+FAR_AGAIN = 5.0  # and normalized again
 
 
 @check(
@@ -463,6 +526,8 @@ def rewards_are_clipped_to_one(env, batch=None):
             if low >= high:
                 return applies(f"RewardClipping({low:g}, {high:g}) makes each reward the same")
             met.append(f"from {low:g} to {high:g}")
+        if one is first_of_rewards(env) and (lost := left_of_rewards(one, env)):
+            return applies(lost)
         if name == "RewardScaling" and (torch.as_tensor(one.scale) <= LEAST_SCALE).any():
             found = "RewardScaling has a scale of 1e-06, which it takes for zero or a negative one"
             return applies(f"{found}: the reward loses its sign")
@@ -473,6 +538,48 @@ def rewards_are_clipped_to_one(env, batch=None):
     return undecided(
         f"all rewards of the batch are {float(reward.flatten()[0]):g}: by the clipping?"
     )
+
+
+def first_of_rewards(env):
+    """The transform that gets the rewards as the environment pays them; None without one."""
+    keys = {"reward", *env.reward_keys}
+    around = flat(getattr(env, "transform", None))
+    found = (one for one in around if keys & {*one.in_keys} & {*one.out_keys})
+    return next(found, None)
+
+
+SHORTENED = {
+    "RewardClipping": lambda one, paid: paid.clamp(float(one.clamp_min), float(one.clamp_max)),
+    "SignTransform": lambda one, paid: paid.sign(),
+    "BinarizeReward": lambda one, paid: (paid > 0).to(paid),
+}
+
+
+def left_of_rewards(one, env):
+    """What is lost where a transform makes one number of rewards that differ; None if it does not.
+
+    Copies of the environment below the transforms are stepped at random.
+    """
+    name = type(one).__name__
+    if name not in SHORTENED or (twin := steppable(env)) is None:
+        return None
+    step, paid = (inner := below_transforms(twin)).reset(), []
+    for _ in range(STEPS_FOR_REWARDS):
+        after, step = inner.step_and_maybe_reset(legal_action(inner, step))
+        reward = after.get(next_key(one.in_keys[0]), None)
+        if reward is None:
+            return None
+        paid.append(reward.double().flatten())
+    paid = torch.cat(paid)
+    values, counts = SHORTENED[name](one, paid).unique(return_counts=True)
+    most = int(counts.max())
+    if most <= 0.95 * len(paid) or 2 * int(paid.unique(return_counts=True)[1].max()) > len(paid):
+        return None
+    left = f"makes {most} of {len(paid)} rewards of random steps {float(values[counts.argmax()]):g}"
+    return f"{name} {left}, which were from {float(paid.min()):.3g} to {float(paid.max()):.3g}"
+
+
+STEPS_FOR_REWARDS = 64
 
 
 @check("masked_actions_are_taken", "Masked actions are taken", f"{PAGE}#the-mask-of-actions")
@@ -520,8 +627,13 @@ def pixels_are_not_scaled(batch, policy):
             if isinstance(values, torch.Tensor) and values.is_floating_point():
                 if values.max() > 2 and values.min() >= 0 and values.max() <= 255:
                     return applies(f"{key} is up to {values.max():g}: divide by 255")
+                if values.min() >= 0 and 0 < values.max() <= TWICE_DIVIDED:
+                    return applies(f"{key} is up to {values.max():.2g}: divided by 255 twice?")
                 met.append(key)
     return clear(f"{', '.join(map(str, met))}: scaled") if met else None
+
+
+TWICE_DIVIDED = 1.001 / 255
 
 
 @check("rows_are_stored_twice", "Each row is stored twice", f"{PAGE}#rows-stored-twice")

@@ -18,6 +18,7 @@ from torchrl_doctor.objects import (
     recurrent_modules,
     slice_length,
     states,
+    stored_leaf,
     transforms_of,
 )
 from torchrl_doctor.private import private
@@ -82,8 +83,10 @@ def forgets(module, batch):
 
 
 @check("lstm_outputs_change_after_done", "LSTM outputs change in the loss after an episode ends")
-def lstm_outputs_change_after_done(batch, policy):
+def lstm_outputs_change_after_done(batch, policy, replay_buffer=None):
     batches = in_time(batch) if recurrent_modules(policy) else []
+    if batches and (ends := ends_without_a_beginning(replay_buffer)) > 1:
+        return applies(f"{ends} episodes end in the buffer, and is_init is False in each row of it")
     ends = unmarked = 0
     for one in batches:
         start, done = flag(one, "is_init"), flag(one, ("next", "done"))
@@ -98,6 +101,12 @@ def lstm_outputs_change_after_done(batch, policy):
     if unmarked:
         return undecided(f"is_init is False after {unmarked} of {ends} ends: the state goes on")
     return clear(f"is_init follows {ends} ends") if ends else None
+
+
+def ends_without_a_beginning(replay_buffer):
+    """How many ends are stored; 0 where a stored row is the first of its episode."""
+    start, done = (stored_leaf(replay_buffer, key) for key in ("is_init", ("next", "done")))
+    return 0 if start is None or done is None or start.any() else int(done.sum())
 
 
 @check(
@@ -137,13 +146,23 @@ def lstm_learns_nothing_from_the_past(loss_module, batch, sample=None):
 
 
 @check("critic_ignores_the_past_in_gae", "A recurrent critic gives values as if it had no memory")
-def critic_ignores_the_past_in_gae(value_estimator, batch):
+def critic_ignores_the_past_in_gae(value_estimator, batch, since=None):
     from torchrl.modules import set_recurrent_mode
 
     batches, keys = in_time(batch), getattr(value_estimator, "tensor_keys", None)
     critic = getattr(value_estimator, "value_network", None)
-    if not recurrent_modules(critic) or not batches or keys is None:
+    if not recurrent_modules(critic) or keys is None:
         return None
+    if not batches:
+        return None
+    modes = since.seen("modes of the estimator") if since else None
+    stored = any(
+        batches[0].get(key, None) is not None for key in state_keys(recurrent_modules(critic))
+    )
+    if modes == {False} and not stored:
+        return applies("the estimator took single steps, and the batch has no state of the critic")
+    if modes == {True}:
+        return clear("the estimator was called in recurrent mode")
     given = batches[0].get(keys.value_target, None)
     if given is None:
         return undecided(f"needs a batch that the estimator wrote {keys.value_target} to")

@@ -397,6 +397,9 @@ def collected_rows_are_lost(replay_buffer, loss_module=None, collector=None, sin
     if places and held and places < held:
         found = f"the sampler has memory for {places} rows, the storage for {held}"
         return applies(found, fix=f"{type(sampler).__name__}({held}, ...)")
+    past = shape_past_the_buffer(replay_buffer, collector, since)
+    if past and not learns_on_policy(loss_module):
+        return applies(past)
     rows, writes = (since.number(n, "replay_buffer") if since else None for n in ("rows", "writes"))
     if not rows or not writes or since.batches < FEWEST_BATCHES or not rows[1]:
         return None
@@ -415,6 +418,18 @@ def collected_rows_are_lost(replay_buffer, loss_module=None, collector=None, sin
     if singles and stored < 0.9 * collected:
         return undecided(f"{seen}: are some left out?")
     return clear(seen) if stored > 0 else None
+
+
+def shape_past_the_buffer(replay_buffer, collector, since):
+    """What the loss gets where that is the batch of the collector, and no sample; else None."""
+    shape = (since.seen("shapes") or {}).get("loss_module") if since else None
+    size, number = replay_buffer.batch_size, getattr(collector, "requested_frames_per_batch", None)
+    if shape is None or not size or since.seen("drawn") or transforms_of(replay_buffer):
+        return None
+    got = math.prod(shape)
+    if not private(replay_buffer, "_set_index_in_td", False) or got == size or got != number:
+        return None
+    return f"the loss gets the {got} rows of a batch of the collector, and no sample of {size}"
 
 
 @check("stacked_frames_of_different_episodes", "Stacked frames come from different episodes")

@@ -11,6 +11,7 @@ import torch
 
 from torchrl_doctor.objects import (
     DROPOUT,
+    FEWEST_UPDATES,
     batches_of,
     below_transforms,
     exploration_modules,
@@ -60,9 +61,16 @@ FEWEST_STEPS_OF_OTHERS = 3  # of the optimizer, where it holds parameters at all
 
 
 @check("a_setting_is_out_of_range", "A setting is out of its range", f"{SETTINGS}#out-of-range")
-def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None, optimizer=None):
+def a_setting_is_out_of_range(
+    loss_module=None,
+    value_estimator=None,
+    env=None,
+    optimizer=None,
+    batch=None,
+    replay_buffer=None,
+):
     inner = private(loss_module, "_value_estimator", None)  # the property would make one
-    seen = []
+    seen, endless = [], None
     for one in optimizer if isinstance(optimizer, list) else filter(None, [optimizer]):
         if any(group.get("maximize") for group in one.param_groups):
             return applies(f"maximize of {type(one).__name__} is True, which makes the loss larger")
@@ -78,8 +86,16 @@ def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None, 
             if wrong(value):
                 fix = f"{name}={-value:g}" if name == "entropy_coeff" else None
                 return applies(f"{said}, {why}", fix=fix)
+            if name == "gamma" and value == 1 and (cut := ends_cut_off(batch)):
+                endless = (
+                    f"{said}, and none of {cut} ends terminates: if none ever does, values grow"
+                )
             if name == "entropy_coeff" and value >= LARGE_ENTROPY:
                 return applies(f"{said}: the entropy outweighs normalized advantages")
+    beta = number(getattr(getattr(replay_buffer, "sampler", None), "beta", None))
+    if beta and getattr(loss_module, "use_prioritized_weights", None) is False:
+        said = f"use_prioritized_weights of {type(loss_module).__name__} is False"
+        return applies(f"{said}: it leaves out the weights that a sampler with beta={beta:g} gives")
     for head, value in (private(loss_module, "_entropy_coeff_map", None) or {}).items():
         if value < 0:
             return applies(f"entropy_coeff is {value:g} for {head}: less entropy is rewarded")
@@ -95,12 +111,29 @@ def a_setting_is_out_of_range(loss_module=None, value_estimator=None, env=None, 
     wanted = number(buffers.get("_target_entropy", buffers.get("target_entropy_buffer")))
     if wanted is not None and env is not None and wanted > (most := largest_entropy(env)):
         return applies(f"target_entropy is {wanted:g}, and no policy has more than {most:.3g}")
+    if endless:
+        return undecided(endless)
     return clear(", ".join(dict.fromkeys(seen))) if seen else None
+
+
+def ends_cut_off(batch):
+    """How many episodes are truncated in batches where none terminates; 0 for a few."""
+    ends = {"truncated": 0, "terminated": 0}
+    for rows in batches_of(batch):
+        for name in ends:
+            flags = get_next(rows, name)
+            ends[name] += 0 if flags is None else int(flags.sum())
+    return ends["truncated"] if ends["truncated"] >= FEWEST_CUT and not ends["terminated"] else 0
+
+
+FEWEST_CUT = 3
 
 
 def largest_entropy(env):
     """That of random actions inside their bounds; infinite without bounds."""
-    space = getattr(env.action_spec, "space", None)
+    if len(env.action_keys) > 1:
+        return math.inf
+    space = getattr(env.full_action_spec[env.action_key], "space", None)
     if getattr(space, "low", None) is None:
         return math.inf
     width = (space.high - space.low).double()
@@ -213,6 +246,16 @@ def optimizer_trains_others(optimizer, loss_module):
     if max(named[name]._version for name in missing) + FEWEST_STEPS_OF_OTHERS <= steps:
         return applies(f"{said}; they have not changed as the others have")
     return undecided(f"{said}; if another optimizer holds them, give all as a list")
+
+
+@check("optimizer_is_made_anew", "The optimizer is made anew", f"{SETTINGS}#optimizer")
+def optimizer_is_made_anew(loss_module, since):
+    steps, taken = since.seen("steps without moments"), (since.before.optimized or {}).get("steps")
+    if steps is None or not taken or taken < FEWEST_UPDATES:
+        return None
+    if 2 * steps > taken and steps >= FEWEST_UPDATES:
+        return applies(f"{steps} of {taken} steps were the first of their optimizer")
+    return clear(f"{taken} steps were taken with moments of earlier ones")
 
 
 @check("learning_rate_is_wrong", "The learning rate trains nothing", f"{SETTINGS}#learning-rate")

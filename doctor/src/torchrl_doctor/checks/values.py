@@ -99,10 +99,28 @@ def values_too_low_at_time_limits(
     estimated = value_estimator is not None and whole is not None
     if estimated and was_walked(whole, value_estimator) == "dead at limits":
         return applies("the targets in the batch are those of time limits that count as death")
+    if not multi_steps(replay_buffer, collector):
+        cuts, dead = (cuts_of(one, key) for one in (whole, stored_data_of(replay_buffer)))
+        if cuts[0] > cuts[1] and FEWEST_CUTS <= dead[0] == dead[1]:
+            met = f"each of {dead[0]} truncated rows of the buffer is {key}"
+            return applies(f"{met}, and {cuts[0] - cuts[1]} that were collected are not")
     for name, data in given.items():
         if (why := cuts_that_are_deaths(data, done_key, key)) is not None:
             return applies(f"{why} in the {name}: time limits count as death")
     return limits_told_apart(given, done_key, key, env)
+
+
+def stored_data_of(replay_buffer):
+    return None if replay_buffer is None else stored_data(replay_buffer)
+
+
+def cuts_of(data, key):
+    """How many rows of the data are truncated, and how many of these terminated as well."""
+    cut, dead = get_next(data, "truncated"), get_next(data, key)
+    if cut is None or dead is None:
+        return 0, 0
+    cut, dead = (one.reshape(data.numel(), -1).any(-1) for one in (cut, dead))
+    return int(cut.sum()), int((cut & dead).sum())
 
 
 def cuts_that_are_deaths(data, done_key, key):
