@@ -68,7 +68,7 @@ assert not (speed[0] > speed[1]).any(), (
 # Check it
 # --------
 #
-# Is what the policy writes an element of the spec of the environment?
+# Does the spec of the environment contain what the policy writes?
 
 
 def check(batch, env):

@@ -73,8 +73,8 @@ assert unhealthy["of an old batch"] == unhealthy["rows"], (
 # %%
 # Three samples wait in the queue after the first call. The next iteration takes them from there,
 # even if the buffer holds other rows by then: the :source:`queue
-# <torchrl.data.ReplayBuffer._clear_prefetch_queue_locked>` is emptied when a state is loaded, and
-# not when data is.
+# <torchrl.data.ReplayBuffer._clear_prefetch_queue_locked>` is emptied when you load a state, but
+# not when you add data.
 #
 # Fix it
 # ------

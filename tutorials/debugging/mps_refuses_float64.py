@@ -24,7 +24,7 @@ raises a ``TypeError``.
 # --------
 #
 # This page runs without a Mac, so it simulates one: a tensor that is moved to ``mps`` stays where
-# it is, and raises the error of torch on a Mac if it is of type float64.
+# it is, and a float64 tensor raises torch's error.
 #
 # .. fold:: Imports, the simulation, and an environment in float64
 

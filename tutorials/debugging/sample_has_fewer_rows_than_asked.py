@@ -2,8 +2,8 @@
 A sample has fewer rows than asked for
 ======================================
 
-``sample(128)`` returns fewer rows, and another number of them in each call. Nothing is raised until
-the program reshapes the sample into sequences.
+``sample(128)`` returns fewer rows, and a different number in each call. Nothing is raised until the
+program reshapes the sample into sequences.
 
 :Subsystem: trajectories and slices
 :Effect: loud
