@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support import ROOT, torchrl_forks
-from tests.support.programs import run_python
 from tests.support.symptom_pages import new_shared_files, shared_files
 
 TIMEOUT_S = 600  # a bound for a hung child, not an expectation
@@ -77,7 +76,15 @@ def run_driver(driver, page, **variables):
     The driver finds the path of the page in ``sys.argv[1]`` and can import from this module.
     """
     with environment(PYTHONPATH=str(ROOT), **variables) as own:
-        done = run_python("-c", driver, page, **own)
+        done = subprocess.run(
+            [sys.executable, "-c", driver, str(page)],
+            env=own,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -53,7 +53,8 @@ def test_the_pair_to_install_is_the_newest_that_works(rows):
     (line,) = re.findall(r"pip install torch==(\S+) torchrl==(\S+)", PAGE)
     working = [(row["torch"], row["TorchRL"]) for row in rows if torch_pairs.works(row)]
     assert line == max(working, key=lambda pair: tuple(map(Version, reversed(pair))))
-    assert f"Install TorchRL {series(line[1])} with torch {series(line[0])}:" in PAGE
+    above = PAGE.partition("\n==")[2].partition("\n.. code-block::")[0]
+    assert set(re.findall(r"\b\d+\.\d+\b", above)) == {series(version) for version in line}
 
 
 @guards("pairs-by-torch")
