@@ -435,7 +435,9 @@ def estimator_reads_two_shapes(
     if len(set(shapes.values())) > 1:
         flat = {one[:-1] if one[-1:] == (1,) else one for one in shapes.values()}
         guess = (
-            "one lacks the last" if len(flat) == 1 else "a group of agents has a reward for each?"
+            "one lacks the last dimension"
+            if len(flat) == 1
+            else "a group of agents has a reward for each?"
         )
         return applies(f"{said}: {guess}")
     if raised:
