@@ -594,7 +594,7 @@ def critic_has_a_memory_of_its_own_and_takes_single_steps(script):
     script.does -= {"recurrent mode in the estimator"}
 
     def make():
-        keys = {"in_key": "observation", "out_key": "seen", "hidden_key": "memory_of_values"}
+        keys = {"in_keys": ["observation", "past"], "out_keys": ["seen", ("next", "past")]}
         memory = GRUModule(input_size=4, hidden_size=CELLS, **keys)
         return TensorDictSequential(memory, ValueOperator(nn.Linear(CELLS, 1), in_keys=["seen"]))
 

@@ -413,23 +413,33 @@ SHAPED_ALIKE = ("GAE", "TD0Estimator", "TD1Estimator", "TDLambdaEstimator", "VTr
 
 
 @check("estimator_reads_two_shapes", "Reward, value and done have two shapes", f"{SETTINGS}#shapes")
-def estimator_reads_two_shapes(value_estimator, batch=None, error=None):
-    if type(value_estimator).__name__ not in SHAPED_ALIKE:
+def estimator_reads_two_shapes(
+    value_estimator=None, batch=None, error=None, loss_module=None, sample=None
+):
+    raised = "must share a unique shape" in str(error)
+    of_loss = raised and value_estimator is None  # which has an estimator of its own
+    if not of_loss and type(value_estimator).__name__ not in SHAPED_ALIKE:
         return None
+    batch = sample if of_loss and sample is not None else batch
     names = ("reward", "done", "terminated")
     shapes = {}
     rows = batches_of(batch)[-1] if batch is not None else None
     for name in names:
-        key = value_key(name, None, value_estimator)
+        key = value_key(name, loss_module if of_loss else None, value_estimator)
         if (one := get_next(rows, key)) is not None:
             shapes[name, key] = tuple(one.shape)
     key = value_key("value", None, value_estimator)
     if rows is not None and (value := rows.get(key, None)) is not None:
         shapes["value", key] = tuple(value.shape)
     said = ", ".join(f"{name} {key!r} {shape}" for (name, key), shape in shapes.items())
-    raised = "must share a unique shape" in str(error)
     if len(set(shapes.values())) > 1:
-        return applies(f"{said}: a group of agents has a reward for each?")
+        flat = {one[:-1] if one[-1:] == (1,) else one for one in shapes.values()}
+        guess = (
+            "one lacks the last dimension"
+            if len(flat) == 1
+            else "a group of agents has a reward for each?"
+        )
+        return applies(f"{said}: {guess}")
     if raised:
         keys = ", ".join(f"{name}={value_key(name, None, value_estimator)!r}" for name in names)
         return applies(f"the estimator reads {keys} and found two shapes: one of agents?")
