@@ -282,11 +282,8 @@ else:
 # What it costs
 # -------------
 #
-# On CartPole, a batch takes :measured:`normalization@cpu:own-w0:vs_none|(not measured yet)` times the processor time
-# with a ``VecNormV2``, and :measured:`normalization@cpu:fixed-w0:vs_none|(not measured yet)` times with an
-# ``ObservationNorm``. With shared statistics, workers wait for one lock at each step: with two of
-# them, a batch took :measured:`normalization@cpu:shared-w2:vs_own|(not measured yet)` times as long as with statistics
-# of their own. The second observation makes a row larger:
+# Workers wait for one lock at each step; how long was not measured. The second observation makes
+# a row larger:
 
 n_bytes = frames.bytes() // len(frames)
 n_raw = frames.exclude("normed", ("next", "normed")).bytes() // len(frames)
