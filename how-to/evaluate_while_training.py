@@ -386,11 +386,18 @@ for name, wrong_env in {"new": new_env, "of training": train_env}.items():
 # -------------
 #
 # Training stops for ``evaluate``. The evaluator steps in portions of ``frames_per_batch``, by
-# default ``max_steps`` or else 1,000, however short the episodes are.
-# :claim:`evaluator-steps-in-portions` Five episodes of 20 steps take
-# :measured:`evaluation@cpu:here-20:vs_rollout|(not measured yet)` times the processor time of ``rollout`` in portions
-# of 20, and :measured:`evaluation@cpu:here-1000:vs_rollout|(not measured yet)` times in portions of 1,000.
-#
-# In the background, ``trigger_eval`` takes :measured:`evaluation@cpu:process-1:asking_time|(not measured yet)`, and
-# each portion is a message between processes. The process also takes a core: beside it, an iteration
-# of DQN took :measured:`evaluation@cpu:beside:vs_alone|(not measured yet)` times as long on two cores.
+# default ``max_steps`` or else 1,000, however short the episodes are:
+# :claim:`evaluator-steps-in-portions`
+
+for portion in ({"frames_per_batch": MAX_STEPS}, {}):
+    taken = itertools.count()
+    counting = Compose(Call(taken.__next__), StepCounter(max_steps=MAX_STEPS))
+    eval_env = TransformedEnv(GymEnv("CartPole-v1"), counting)
+    evaluator = Evaluator(eval_env, make_eval_policy(), **portion, **OPTIONS)
+    evaluator.evaluate(to_the_left)  # five episodes of about ten steps
+    evaluator.shutdown()
+    print(f"{portion or 'default'}: {next(taken)} steps")
+
+# %%
+# In the background, each portion is a message between processes. The process also takes a core; see
+# :doc:`/performance/collectors`. How much slower training gets is not measured.

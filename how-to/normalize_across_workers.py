@@ -282,11 +282,7 @@ else:
 # What it costs
 # -------------
 #
-# On CartPole, a batch takes :measured:`normalization@cpu:own-w0:vs_none|(not measured yet)` times the processor time
-# with a ``VecNormV2``, and :measured:`normalization@cpu:fixed-w0:vs_none|(not measured yet)` times with an
-# ``ObservationNorm``. With shared statistics, workers wait for one lock at each step: with two of
-# them, a batch took :measured:`normalization@cpu:shared-w2:vs_own|(not measured yet)` times as long as with statistics
-# of their own. Storing the normalized
+# Workers wait for one lock at each step; how long was not measured. Storing the normalized
 # observation beside the raw one makes a row larger:
 
 n_bytes = frames.bytes() // len(frames)

@@ -5,11 +5,19 @@ from unittest import mock
 import pytest
 import torch
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
 from torchrl.envs import Compose, GymEnv, InitTracker, TransformedEnv
 from torchrl.envs.transforms import BurnInTransform
-from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
+from torchrl.modules import (
+    EGreedyModule,
+    GRUModule,
+    LSTMModule,
+    QValueModule,
+    set_recurrent_mode,
+)
+from torchrl.objectives import DQNLoss, SoftUpdate
 
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
@@ -217,3 +225,40 @@ def test_the_buffer_of_a_compact_collector(module):
     collector.shutdown()
     assert not batch["next", "h"].any()
     assert batch["h"].any()
+
+
+@guards("dqn-targets-from-stored-state", "flat-slices-mix-next-values")
+def test_targets_of_dqn_run_over_the_next_observations_of_a_slice():
+    torch.manual_seed(0)
+    gru = GRUModule(4, 8, in_keys=["observation", "h"], out_keys=["features", ("next", "h")])
+    values = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["action_value"])
+    env = GymEnv("CartPole-v1").append_transform(InitTracker())
+    env = env.append_transform(gru.make_tensordict_primer())
+    network = TensorDictSequential(gru, values, QValueModule(spec=env.action_spec))
+    loss = DQNLoss(network, action_space=env.action_spec, delay_value=True)
+    loss.make_value_estimator(gamma=0.9)
+    SoftUpdate(loss, eps=0.99)  # without one, the loss warns
+    explore = EGreedyModule(env.action_spec, eps_init=1.0, eps_end=1.0)
+    policy = TensorDictSequential(network, explore)
+    options = {"total_frames": 200, "auto_register_policy_transforms": False}
+    (batch,) = Collector(env, policy, frames_per_batch=200, **options)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(200), sampler=SliceSampler(slice_len=8), batch_size=64
+    )
+    buffer.extend(batch)
+    flat = buffer.sample()
+
+    def targets(data):
+        with set_recurrent_mode(True), torch.no_grad():
+            return loss.value_estimator.value_estimate(
+                data.clone(), target_params=loss.target_value_network_params
+            )
+
+    rows = flat.reshape(-1, 8)
+    after = rows["next"]
+    with torch.no_grad():
+        seen, _ = gru.gru(after["observation"], after["h"][:, 0].transpose(0, 1).contiguous())
+        best = values.module(seen).max(-1, keepdim=True).values
+    expected = after["reward"] + 0.9 * ~after["terminated"] * best
+    torch.testing.assert_close(targets(rows), expected)
+    assert not torch.allclose(targets(flat).reshape(expected.shape), expected)
