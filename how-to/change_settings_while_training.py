@@ -65,7 +65,8 @@ for number, batch in enumerate(collector):
     for _ in range(EPOCHS):
         values = loss(batch.reshape(-1))
         optimizer.zero_grad()
-        sum(values[key] for key in values if key.startswith("loss_")).backward()
+        losses = [value for key, value in values.items() if key.startswith("loss_")]
+        sum(losses).backward()
         norm = torch.nn.utils.clip_grad_norm_(loss.parameters(), MAX_NORM)
         optimizer.step()
     rate = optimizer.param_groups[0]["lr"]
