@@ -156,7 +156,9 @@ def ppo_clips_almost_everything(log):
 @check("ppo_never_clips", "PPO never clips", page=f"{LOOP_PAGE}#clip-fraction")
 def ppo_never_clips(log, since=None):
     batches = since.batches if since else 0
-    updates = (since.before.optimized or {}).get("steps", 0) if batches else 0
+    actor = since.changed("loss_module") if batches else {}
+    learns = any(moved for name, moved in actor.items() if name.startswith("actor"))
+    updates = (since.before.optimized or {}).get("steps", 0) if learns else 0
     for one, values in long_ones(log, "kl"):
         if updates > 2 * batches and max(map(abs, values)) < LEAST_KL:
             found = f"{one.name} is zero in {len(values)} updates, several of them on one batch"
