@@ -27,7 +27,7 @@ from torchrl.envs import DoubleToFloat, GymWrapper, RewardSum, TransformedEnv
 from torchrl.modules import MLP, NormalParamExtractor, ProbabilisticActor, TanhNormal, ValueOperator
 from torchrl.objectives import SACLoss, SoftUpdate
 
-GAMMA, TAU, LR, ALPHA, CELLS, BATCH = 0.99, 0.01, 1e-3, 0.2, [256, 256], 256
+GAMMA, TAU, LR, ALPHA, CELLS, BATCH = 0.99, 0.005, 1e-3, 0.2, [256, 256], 256
 EPISODES = 4  # whose mean return is compared with the threshold
 READ = ("observation", "action", ("next", "observation"), ("next", "reward"))  # by the loss
 READ += (("next", "done"), ("next", "terminated"))
@@ -41,13 +41,13 @@ def parse(arguments=None):
     add("--env", default="HalfCheetah-v5", help="of gymnasium, with continuous actions")
     add("--seeds", type=int, nargs="+", default=[0], help="trained one after another")
     add("--threshold", type=float, default=1000.0, help="the return that ends a seed")
-    add("--frames", type=int, default=16_000, help="the most that a seed may take")
+    add("--frames", type=int, default=32_000, help="the most that a seed may take")
     add("--envs", type=int, default=4, help="environments that step together")
-    add("--steps", type=int, default=16, help="of each environment, from one update to the next")
-    add("--ratio", type=float, default=0.25, help="updates for each frame")
+    add("--steps", type=int, default=8, help="of each environment, from one update to the next")
+    add("--ratio", type=float, default=1.0, help="updates for each frame")
     add("--random", type=int, default=1024, help="frames with random actions, at first")
     add("--folder", type=Path, help="save here, and resume from what is saved here")
-    add("--save-every", type=int, default=125, help="iterations from one save to the next")
+    add("--save-every", type=int, default=250, help="iterations from one save to the next")
     return parser.parse_args(arguments)
 
 

@@ -12,9 +12,9 @@ from unittest import mock
 from benchmarks import recipes
 from benchmarks.recipes import ppo_cartpole_contenders as common
 
-EPISODES, THRESHOLD, FRAMES = 4, 1000.0, 16_000
-ENVS, STEPS, RATIO, RANDOM = 4, 16, 0.25, 1024
-GAMMA, LR, TAU, ALPHA = 0.99, 1e-3, 0.01, 0.2
+EPISODES, THRESHOLD, FRAMES = 4, 1000.0, 32_000
+ENVS, STEPS, RATIO, RANDOM = 4, 8, 1.0, 1024
+GAMMA, LR, TAU, ALPHA = 0.99, 1e-3, 0.005, 0.2
 PARTS = ("collect", "sample", "update")
 
 

@@ -31,7 +31,7 @@ from benchmarks.suites.bench_recipe_ppo_cartpole import SEEDS, changed, estimate
 ROOT = Path(__file__).parents[2]
 AT_ONCE = 2
 ROUNDS, WARMUP_ROUNDS = 10, 2
-AT = {"frames": (4000, 8000, 12000, 16000), "seconds": (30, 60, 120, 240)}
+AT = {"frames": (8000, 16000, 24000, 32000), "seconds": (60, 120, 240, 480)}
 CHILD = "benchmarks.recipes.sac_halfcheetah_contenders"
 
 CONTENDERS = {
@@ -149,7 +149,7 @@ def bench_curve(benchmark, device, way, axis, at):
 
 KNOBS = {  # title, name in the recipe, what replaces it
     "recipe": ("the recipe", None, None),
-    "one-env": ("one environment, 64 steps", None, ["--envs", "1", "--steps", "64"]),
+    "one-env": ("one environment, 32 steps", None, ["--envs", "1", "--steps", "32"]),
     "ids": ("with trajectory ids", "Collector", changed(Collector, track_traj_ids=True)),
     "loop": ("deactivate_vmap=True", "SACLoss", changed(SACLoss, deactivate_vmap=True)),
     "one-by-one": ("a sample for each update", None, None),

@@ -18,7 +18,7 @@ from tests.support.ppo_recipes import assert_prints_a_table, assert_resumes
 from tests.support.suites import CPU, noted
 
 SMALL = ["--env", "Pendulum-v1", "--envs", "4", "--steps", "8", "--frames", "320"]
-SMALL += ["--random", "64"]
+SMALL += ["--random", "64", "--ratio", "0.25"]
 GAMMA, TAU, ROWS = recipe.GAMMA, recipe.TAU, 16
 
 
@@ -30,7 +30,8 @@ def generators():
 
 
 def make_run():
-    run = recipe.Run(recipe.parse(SMALL), 0)
+    """A run that stores rows of random actions, and learns only when it is told to."""
+    run = recipe.Run(recipe.parse([*SMALL, "--random", "320"]), 0)
     run.batches = iter(run.collector)
     return run
 
