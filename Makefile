@@ -25,6 +25,8 @@ PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(RUN) -m pytest --n
 # The files that read the built site; those of the others would import the stack into each process.
 SITE_TESTS = tests/browser $$(grep -rl "pytest\.mark\.site" tests --include="test_*.py")
 
+# The recipes that need a package which the site is not built with.
+PEER_RECIPES := dqn_atari sac_halfcheetah
 RECIPES = $(filter-out __init__ %_contenders,$(basename $(notdir $(wildcard benchmarks/recipes/*.py))))
 
 COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \
@@ -34,7 +36,7 @@ COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group 
 # `make -j test` too builds the site before it tests it.
 .NOTPARALLEL:
 .PHONY: help html html-fast html-pattern test test-changed costs lint unit site-tests bench recipe cuda-kit \
-	addresses serve linkcheck mutation-test notebook-test lock clean venv
+	addresses serve linkcheck mutation-test notebook-test lock clean venv bench-venv
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,14 +73,16 @@ unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
 site-tests: venv  ## links, weight and browser checks of build/html
 	$(PYTEST) -m "site or browser" $(SITE_TESTS) $(ARGS)
 
-bench: venv  ## take the benchmark records; SUITE=name for one, DEVICE=cuda for a GPU
+bench-venv: venv
 	@$(PYTHON) tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt --torch-backend "$(TORCH_BACKEND)"
+
+bench: bench-venv  ## take the benchmark records; SUITE=name for one, DEVICE=cuda for a GPU
 	.venv-bench/bin/python -m benchmarks --device $(DEVICE) $(addprefix --suite ,$(SUITE)) $(ARGS)
 
-recipe: venv  ## train with a recipe: NAME=ppo_cartpole ARGS="--seeds 0 1"; the list without NAME
+recipe: $(if $(filter $(NAME),$(PEER_RECIPES)),bench-venv,venv)  ## train with a recipe: NAME=ppo_cartpole ARGS="--seeds 0 1"; the list without NAME
 	@test -f "benchmarks/recipes/$(NAME).py" || { \
 		echo "make recipe NAME=..., one of:" $(RECIPES); exit 1; }
-	@$(RUN) benchmarks/recipes/$(NAME).py $(ARGS)
+	@$(if $(filter $(NAME),$(PEER_RECIPES)),.venv-bench/bin/python,$(RUN)) benchmarks/recipes/$(NAME).py $(ARGS)
 
 cuda-kit: venv  ## prepare CUDA records on a lent machine: wheels, sizes, the commands
 	@$(RUN) -m benchmarks.kit prepare $(ARGS)

@@ -3,8 +3,8 @@
     python3 tools/bootstrap.py [--torch-backend cpu]
     python3 tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt
 
-The search of the site and PurgeCSS, which the build runs, are packages of node's: npm, which comes
-with the Python packages, installs both into ``.venv/node`` from the lock file in
+The search of the site, and PurgeCSS and terser, which the build runs, are packages of node's: npm,
+which comes with the Python packages, installs them into ``.venv/node`` from the lock file in
 ``docs/_ext/site``, which pins their bytes.
 
 Runs on whatever Python 3 the machine has, so it keeps to the syntax of an old one: an unsupported

@@ -1,4 +1,4 @@
-"""What the tests of the recipes of PPO share: losses with a mistake, and a run that is killed."""
+"""What the tests of the recipes share: losses with a mistake, and a run that is killed."""
 
 import pytest
 import torch
@@ -54,6 +54,6 @@ def assert_resumes(recipe, arguments, folder):
     resumed = train("killed")
     for one, other in zip(whole.parameters, resumed.parameters, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
-    times = [k for k, v in whole.progress.items() if isinstance(v, float)]
-    counts = [{k: v for k, v in r.progress.items() if k not in times} for r in (whole, resumed)]
+    runs = (whole, resumed)
+    counts = [{k: v for k, v in r.progress.items() if not isinstance(v, float)} for r in runs]
     assert counts[0] == counts[1]

