@@ -73,7 +73,7 @@ unit: venv  ## unit tests and RST blocks; ARGS=... goes to pytest
 site-tests: venv  ## links, weight and browser checks of build/html
 	$(PYTEST) -m "site or browser" $(SITE_TESTS) $(ARGS)
 
-bench-venv: venv
+bench-venv: venv  ## set up .venv-bench, with what TorchRL is measured beside
 	@$(PYTHON) tools/bootstrap.py --venv .venv-bench --lock requirements-bench.txt --torch-backend "$(TORCH_BACKEND)"
 
 bench: bench-venv  ## take the benchmark records; SUITE=name for one, DEVICE=cuda for a GPU

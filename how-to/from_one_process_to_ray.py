@@ -328,6 +328,6 @@ print("batches:", number + 1)
 # .. record-table:: scaling_ray@cpu
 #    :rows: throughput-*
 #    :metrics: round_time vs_one
-#    :caption: A batch of 400 frames of CartPole, by ways that take turns
+#    :caption: A batch of CartPole, by ways that take turns
 #
 # When workers pay: :doc:`/performance/collectors`. Nothing was measured over a network.

@@ -542,10 +542,16 @@ def rewards_are_clipped_to_one(env, batch=None):
 
 def first_of_rewards(env):
     """The transform that gets the rewards as the environment pays them; None without one."""
-    keys = {"reward", *env.reward_keys}
-    around = flat(getattr(env, "transform", None))
-    found = (one for one in around if keys & {*one.in_keys} & {*one.out_keys})
+    from torchrl.envs import TransformedEnv
+
+    around = flat(env.transform) if isinstance(env, TransformedEnv) else []
+    keys = ({*one.in_keys} & {*one.out_keys} for one in around)
+    found = (one for one, own in zip(around, keys, strict=True) if any(map(is_reward, own)))
     return next(found, None)
+
+
+def is_reward(key):
+    return (key if isinstance(key, str) else key[-1]) == "reward"
 
 
 SHORTENED = {
