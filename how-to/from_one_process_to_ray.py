@@ -322,12 +322,14 @@ print("batches:", number + 1)
 #    :caption: A local Ray with two remote collectors and a small policy
 #
 # A batch took :measured:`weight_sync_ray@cpu:update-w2-20kb:time_vs_multisync` times as long as
-# with two workers. With CartPole's cheap steps, none was faster than one process on two cores:
+# with two workers. With CartPole's cheap steps, none was faster than one process on two cores.
 # :claim:`scaling-cheap-steps-do-not-pay`
 #
-# .. record-table:: scaling_ray@cpu
-#    :rows: throughput-*
-#    :metrics: round_time vs_one
-#    :caption: A batch of CartPole, by ways that take turns
+# .. dropdown:: Time of a batch, by ways that take turns
+#
+#    .. record-table:: scaling_ray@cpu
+#       :rows: throughput-*
+#       :metrics: round_time vs_one
+#       :caption: A batch of CartPole, by ways that take turns
 #
 # When workers pay: :doc:`/performance/collectors`. Nothing was measured over a network.
