@@ -54,7 +54,7 @@ from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
 torch.set_num_threads(1)
-# Workers start by "fork" here, because that is quick. From Python 3.12 on, it warns.
+# Workers start by "fork" here, which is quick and warns from Python 3.12 on.
 multiprocessing.set_start_method("fork", force=True)
 warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
 
@@ -127,7 +127,7 @@ def workers(policy, number=2):
 
 # %%
 # **The Ray version did not run when this page was built:** the site is built without Ray. The
-# benchmark below passes the same arguments. If you have Ray, this script runs the Ray version too.
+# benchmark below passes the same arguments. With Ray, this script runs that version too.
 # ``RayCollector`` writes into ``collector_kwargs``: pass a copy.
 # :claim:`scaling-ray-writes-into-options`
 
@@ -175,8 +175,7 @@ if importlib.util.find_spec("ray"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``collector.set_seed(0)`` for reproducible runs. This call does something different in each
-#    version.
+#    ``collector.set_seed(0)`` for reproducible runs. It does something else in each version.
 
 
 def seeded_late(make_collector, policy):
@@ -238,7 +237,7 @@ with mock.patch.object(MultiSyncCollector, "update_policy_weights_"):
 print("two workers, with and without the call: the same bits")
 
 # %%
-# Remote collectors have copies of the weights: without a call they act with the first ones
+# Remote collectors have copies of the weights: without a call they keep the first ones
 # (:ref:`performance-weight_sync-ray`). So do workers with a ``policy_factory``:
 # :ref:`symptom-workers-never-learn`. With ``total_frames=-1``, a loop is endless, but on Ray it
 # ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
@@ -301,8 +300,8 @@ print("batches:", number + 1)
 #    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
 #
-# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine. Test your script in
-# the same way:
+# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine. You can do
+# the same:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
 #    :pyobject: two_nodes
@@ -322,7 +321,7 @@ print("batches:", number + 1)
 #    :caption: A local Ray with two remote collectors and a small policy
 #
 # A batch took :measured:`weight_sync_ray@cpu:update-w2-20kb:time_vs_multisync` times as long as
-# with two workers. With CartPole's cheap steps, none was faster than one process on two cores.
+# with two workers. On CartPole, none was faster than one process on two cores.
 # :claim:`scaling-cheap-steps-do-not-pay`
 #
 # .. dropdown:: Time of a batch, by ways that take turns
