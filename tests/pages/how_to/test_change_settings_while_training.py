@@ -12,7 +12,10 @@ from tests.support.claims import guards
 
 
 @guards("compiled-loss-follows-coefficients")
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore:torch._dynamo.config:FutureWarning")
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor:UserWarning",
+    "ignore:torch._dynamo.config:FutureWarning",
+)
 def test_a_compiled_loss_follows_its_coefficients():
     torch.manual_seed(0)
     net = TensorDictModule(MLP(4, 2, num_cells=[8]), ["observation"], ["logits"])
