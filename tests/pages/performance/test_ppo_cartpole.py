@@ -44,7 +44,7 @@ PEERS = ("sb3-zoo", "sb3-wide")
 TWINS = {"torchrl-recipe": "sb3-wide", "torchrl-zoo": "sb3-zoo"}  # the same batches
 
 
-@guards("recipe-and-sb3-tie")
+@guards("recipe-and-sb3-tie", "first-recipes-intervals-overlap")
 def test_the_intervals_overlap():
     for way in PEERS:
         assert recorded(RECIPE, "cpu_iqm_low") < recorded(way, "cpu_iqm_high")

@@ -545,8 +545,7 @@ def first_of_rewards(env):
     from torchrl.envs import TransformedEnv
 
     around = flat(env.transform) if isinstance(env, TransformedEnv) else []
-    keys = ({*one.in_keys} & {*one.out_keys} for one in around)
-    found = (one for one, own in zip(around, keys, strict=True) if any(map(is_reward, own)))
+    found = (one for one in around if any(map(is_reward, {*one.in_keys} & {*one.out_keys})))
     return next(found, None)
 
 
