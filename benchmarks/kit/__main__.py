@@ -40,6 +40,7 @@ def arguments():
     run.add_argument("--out", type=Path, required=True, help="folder for the state, which returns")
     run.add_argument("--commit", help="for a copy of the tree without git: what it is a copy of")
     run.add_argument("--retry", action="store_true", help="what failed or was ended, once more")
+    run.add_argument("--held", action="store_true", help="the next command has this machine still")
     run.add_argument("--rehearse", action="store_true", help="few rounds; no record comes of it")
     for verb in ("status", "records"):
         command = verbs.add_parser(verb)
@@ -78,9 +79,11 @@ def run(options, found):
     began = time.time()
     runner.begin([state.State(folder) for folder in options.state], options.retry)
     try:
+        runner.warm()
         runner.run(options.piece)
     finally:
-        runner.pack()
+        if not options.held:
+            runner.pack()
         show_status([kept])
         print(f"{time.time() - began:.0f} s; the state is in {options.out}")
     return 0

@@ -22,7 +22,7 @@ TRAVELS = 64 * 2**20  # bytes of tree, wheels and state
 COMMAND = 2000  # characters
 INSTALL_S = 40  # before the kit starts: unpacking the wheels
 ROOTS = ["torchrl", "tensordict", "gymnasium", "pytest", "psutil"]
-ROOTS += ["jsonschema", "numpy", "ale-py", "stable-baselines3"]
+ROOTS += ["jsonschema", "numpy", "ale-py", "stable-baselines3", "mujoco-mjx"]
 # Too large to travel. Where the machine has none, what needs them is skipped with the reason.
 LEFT_BEHIND = {"matplotlib", "opencv-python-headless", "pandas"}
 WITH_TORCH = ["torch", "triton", "filelock", "fsspec", "jinja2", "markupsafe", "mpmath"]

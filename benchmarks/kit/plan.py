@@ -1,7 +1,8 @@
 """The plan: which benchmarks a piece holds, in which order.
 
 ``plan.toml`` names benchmarks as ``suite:function[parameters]``, as pytest does, with ``*`` for
-anything. A benchmark belongs to the first piece that names it, so the last one may say the rest.
+anything. A benchmark belongs to the first piece that names it, so the last one may say the rest;
+one that ``late`` names belongs to the last piece that does.
 """
 
 import tomllib
@@ -29,6 +30,8 @@ class Plan(NamedTuple):
     start: int  # seconds until a suite has started
     end: int  # seconds kept back for packing
     kernels: list  # suites that may find kernels compiled: they time no compilation
+    warm: list  # patterns of what compiles those kernels before anything is timed
+    late: list  # patterns of what comes when all else has had its turn
     pieces: tuple
     left_out: dict  # suite -> why it has nothing to measure on the device
 
@@ -40,6 +43,9 @@ class Plan(NamedTuple):
             )
         )
 
+    def warms(self, name):
+        return any(matches(name, pattern) for pattern in self.warm)
+
     def share_out(self, names):
         """Number of the piece -> the *names* (``suite:benchmark``) it holds, in order.
 
@@ -47,13 +53,14 @@ class Plan(NamedTuple):
         """
         rank = {}
         for name in names:
-            places = (
+            places = [
                 (piece.number, place)
                 for piece in self.pieces
                 for place, pattern in enumerate(piece.patterns)
                 if matches(name, pattern)
-            )
-            rank[name] = next(places, (0, 0))
+            ] or [(0, 0)]
+            late = any(matches(name, pattern) for pattern in self.late)
+            rank[name] = places[-1 if late else 0]
         shares = {number: [] for number in range(len(self.pieces) + 1)}
         for name in sorted(names, key=rank.get):  # a stable sort keeps the order of the suite
             shares[rank[name][0]].append(name)
@@ -73,7 +80,8 @@ def load(path=PLAN):
             Piece(number, one["title"], one["seconds"], tuple(one["benchmarks"]))
             for number, one in enumerate(written["piece"], start=1)
         )
-        settings = (written[name] for name in ("longest", "first", "start", "end", "kernels"))
+        names = ("longest", "first", "start", "end", "kernels", "warm", "late")
+        settings = (written[name] for name in names)
         return Plan(*settings, pieces, written.get("left_out", {}))
     except KeyError as error:
         raise PlanError(f"{path}: {error} is missing") from None

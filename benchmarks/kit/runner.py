@@ -18,6 +18,7 @@ from benchmarks.kit.plugin import CANNOT_KEEP
 KERNELS = Path(tempfile.gettempdir(), "benchmarks-kit-triton")
 WATCH_S = 0.5
 SURVEY_S = 300
+WARM_S = 75
 START_S = 120
 ENDING_S = 20
 
@@ -25,8 +26,8 @@ ENDING_S = 20
 def pytest_command(files, device, asked):
     command = [sys.executable, "-m", "pytest", *files, "--device", device, "-q", "--tb=short"]
     command += ["-o", "python_files=bench_*.py", "-o", "python_functions=bench_*"]
-    # Plugins of the machine are left out: one that warns would end a suite.
-    command += ["-p", "no:cacheprovider"]
+    # A warning that only this machine's torch or driver raises is shown, and ends no benchmark.
+    command += ["-W", "default", "-p", "no:cacheprovider"]
     return [*command, "-p", "benchmarks.kit.plugin", "--kit", json.dumps(asked)]
 
 
@@ -38,6 +39,12 @@ def environment(kernels=False):
 
 def file_of(suite):
     return main.LIBRARY.module(suite).as_posix()
+
+
+def address(name):
+    """What pytest calls the benchmark *name*, ``suite:benchmark``."""
+    suite, _, benchmark = name.partition(":")
+    return f"{file_of(suite)}::{benchmark}"
 
 
 def survey(suites, device, every=False):
@@ -90,6 +97,39 @@ class Runner:
         self.state.begin(header, sources, retry)
         self.shares = self.plan.share_out(self.names)
 
+    def warm(self):
+        """Compile Triton's kernels side by side; nothing is timed or kept of it but their cache.
+
+        A benchmark alone would compile them one after another, on one core of many.
+        """
+        done = {name for suite in self.plan.kernels for name in self.finished(suite)}
+        names = [name for name in self.names if name not in done and self.plan.warms(name)]
+        if not names:
+            return
+        until = min(time.time() + WARM_S, self.deadline)
+        print(f"warming: {len(names)} sets of kernels", flush=True)
+        children = [
+            subprocess.Popen(
+                pytest_command([address(name)], self.device, {}),
+                cwd=main.ROOT,
+                env=environment(kernels=True),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+            for name in names
+        ]
+        for child in children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(max(until - time.time(), 0))
+        for child, name in zip(children, names, strict=True):
+            if child.poll() is None:
+                print(f"    not ready in time: {name}", flush=True)
+                end(child)
+
+    def finished(self, suite):
+        return {f"{suite}:{one['name']}" for one in self.state.part(suite).finished}
+
     def run(self, first=1):
         """Measure from piece *first* on; what its budget left out comes when all had their turn."""
         for within_budget in (True, False):
@@ -128,7 +168,7 @@ class Runner:
             "first": self.plan.first,
             "rehearse": self.rehearse,
         }
-        files = [f"{file_of(suite)}::{name}" for name in todo]
+        files = [address(f"{suite}:{name}") for name in todo]
         before = part.ended()
         self.child = subprocess.Popen(
             pytest_command(files, self.device, asked),
@@ -185,17 +225,21 @@ class Runner:
             raise states.StateError(f"cannot keep results: {error}") from None
 
     def end_child(self):
-        """End the child and all that it started in its group."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.child.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold a process back
-            self.child.wait(ENDING_S)
+        end(self.child)
 
     def pack(self):
         """Keep Triton's kernels for the next command."""
         if any(KERNELS.iterdir()):
             size = states.save_kernels(KERNELS, self.state.folder)
             print(f"kernels: {size:,} B" if size else "kernels: too many to send back")
+
+
+def end(child):
+    """End *child* and all that it started in its group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):  # a driver may hold a process back
+        child.wait(ENDING_S)
 
 
 def in_flight(part, since):

@@ -8,7 +8,6 @@ machine that is lent for minutes sends back: ``FILES`` files of ``FILE_BYTES`` a
 import io
 import json
 import os
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -150,10 +149,9 @@ def save_kernels(cache, folder):
 
 
 def load_kernels(folder, cache):
-    """Fill *cache* from *folder*, if that has any."""
+    """Add to *cache* what *folder* has; a machine that is still held has its own there."""
     parts = sorted(Path(folder).glob("triton.tar.xz.*"))
-    shutil.rmtree(cache, ignore_errors=True)
-    Path(cache).mkdir(parents=True)
+    Path(cache).mkdir(parents=True, exist_ok=True)
     if parts:
         packed = io.BytesIO(b"".join(part.read_bytes() for part in parts))
         with tarfile.open(fileobj=packed, mode="r:xz") as tar:

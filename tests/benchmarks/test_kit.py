@@ -85,7 +85,9 @@ longest = {longest}
 first = 1
 start = 1
 end = 1
-kernels = []
+kernels = ["toy"]
+warm = {warm}
+late = []
 [[piece]]
 title = "The end first"
 seconds = 100
@@ -140,10 +142,11 @@ class Place:
         self.library.module("toy").write_text(SUITE)
         self.plan()
 
-    def plan(self, *first, longest=60, rest="toy:bench_gpu"):
+    def plan(self, *first, longest=60, rest="toy:bench_gpu", warm=()):
         """Only the benchmarks *first*: bench_gpu has nothing to do on the CPU."""
         first = [f"toy:bench_one[{way}]" for way in first]
-        text = PLAN.format(longest=longest, first=json.dumps(first), rest=json.dumps([rest]))
+        texts = {"first": json.dumps(first), "rest": json.dumps([rest]), "warm": json.dumps(warm)}
+        text = PLAN.format(longest=longest, **texts)
         (self.root / "plan.toml").write_text(text)
 
     def command(self, verb, *arguments):
@@ -183,7 +186,7 @@ class Place:
         return path.read_text().split() if path.exists() else []
 
 
-PLANNED = plan.Plan(60, 1, 1, 1, [], (), {})
+PLANNED = plan.Plan(60, 1, 1, 1, [], [], [], (), {})
 
 
 @pytest.fixture
@@ -463,10 +466,21 @@ def test_the_first_piece_that_names_a_benchmark_holds_it():
         plan.Piece(1, "", 1, ("a:x[2]", "a:x*")),
         plan.Piece(2, "", 1, ("a", "b")),
     )
-    shares = plan.Plan(1, 1, 1, 1, [], pieces, {}).share_out(
-        ["b:y", "a:x[1]", "a:x[2]", "a:z", "c:w"]
-    )
+    names = ["b:y", "a:x[1]", "a:x[2]", "a:z", "c:w"]
+    shares = plan.Plan(1, 1, 1, 1, [], [], [], pieces, {}).share_out(names)
     assert shares == {0: ["c:w"], 1: ["a:x[2]", "a:x[1]"], 2: ["a:z", "b:y"]}
+    shares = plan.Plan(1, 1, 1, 1, [], [], ["a:x[1]", "c:w"], pieces, {}).share_out(names)
+    assert shares == {0: ["c:w"], 1: ["a:x[2]"], 2: ["a:x[1]", "a:z", "b:y"]}
+
+
+def test_kernels_are_compiled_before_anything_is_timed(place):
+    place.plan("good", warm=["toy:bench_one[good]"])
+    said = place.run("out")
+    assert said.index("warming: ") < said.index("[1] toy")
+    assert place.ran().count("good") == 2
+    assert [one["name"] for one in place.part("out").finished] == ["bench_one[good]"]
+    said = place.run("again", "--state", "out", "--held")
+    assert "warming" not in said, "what is measured needs no kernels"
 
 
 def test_a_gpu_without_a_limit_takes_the_same_order():
@@ -476,7 +490,8 @@ def test_a_gpu_without_a_limit_takes_the_same_order():
 
 def test_a_plan_without_a_budget_is_refused(tmp_path):
     path = tmp_path / "plan.toml"
-    path.write_text(PLAN.format(longest=1, first="[]", rest="[]").replace("seconds = 100\n", ""))
+    text = PLAN.format(longest=1, first="[]", rest="[]", warm="[]")
+    path.write_text(text.replace("seconds = 100\n", ""))
     with pytest.raises(plan.PlanError, match="'seconds' is missing"):
         plan.load(path)
 
