@@ -96,8 +96,9 @@ SCHEMA = {
                     "environment": {"type": "object", "additionalProperties": {"type": "string"}},
                     "threads": _COUNT,
                     "sittings": _COUNT,
+                    "remark": _TEXT,  # what else the machine did
                 },
-                optional=("sittings",),
+                optional=("sittings", "remark"),
             ),
             "skipped": {
                 "type": "array",

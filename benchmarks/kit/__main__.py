@@ -45,6 +45,7 @@ def arguments():
     for verb in ("status", "records"):
         command = verbs.add_parser(verb)
         command.add_argument("--state", type=Path, action="append", required=True)
+    command.add_argument("--remark", help="what else the machine did, for each stamp")
     return parser.parse_args()
 
 
@@ -109,8 +110,13 @@ def parts_of(kept):
 def merged(parts):
     """Why a benchmark has no result in any of *parts*."""
     finished = {one["name"] for part in parts for one in part.finished}
-    reasons = {name: why for part in parts for name, why in part.skipped.items()}
+    reasons = {one["name"]: short_of_time(one) for part in parts for one in part._all("cut")}
+    reasons |= {name: why for part in parts for name, why in part.skipped.items()}
     return {name: why for name, why in reasons.items() if name not in finished}
+
+
+def short_of_time(cut):
+    return f"had run for {cut['seconds']:.0f} s when the time was over"
 
 
 class Merged:
@@ -122,7 +128,8 @@ class Merged:
         self.skipped = merged(parts)
         self.finished = list({one["name"]: one for part in parts for one in part.finished}.values())
         every = [name for part in parts for line in part._all("every") for name in line]
-        known = self.skipped.keys() | {one["name"] for one in self.finished}
+        ended = {name for part in parts for name in part.skipped}
+        known = ended | {one["name"] for one in self.finished}
         self.unmeasured = [name for name in dict.fromkeys(every) if name not in known]
         self.last = max(
             (line["started"]["at"] for part in parts for line in part.lines() if "started" in line),
@@ -145,6 +152,8 @@ def write_records(options):
             raise state.StateError(f"the code of {suite} has changed since: check out what ran")
         found = main.assemble(suite, device, checkpoint)
         found["taken"]["date"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(checkpoint.last))
+        if options.remark:
+            found["taken"]["remark"] = options.remark
         path = main.LIBRARY.path(suite, device)
         if checkpoint.unmeasured:
             found["unmeasured"] = checkpoint.unmeasured

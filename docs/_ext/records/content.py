@@ -396,6 +396,8 @@ def full_stamp(record, outdated):
     yield "Threads", str(taken["threads"])
     if taken.get("sittings", 1) > 1:
         yield "Sittings", f"{taken['sittings']}: the run was interrupted and went on"
+    if remark := taken.get("remark"):
+        yield "Beside it", remark
     yield "Noise", noise(record) or "no measured value spreads above the bound"
     if waiting := record.get("unmeasured"):
         names = [part for name in waiting for part in (nodes.Text(", "), code(name))]
