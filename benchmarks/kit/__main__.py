@@ -80,7 +80,7 @@ def run(options, found):
     began = time.time()
     runner.begin([state.State(folder) for folder in options.state], options.retry)
     try:
-        runner.warm()
+        runner.warm(options.piece)
         runner.run(options.piece)
     finally:
         if not options.held:

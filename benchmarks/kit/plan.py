@@ -31,6 +31,7 @@ class Plan(NamedTuple):
     end: int  # seconds kept back for packing
     kernels: list  # suites that may find kernels compiled: they time no compilation
     warm: list  # patterns of what compiles those kernels before anything is timed
+    warm_seconds: int  # for all of them, side by side
     late: list  # patterns of what comes when all else has had its turn
     pieces: tuple
     left_out: dict  # suite -> why it has nothing to measure on the device
@@ -80,7 +81,7 @@ def load(path=PLAN):
             Piece(number, one["title"], one["seconds"], tuple(one["benchmarks"]))
             for number, one in enumerate(written["piece"], start=1)
         )
-        names = ("longest", "first", "start", "end", "kernels", "warm", "late")
+        names = ("longest", "first", "start", "end", "kernels", "warm", "warm_seconds", "late")
         settings = (written[name] for name in names)
         return Plan(*settings, pieces, written.get("left_out", {}))
     except KeyError as error:

@@ -18,7 +18,6 @@ from benchmarks.kit.plugin import CANNOT_KEEP
 KERNELS = Path(tempfile.gettempdir(), "benchmarks-kit-triton")
 WATCH_S = 0.5
 SURVEY_S = 300
-WARM_S = 75
 START_S = 120
 ENDING_S = 20
 
@@ -97,16 +96,17 @@ class Runner:
         self.state.begin(header, sources, retry)
         self.shares = self.plan.share_out(self.names)
 
-    def warm(self):
-        """Compile Triton's kernels side by side; nothing is timed or kept of it but their cache.
+    def warm(self, first=1):
+        """Compile the kernels of piece *first* side by side; of it nothing is kept but their cache.
 
         A benchmark alone would compile them one after another, on one core of many.
         """
         done = {name for suite in self.plan.kernels for name in self.finished(suite)}
-        names = [name for name in self.names if name not in done and self.plan.warms(name)]
+        share = self.shares[first]
+        names = [name for name in share if name not in done and self.plan.warms(name)]
         if not names:
             return
-        until = min(time.time() + WARM_S, self.deadline)
+        until = min(time.time() + self.plan.warm_seconds, self.deadline)
         print(f"warming: {len(names)} sets of kernels", flush=True)
         children = [
             subprocess.Popen(

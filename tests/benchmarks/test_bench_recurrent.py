@@ -1,6 +1,7 @@
 """The suites recurrent_backends and recurrent_modes, run small: results and bytes, never a time."""
 
 import contextlib
+import re
 from types import SimpleNamespace
 from unittest import mock
 
@@ -589,3 +590,26 @@ def test_bytes_of_states():
             is_init = 2 * torch.bool.itemsize  # root and next
             assert size == plain + states + hidden * torch.float32.itemsize + is_init
     assert mode("collect-lstm-h128", "bytes_per_frame") > 2000
+
+
+@guards("scan-far-slower-on-gpu", "recompute-halves-on-gpu")
+def test_scan_is_far_slower_on_a_gpu():
+    def on_gpu(name, metric):
+        key = f"lstm-{name}-b16-t128-h128-r4"
+        return recorded("recurrent_backends", key, metric, device="cuda")
+
+    times = {name: on_gpu(name, "time_vs_pad") for name in ("scan", "scan-recompute")}
+    assert times["scan-recompute"] > 10
+    assert 0.4 < times["scan-recompute"] / times["scan"] < 0.6
+    assert on_gpu("scan-recompute", "peak_vs_pad") < 0.5
+
+
+@guards("triton-first-step-minutes")
+def test_triton_was_still_compiling():
+    """The record has no result of it, and says why."""
+    found = COMMITTED.find("recurrent_backends", "cuda")
+    (why,) = (
+        one["reason"] for one in found["skipped"] if "lstm-triton-b16-t128-h128-r4" in one["name"]
+    )
+    seconds = int(re.fullmatch(r"had run for (\d+) s when the time was over", why)[1])
+    assert seconds > 100

@@ -87,6 +87,7 @@ start = 1
 end = 1
 kernels = ["toy"]
 warm = {warm}
+warm_seconds = 60
 late = []
 [[piece]]
 title = "The end first"
@@ -186,7 +187,7 @@ class Place:
         return path.read_text().split() if path.exists() else []
 
 
-PLANNED = plan.Plan(60, 1, 1, 1, [], [], [], (), {})
+PLANNED = plan.Plan(60, 1, 1, 1, [], [], 0, [], (), {})
 
 
 @pytest.fixture
@@ -467,9 +468,9 @@ def test_the_first_piece_that_names_a_benchmark_holds_it():
         plan.Piece(2, "", 1, ("a", "b")),
     )
     names = ["b:y", "a:x[1]", "a:x[2]", "a:z", "c:w"]
-    shares = plan.Plan(1, 1, 1, 1, [], [], [], pieces, {}).share_out(names)
+    shares = plan.Plan(1, 1, 1, 1, [], [], 0, [], pieces, {}).share_out(names)
     assert shares == {0: ["c:w"], 1: ["a:x[2]", "a:x[1]"], 2: ["a:z", "b:y"]}
-    shares = plan.Plan(1, 1, 1, 1, [], [], ["a:x[1]", "c:w"], pieces, {}).share_out(names)
+    shares = plan.Plan(1, 1, 1, 1, [], [], 0, ["a:x[1]", "c:w"], pieces, {}).share_out(names)
     assert shares == {0: ["c:w"], 1: ["a:x[2]"], 2: ["a:x[1]", "a:z", "b:y"]}
 
 

@@ -16,14 +16,14 @@ KEY = re.compile(SCHEMA["properties"]["benchmarks"]["propertyNames"]["pattern"])
 
 
 @functools.cache
-def benchmarks_of(suite):
-    """The benchmarks of the record of *suite* on the CPU."""
-    return COMMITTED.find(suite, "cpu")["benchmarks"]
+def benchmarks_of(suite, device="cpu"):
+    """The benchmarks of the record of *suite* on *device*."""
+    return COMMITTED.find(suite, device)["benchmarks"]
 
 
-def recorded(suite, key, metric, of="median"):
+def recorded(suite, key, metric, of="median", device="cpu"):
     """A value of that record."""
-    return benchmarks_of(suite)[key]["metrics"][metric][of]
+    return benchmarks_of(suite, device)[key]["metrics"][metric][of]
 
 
 def noted(bench, *arguments, **named):

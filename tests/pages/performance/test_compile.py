@@ -301,3 +301,19 @@ def test_every_case_is_compared(record):
     for key in record:
         assert of(key, "output_error") < bench.TOLERANCE
         assert of(key, "gradient_error") < bench.TOLERANCE
+
+
+on_gpu = partial(recorded, "compile", device="cuda")
+
+
+@guards("cuda-graph-helps-more")
+def test_a_cuda_graph_helps_the_loss_more_than_compilation():
+    graph, compiled = "dqn-b256-reduce-overhead", "dqn-b256"
+    assert on_gpu(graph, "time_vs_eager", "q3") < on_gpu(compiled, "time_vs_eager", "q1") < 1
+    assert on_gpu(compiled, "break_even_steps") < of(compiled, "break_even_steps")
+
+
+@guards("value-network-graph-alone")
+def test_a_cuda_graph_alone_helps_the_value_network():
+    assert on_gpu("value-b256", "time_vs_eager", "q1") > 1
+    assert on_gpu("value-b256-cudagraph", "time_vs_eager", "q3") < 0.6

@@ -405,3 +405,54 @@ def test_each_row_is_waited_for():
     found, kept = counted("tensor-gpu-batch-host"), counted("tensor-gpu")
     assert found["syncs"] == kept["syncs"] + 1 == 1
     assert found["copies_to_host"] > kept["copies_to_host"] + 5
+
+
+# -- On a GPU -----------------------------------------------------------------------
+
+on_gpu = partial(recorded_of, "device_placement", device="cuda")
+SMALL_PLACEMENTS = [name for name, places in suite.PLACEMENTS.items() if suite.GPU in places]
+
+
+@guards("simulated-counts-hold")
+def test_the_simulation_counts_what_a_gpu_counts():
+    """Each exact value of each placement, but for the peak, which an allocator rounds up."""
+    exact = [metric for metric, one in suite.METRICS.items() if one["exact"]]
+    assert len(exact) > 10
+    for name, no_cuda_sync in suite.CASES:
+        key = suite.key_of(name, no_cuda_sync)
+        for metric in exact:
+            assert on_gpu(key, metric) == recorded(key, metric), (key, metric)
+
+
+@guards("gpu-loses-when-tiny")
+def test_no_placement_on_the_gpu_pays_for_tiny_networks():
+    slower = {name: on_gpu(name, "time_vs_host", "q1") for name in SMALL_PLACEMENTS}
+    assert min(slower.values()) > 1.3
+
+
+@guards("policy-alone-fastest-on-gpu")
+def test_the_policy_alone_is_the_fastest_on_the_gpu():
+    times = {
+        name: on_gpu(name, "time_vs_host") for name in SMALL_PLACEMENTS if name.startswith("gym")
+    }
+    assert min(times, key=times.get) == "gym-policy-alone"
+
+
+@guards("flag-no-gain-in-time")
+def test_the_flag_is_faster_here_and_slower_there():
+    ratios = [
+        on_gpu(f"{name}-no-sync", "time_vs_host") / on_gpu(name, "time_vs_host")
+        for name in SMALL_PLACEMENTS
+    ]
+    assert min(ratios) < 0.95
+    assert max(ratios) > 1.05
+
+
+@guards("blocking-copies-slowest", "async-copies-gain-little")
+def test_waiting_for_each_entry_is_the_slowest_copy():
+    for direction in ("to-gpu", "to-host"):
+        default, blocking, free = (
+            on_gpu(f"copy-{direction}-{how}", "copy_time") for how in suite.BLOCKING
+        )
+        assert blocking > 1.3 * max(default, free)
+        assert free > 0.85 * default

@@ -694,3 +694,17 @@ def test_upstream_recommends_end_key_and_compile():
     said = " ".join(inspect.getdoc(SliceSampler).split())
     assert "prefer using `end_key` over `traj_key`" in said
     assert ":attr:`compile`, :attr:`cache_values`" in said
+
+
+@guards("gpu-storage-far-sooner")
+def test_a_storage_on_the_gpu_gives_pixels_far_sooner():
+    on_gpu = benchmarks_of("replay_buffers", "cuda")
+    times = {
+        key: one["metrics"]["access_time"]["median"]
+        for key, one in on_gpu.items()
+        if key.startswith("pixels-sample-")
+    }
+    there = times.pop("pixels-sample-tensor")
+    # those that the table does not show: plain tensors on the GPU, not a storage
+    del times["pixels-sample-plain"], times["pixels-sample-select"]
+    assert there < min(times.values()) / 10

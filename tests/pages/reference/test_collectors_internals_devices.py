@@ -12,6 +12,7 @@ from torchrl.collectors import Collector
 from torchrl.envs import GymEnv
 
 from tests.support.claims import guards
+from tests.support.suites import benchmarks_of
 
 FRAMES = 3
 
@@ -224,3 +225,10 @@ def test_an_index_is_enough_for_a_copy():
     assert reached(make_collector("cpu", device="cpu")) == ["_sync_storage"] * FRAMES
     order = reached(make_collector("cpu", device="cpu", policy_device="cpu:0"))
     assert order.count("_sync_policy") == FRAMES
+
+
+@guards("no-wrong-action-seen", "errata-no-wrong-action")
+def test_no_action_was_wrong_on_the_gpu():
+    found = benchmarks_of("collector_sync", "cuda")
+    assert {one["metrics"]["wrong_actions"]["max"] for one in found.values()} == {0}
+    assert "adopted" in found
