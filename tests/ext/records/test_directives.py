@@ -653,6 +653,14 @@ def test_directive_for_an_absent_record(project, directive):
     assert "Not on CUDA yet." in project.text()
 
 
+def test_a_curve_of_one_point_is_not_drawn(project):
+    one = LINES + "   :rows: small-*\n"
+    project.page(f"{one}   :if-absent: No curve yet.\n\n{LINES}   :if-absent: No lines yet.\n")
+    clean(project)
+    assert "No curve yet." in project.text()
+    assert len(plots(project)) == 1
+
+
 # -- Plot ----------------------------------------------------------------------
 
 LINES = ".. record-plot:: toy@cpu\n   :x: size\n   :y: bytes\n   :series: kind\n   :log: xy\n"
