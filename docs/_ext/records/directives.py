@@ -201,7 +201,7 @@ class RecordPlot(RecordDirective):
             series.setdefault(str(name), []).append((x, values))
         xs = dict.fromkeys(self.parameter(record, key, "x") for key in self.keys(record))
         if len(xs) == 1 and "if-absent" in self.options:
-            raise records.AbsentError(f"{self.address}: one value of {self.options['x']} is no curve")
+            raise records.AbsentError(f"{self.address}: one {self.options['x']} is no curve")
         places = None
         if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in xs):
             series = {name: sorted(points, key=itemgetter(0)) for name, points in series.items()}
