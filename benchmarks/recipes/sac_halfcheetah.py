@@ -40,8 +40,8 @@ def parse(arguments=None):
     add = parser.add_argument
     add("--env", default="HalfCheetah-v5", help="of gymnasium, with continuous actions")
     add("--seeds", type=int, nargs="+", default=[0], help="trained one after another")
-    add("--threshold", type=float, default=1000.0, help="the return that ends a seed")
-    add("--frames", type=int, default=32_000, help="the most that a seed may take")
+    add("--threshold", type=float, default=500.0, help="the return that ends a seed")
+    add("--frames", type=int, default=24_000, help="the most that a seed may take")
     add("--envs", type=int, default=4, help="environments that step together")
     add("--steps", type=int, default=8, help="of each environment, from one update to the next")
     add("--ratio", type=float, default=1.0, help="updates for each frame")
