@@ -24,7 +24,7 @@ from benchmarks import interleaved, measure, metrics
 FRAMES = 200  # of a batch
 UPDATES = 20  # from it
 EPISODES = 5
-LONG = 40  # episodes of an evaluation that outlasts an iteration
+LONG = 15  # episodes of an evaluation that outlasts an iteration
 MAX_STEPS = 20  # the balancing policy below never falls earlier
 PORTIONS = (MAX_STEPS, 1_000)  # the default of an evaluator that is told no limit
 LIMIT = 120  # seconds for a result

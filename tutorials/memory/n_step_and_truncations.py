@@ -2,8 +2,8 @@
 N-step returns and truncations
 ==============================
 
-Some targets need the real next observation. Keep both observations for n-step returns, and if time
-limits are frequent and the value changes fast. If you drop one, nothing raises.
+Some targets need the real next observation. Keep both observations for n-step returns, and wherever
+time limits are frequent and the value changes fast. If you drop one, nothing raises.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#when-not-to
 """
