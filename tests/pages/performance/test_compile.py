@@ -313,6 +313,12 @@ def test_a_cuda_graph_helps_the_loss_more_than_compilation():
     assert on_gpu(compiled, "break_even_steps") < of(compiled, "break_even_steps")
 
 
+@guards("cpu-faster-at-this-size")
+def test_the_step_is_faster_on_the_cpu():
+    assert of("dqn-b256", "compiled_time") < on_gpu("dqn-b256-reduce-overhead", "compiled_time")
+    assert of("dqn-b256", "eager_time") < on_gpu("dqn-b256", "eager_time")
+
+
 @guards("value-network-graph-alone")
 def test_a_cuda_graph_alone_helps_the_value_network():
     assert on_gpu("value-b256", "time_vs_eager", "q1") > 1

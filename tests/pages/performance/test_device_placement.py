@@ -438,14 +438,25 @@ def test_the_policy_alone_is_the_fastest_on_the_gpu():
     assert min(times, key=times.get) == "gym-policy-alone"
 
 
+@guards("more-waits-less-time")
+def test_more_waits_may_be_less_time():
+    alike, named = "gym-gpu", "gym-policy"
+    assert on_gpu(alike, "waits") > on_gpu(named, "waits")
+    assert on_gpu(alike, "time_vs_host", "q3") < on_gpu(named, "time_vs_host", "q1")
+
+
 @guards("flag-no-gain-in-time")
-def test_the_flag_is_faster_here_and_slower_there():
-    ratios = [
-        on_gpu(f"{name}-no-sync", "time_vs_host") / on_gpu(name, "time_vs_host")
-        for name in SMALL_PLACEMENTS
-    ]
-    assert min(ratios) < 0.95
-    assert max(ratios) > 1.05
+def test_the_flag_changes_the_time_little():
+    def quartiles(name):
+        return [on_gpu(name, "time_vs_host", of) for of in ("q1", "q3")]
+
+    overlap = slower = 0
+    for name in SMALL_PLACEMENTS:
+        (low, high), (low_with, high_with) = quartiles(name), quartiles(f"{name}-no-sync")
+        overlap += low_with <= high and low <= high_with
+        slower += low_with > high
+    assert overlap > len(SMALL_PLACEMENTS) / 2
+    assert slower == 1
 
 
 @guards("blocking-copies-slowest", "async-copies-gain-little")
@@ -455,4 +466,4 @@ def test_waiting_for_each_entry_is_the_slowest_copy():
             on_gpu(f"copy-{direction}-{how}", "copy_time") for how in suite.BLOCKING
         )
         assert blocking > 1.3 * max(default, free)
-        assert free > 0.85 * default
+        assert free > (0.97 if direction == "to-gpu" else 0.85) * default

@@ -708,3 +708,13 @@ def test_a_storage_on_the_gpu_gives_pixels_far_sooner():
     # those that the table does not show: plain tensors on the GPU, not a storage
     del times["pixels-sample-plain"], times["pixels-sample-select"]
     assert there < min(times.values()) / 10
+
+
+@guards("small-states-hardly-matter", "pinning-alone-gains-nothing")
+def test_states_and_pinning_on_the_gpu():
+    on_gpu = partial(recorded, "replay_buffers", metric="access_time", device="cuda")
+    there, cpu = on_gpu("state-sample-tensor"), on_gpu("state-sample-tensor-cpu")
+    assert there < cpu < 2 * there
+    assert on_gpu("state-sample-tensor-pinned", of="q1") > on_gpu("state-sample-tensor-cpu")
+    pinned, plain = "pixels-sample-tensor-pinned", "pixels-sample-tensor-cpu"
+    assert on_gpu(pinned, of="q3") > on_gpu(plain, of="q1")
