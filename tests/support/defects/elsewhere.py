@@ -615,6 +615,14 @@ def epsilon_takes_one_step_for_each_batch(script):
     script.log_returns = step
 
 
+@plant(EXPLORATION, "dqn_limited dqn_serial", "epsilon_never_goes_down")
+def nobody_says_how_many_frames_epsilon_has(script):
+    epsilon_takes_one_step_for_each_batch(script)
+    del script.collector_options["total_frames"]
+    script.greedy_options["annealing_num_steps"] = 4_000_000
+    script.frames = 120
+
+
 @plant(BUFFERS, "td3", "reading_changes_the_buffer")
 def rewards_are_scaled_through_a_view(script):
     fill = script.fill
