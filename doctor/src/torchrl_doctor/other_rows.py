@@ -62,6 +62,12 @@ OTHER_ROWS = {
         "made several.",
         "Make it of `loss_module.parameters()`.",
     ),
+    "loss_is_maximized": Row(
+        "silent",
+        "The optimizer has `maximize=True`, or the loop calls `backward()` of the negative loss. "
+        "The losses of TorchRL fall as the policy gets better.",
+        "Leave out `maximize=True`, and call `loss.backward()` without a minus.",
+    ),
     "optimizer_is_made_anew": Row(
         "silent",
         "The optimizer is made inside the loop. Adam then forgets its moments, and each step is as "

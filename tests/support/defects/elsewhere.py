@@ -753,3 +753,22 @@ def evaluation_lacks_what_processes_have(script):
     inside(script, lambda: Scaled("observation", 0.1))
     script.evaluates = True
     script.make_eval_env = lambda: TransformedEnv(plain(), Compose(StepCounter(), RewardSum()))
+
+
+@plant(LEARNING, "ppo dqn sac", "loss_is_maximized", "a_setting_is_out_of_range")
+def optimizer_maximizes(script):
+    script.make_optimizer = lambda: torch.optim.Adam(
+        script.loss.parameters(), script.learning_rate, maximize=True
+    )
+
+
+@plant(LEARNING, "a2c_acrobot td3 qmix", "loss_is_maximized")
+def negative_of_the_loss_goes_backward(script):
+    update = script.update
+
+    def negative(sample):
+        script.loss, kept = (lambda rows: {k: -v for k, v in kept(rows).items()}), script.loss
+        update(sample)
+        script.loss = kept
+
+    script.update = negative
