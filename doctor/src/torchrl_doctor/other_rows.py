@@ -103,6 +103,12 @@ OTHER_ROWS = {
         "never solves.",
         "Print `env.rollout(100)['next', 'reward']` without transforms, then with each of them.",
     ),
+    "repeat_loses_rewards": Row(
+        "silent",
+        "A wrapper repeats each action and returns the reward of the last step, so those of the "
+        "others are lost.",
+        "Add up the rewards in the wrapper, or leave it out and pass `frame_skip` to `GymWrapper`.",
+    ),
     "no_batch_sees_an_end": Row(
         "silent",
         "A batch is shorter than an episode, and the next one begins with a reset, or an advantage "

@@ -772,3 +772,19 @@ def negative_of_the_loss_goes_backward(script):
         script.loss = kept
 
     script.update = negative
+
+
+class Repeats(gymnasium.Wrapper):
+    """Takes each action four times."""
+
+    def step(self, action):
+        for _ in range(4):
+            seen, reward, terminated, truncated, more = self.env.step(action)
+            if terminated or truncated:
+                break
+        return seen, reward, terminated, truncated, more
+
+
+@plant(ENVIRONMENTS, "ppo_continuous sac", "repeat_loses_rewards")
+def wrapper_returns_the_last_reward(script):
+    script.env_maker = lambda: lambda: GymWrapper(Repeats(gymnasium.make("Pendulum-v1")))
