@@ -70,7 +70,8 @@ def test_environments_whose_seeds_are_one(together, state):
     ("options", "state"),
     [
         ({"annealing_num_steps": 10**9}, APPLIES),
-        ({"annealing_num_steps": 10**6}, CLEAR),
+        ({"annealing_num_steps": 10**6}, UNDECIDED),  # in how many frames, nothing tells
+        ({"annealing_num_steps": 1000}, CLEAR),
         ({"eps_init": 1.0, "eps_end": 1.0}, APPLIES),
         ({"eps_init": 0.1, "eps_end": 0.1}, None),
     ],
@@ -82,11 +83,24 @@ def test_epsilon_that_cannot_go_down(options, state):
     assert said("epsilon_never_goes_down", policy=policy) == state
 
 
-@pytest.mark.parametrize(("frames", "state"), [(1, UNDECIDED), (30, CLEAR)])
-def test_epsilon_that_counts_batches(frames, state):
-    noise = EGreedyModule(spec=cartpole().action_spec, annealing_num_steps=1000)
+@pytest.mark.parametrize(
+    ("frames", "each", "long", "random", "state"),
+    [
+        (1, 30, 1000, 0, UNDECIDED),  # who counts batches on purpose may mean it
+        (1, 30, 10**6, 0, UNDECIDED),
+        (1, 30, 4 * 10**6, 0, APPLIES),
+        (1, 4, 1000, 0, UNDECIDED),
+        (1, 30, 1000, 210, UNDECIDED),
+        (30, 30, 1000, 0, CLEAR),
+        (30, 30, 4 * 10**6, 0, CLEAR),
+        (30, 30, 1000, 210, CLEAR),
+        (1, 1, 1000, 0, CLEAR),
+    ],
+)
+def test_epsilon_that_counts_batches(frames, each, long, random, state):
+    noise = EGreedyModule(spec=cartpole().action_spec, annealing_num_steps=long)
     policy = TensorDictSequential(q_network(), noise)
-    collector = collect_from(cartpole(), policy, 30)
+    collector = collect_from(cartpole(), policy, each, init_random_frames=random)
     for _ in range(3):
         batch = collector.next()
         noise.step(frames)

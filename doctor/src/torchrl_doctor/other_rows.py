@@ -62,6 +62,12 @@ OTHER_ROWS = {
         "made several.",
         "Make it of `loss_module.parameters()`.",
     ),
+    "loss_is_maximized": Row(
+        "silent",
+        "The optimizer has `maximize=True`, or the loop calls `backward()` of the negative loss. "
+        "The losses of TorchRL fall as the policy gets better.",
+        "Leave out `maximize=True`, and call `loss.backward()` without a minus.",
+    ),
     "optimizer_is_made_anew": Row(
         "silent",
         "The optimizer is made inside the loop. Adam then forgets its moments, and each step is as "
@@ -96,6 +102,12 @@ OTHER_ROWS = {
         "A scale of zero, rewards that a data set has lost, or a sparse task that the policy "
         "never solves.",
         "Print `env.rollout(100)['next', 'reward']` without transforms, then with each of them.",
+    ),
+    "repeat_loses_rewards": Row(
+        "silent",
+        "A wrapper repeats each action and returns the reward of the last step, so those of the "
+        "others are lost.",
+        "Add up the rewards in the wrapper, or leave it out and pass `frame_skip` to `GymWrapper`.",
     ),
     "no_batch_sees_an_end": Row(
         "silent",

@@ -198,6 +198,14 @@ class Learner:
         self.drawn = 0  # calls of the loss with rows that have their index in a buffer
         self.fresh = 0  # steps of optimizers that keep moments, and had none yet
         self.gradients = Gradients()
+        self.pulls = {}  # of each loss: the gradients that a ``backward`` begins with
+        self.maximize = set()  # of optimizers with parameters of the loss
+
+    def pull(self, name, gradient):
+        """A ``backward`` has come to a loss."""
+        kept = self.pulls.setdefault(name, [])
+        if len(kept) < PENDING:
+            kept.append(gradient.detach().clone())
 
     def keep_shape(self, name, arguments):
         rows = next(iter(arguments), None)
@@ -391,6 +399,8 @@ class Watching:
             return
         for name, value in losses.items():
             if isinstance(name, str) and isinstance(value, torch.Tensor) and value.numel() == 1:
+                if value.grad_fn is not None:
+                    value.register_hook(functools.partial(self.learners[group].pull, name))
                 value = value.detach().reshape(())
                 self.pending.append((name, self.learners[group].steps, value, group))
         if len(self.pending) >= PENDING:
@@ -414,6 +424,7 @@ class Watching:
         moments = any("betas" in part for part in optimizer.param_groups)
         learner.fresh += moments and not optimizer.state
         learner.held |= {names[id(one)] for one in held}
+        learner.maximize |= {bool(part.get("maximize")) for part in optimizer.param_groups}
         none = {names[id(one)] for one in held if one.grad is None}
         learner.without |= none
         learner.with_gradient |= {names[id(one)] for one in held} - none
@@ -473,6 +484,8 @@ class Watching:
                 "steps without moments": learner.fresh,
                 "versions": self.versions,
                 "steps without zero_grad": learner.gradients.longest,
+                "pulls": {k: torch.stack(v).tolist() for k, v in learner.pulls.items()},
+                "maximize": learner.maximize,
             }
 
     def add(self, name, step, value, group=None):

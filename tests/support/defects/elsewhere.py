@@ -615,6 +615,14 @@ def epsilon_takes_one_step_for_each_batch(script):
     script.log_returns = step
 
 
+@plant(EXPLORATION, "dqn_limited dqn_serial", "epsilon_never_goes_down")
+def nobody_says_how_many_frames_epsilon_has(script):
+    epsilon_takes_one_step_for_each_batch(script)
+    del script.collector_options["total_frames"]
+    script.greedy_options["annealing_num_steps"] = 4_000_000
+    script.frames = 120
+
+
 @plant(BUFFERS, "td3", "reading_changes_the_buffer")
 def rewards_are_scaled_through_a_view(script):
     fill = script.fill
@@ -745,3 +753,38 @@ def evaluation_lacks_what_processes_have(script):
     inside(script, lambda: Scaled("observation", 0.1))
     script.evaluates = True
     script.make_eval_env = lambda: TransformedEnv(plain(), Compose(StepCounter(), RewardSum()))
+
+
+@plant(LEARNING, "ppo dqn sac", "loss_is_maximized", "a_setting_is_out_of_range")
+def optimizer_maximizes(script):
+    script.make_optimizer = lambda: torch.optim.Adam(
+        script.loss.parameters(), script.learning_rate, maximize=True
+    )
+
+
+@plant(LEARNING, "a2c_acrobot td3 qmix", "loss_is_maximized")
+def negative_of_the_loss_goes_backward(script):
+    update = script.update
+
+    def negative(sample):
+        script.loss, kept = (lambda rows: {k: -v for k, v in kept(rows).items()}), script.loss
+        update(sample)
+        script.loss = kept
+
+    script.update = negative
+
+
+class Repeats(gymnasium.Wrapper):
+    """Takes each action four times."""
+
+    def step(self, action):
+        for _ in range(4):
+            seen, reward, terminated, truncated, more = self.env.step(action)
+            if terminated or truncated:
+                break
+        return seen, reward, terminated, truncated, more
+
+
+@plant(ENVIRONMENTS, "ppo_continuous sac", "repeat_loses_rewards")
+def wrapper_returns_the_last_reward(script):
+    script.env_maker = lambda: lambda: GymWrapper(Repeats(gymnasium.make("Pendulum-v1")))

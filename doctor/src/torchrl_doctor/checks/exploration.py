@@ -86,8 +86,19 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
                 f"{went}, {counted:.0f} steps in {collected} frames: after all {total} frames it"
                 f" will have gone {part:.1%} of the way; step(frames)?"
             )
-        if now > end and 10 * counted < collected:
-            return undecided(f"{went}, {counted:.0f} steps in {collected} frames; step(frames)?")
+        size = getattr(collector, "requested_frames_per_batch", 0)
+        frames = collected if collected > 0 else frames_of(batch, collector)
+        said = f"{went}, {counted:.0f} steps in {frames} frames"
+        if now > end and size > 1 and pace and abs(pace * size - 1) <= 0.1:
+            needed = module.annealing_num_steps * size
+            said = f"{said}, one a batch: it needs {needed:.3g} frames; step(frames)?"
+            many = needed >= MORE_FRAMES_THAN_A_RUN
+            many = many and module.annealing_num_steps >= MORE_BATCHES_THAN_A_RUN
+            return applies(said) if many else undecided(said)
+        if now > end and 10 * counted < frames:
+            return undecided(f"{said}; step(frames)?")
+        if now > end and not frames and counted < 0.1 * module.annealing_num_steps:
+            return undecided(f"{went}; in how many frames? Give the collector")
         return clear(went)
     seen = f"{name} is at its start, {start:.3g}, after {collected} frames"
     if collected >= module.annealing_num_steps:
@@ -104,6 +115,8 @@ def epsilon_never_goes_down(policy, batch=None, collector=None, since=None):
     return undecided(f"{seen}; is its step() called? {LOOK_TWICE}")
 
 
+MORE_FRAMES_THAN_A_RUN = 1e8  # anneals; who counts batches on purpose stays below one of the two
+MORE_BATCHES_THAN_A_RUN = 1e5
 MANY_TIMES_TOO_LONG = 10  # as all frames of a run
 
 

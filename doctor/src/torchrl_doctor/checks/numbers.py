@@ -12,7 +12,7 @@ import time
 import numpy
 import torch
 
-from torchrl_doctor.copies import copied, legal_action, steppable
+from torchrl_doctor.copies import CannotCopyError, copied, legal_action, steppable
 from torchrl_doctor.objects import (
     FEW_THOUSAND,
     SOME_ROWS,
@@ -24,6 +24,7 @@ from torchrl_doctor.objects import (
     first_of_batched,
     flat,
     get_next,
+    innermost_of,
     keys_of,
     kinds_of,
     last_part,
@@ -41,6 +42,7 @@ from torchrl_doctor.objects import (
     transforms_of,
     value_key,
     wrapped_by,
+    wrappers_of,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.shifts import best_lag
@@ -438,6 +440,64 @@ def all_rewards_are_zero(batch=None, replay_buffer=None, env=None, collector=Non
     return clear(f"rewards reach {max(reached):.3g}") if reached else None
 
 
+@check("repeat_loses_rewards", "A wrapper loses rewards", f"{PAGE}#rewards-of-zero")
+def repeat_loses_rewards(env):
+    steps = [getattr(type(one), "step", None) for one in wrappers_of(env)[:-1]]
+    if all(getattr(one, "__module__", "gym").startswith("gym") for one in steps):
+        return None
+    try:
+        twin = copied(innermost_of(env))
+    except CannotCopyError as error:
+        return undecided(f"does a wrapper repeat actions? {error}")
+    logs, below = [], []
+    for wrapper in reversed(wrappers_of(twin)):
+        below = recorded(wrapper, below)
+        logs.append((type(wrapper).__name__, below))
+    stepped(twin)
+    repeats = []
+    for name, log in logs:
+        several = [(paid, parts) for paid, parts in log if len(parts) > 1 and numpy.ndim(paid) == 0]
+        if not several:
+            continue
+        repeats.append((name, several))
+        if any(paid != parts[-1] for paid, parts in several):
+            continue
+        # A mean or a largest reward is meant.
+        tells = [one for one in several if not last_is_usual(one[1])]
+        paid, parts = (tells or several)[0]
+        said = f"{name} steps {len(parts)} times and returns {paid:.3g}, the last of the rewards"
+        if len(tells) >= FEWEST_REPEATS:
+            return applies(f"{said}; their sum is {sum(parts):.3g}")
+        if any(sum(parts) != paid for paid, parts in several):
+            return undecided(f"{said}, or their mean, of {sum(parts):.3g}")
+    summed = all(numpy.isclose(paid, sum(parts)) for _, log in repeats for paid, parts in log)
+    names = ", ".join(name for name, _ in repeats)
+    return clear(f"{names}: the rewards are summed") if names and summed else None
+
+
+FEWEST_REPEATS = 5
+
+
+def recorded(wrapper, below):
+    """A list that grows with each step: its reward, and those of the steps *below* it."""
+    step, log = wrapper.step, []
+
+    def recorder(*arguments, **named):
+        before = len(below)
+        found = step(*arguments, **named)
+        log.append((found[1], [paid for paid, _ in below[before:]]))
+        return found
+
+    wrapper.step = recorder
+    return log
+
+
+def last_is_usual(rewards):
+    """Whether the last reward is also their sum, their mean or one of their bounds."""
+    usual = sum(rewards), sum(rewards) / len(rewards), max(rewards), min(rewards)
+    return any(numpy.isclose(rewards[-1], one) for one in usual)
+
+
 @check("no_episode_ends", "No episode ever ends", f"{PAGE}#no-end")
 def no_episode_ends(batch, env, collector=None):
     rows = batches_of(batch)[-1]
@@ -724,9 +784,13 @@ def data_set_is_shifted(replay_buffer, collector=None, policy=None, env=None):
             continue  # it makes no difference where it stands
         lag = best_lag(rows, key, name)
         # Random steps of a copy show what a row tells where nothing is shifted.
-        if lag and env is not None and best_lag(random_steps(env), key, name) == 0:
-            way = "next" if lag > 0 else "last"
-            return applies(f"the {name} of a row is the one that fits the {way} row")
+        way = "next" if lag and lag > 0 else "last"
+        if lag and env is not None:
+            found = f"the {name} of a row is the one that fits the {way} row"
+            if (of_env := best_lag(random_steps(env), key, name)) == 0:
+                return applies(found)
+            if of_env == lag:
+                return undecided(f"{found}, in env, too: does it return observations late?")
         if lag:
             return undecided(f"is the {name} off by a row? Give env=, to compare with")
         if lag is None:
@@ -739,8 +803,10 @@ def data_set_is_shifted(replay_buffer, collector=None, policy=None, env=None):
 
 def random_steps(env):
     """Rows of some random steps of a copy, time last; None where it cannot be stepped here."""
-    if (twin := steppable(env)) is None:
-        return None
+    return None if (twin := steppable(env)) is None else stepped(twin)
+
+
+def stepped(twin):
     rows, step, end = [], twin.reset(), time.process_time() + SECONDS_OF_STEPS
     while len(rows) < ENOUGH_STEPS and time.process_time() < end:
         after, step = twin.step_and_maybe_reset(legal_action(twin, step))

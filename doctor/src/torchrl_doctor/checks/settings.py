@@ -258,6 +258,27 @@ def optimizer_is_made_anew(loss_module, since):
     return clear(f"{taken} steps were taken with moments of earlier ones")
 
 
+@check("loss_is_maximized", "A loss is made larger", f"{SETTINGS}#optimizer")
+def loss_is_maximized(loss_module, since):
+    pulls, maximize = since.seen("pulls") or {}, since.seen("maximize") or set()
+    pulls = {k: v for k, v in pulls.items() if k.startswith("loss") and len(v) >= FEWEST_BACKWARDS}
+    if not pulls or len(maximize) != 1:
+        return None
+    (up,) = maximize  # two wrong signs are a right one
+    down = {name: [-one if up else one for one in values] for name, values in pulls.items()}
+    if wrong := [name for name, values in down.items() if max(values) < 0]:
+        how = "maximize=True" if up else "backward() of its negative"
+        said = f"{', '.join(wrong)}: {how} in {len(down[wrong[0]])} updates"
+        # A reader's own class may return what has to grow.
+        of_torchrl = type(loss_module).forward.__module__.startswith("torchrl.")
+        return applies(said) if of_torchrl else undecided(f"{said}; is that meant?")
+    smaller = all(min(values) > 0 for values in down.values())
+    return clear(f"{', '.join(down)}: each is made smaller") if smaller else None
+
+
+FEWEST_BACKWARDS = 3
+
+
 @check("learning_rate_is_wrong", "The learning rate trains nothing", f"{SETTINGS}#learning-rate")
 def learning_rate_is_wrong(optimizer):
     several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
