@@ -11,6 +11,7 @@ from gymnasium.error import DependencyNotInstalled
 from torchrl.objectives import SACLoss, SoftUpdate
 
 from benchmarks.recipes import sac_halfcheetah as recipe
+from tests.support.claims import guards
 from tests.support.ppo_recipes import assert_prints_a_table, assert_resumes
 
 SMALL = ["--env", "Pendulum-v1", "--envs", "4", "--steps", "8", "--frames", "320"]
@@ -188,6 +189,7 @@ def complaints(run):
     return found
 
 
+@guards("sac-recipe-is-plain-torch")
 @pytest.mark.parametrize("planted", PLANTED)
 def test_an_update_computes_what_plain_torch_does(planted):
     change, expected = PLANTED[planted]
@@ -203,6 +205,7 @@ def test_the_command_prints_a_table_and_ends_with_its_frames(capsys):
     assert_prints_a_table(recipe, SMALL, capsys)
 
 
+@guards("sac-recipe-resumes-with-the-same-bits")
 def test_a_resumed_run_has_the_bits_of_one_that_nobody_killed(tmp_path):
     assert_resumes(recipe, SMALL, tmp_path)
 

@@ -1,0 +1,32 @@
+"""What the page on SAC says of the record."""
+
+from functools import partial
+
+from tests.support.claims import guards
+from tests.support.suites import recorded as recorded_of
+
+recorded = partial(recorded_of, "recipe_sac_halfcheetah")
+RECIPE, PEER, DEFAULTS = "torchrl-recipe", "sb3-wide", "sb3-default"
+
+
+@guards("sac-defaults-do-not-get-there")
+def test_the_defaults_do_not_get_there():
+    assert recorded(RECIPE, "solved") == 1
+    assert recorded(DEFAULTS, "solved") == 0
+    assert recorded(DEFAULTS, "frames_to_threshold", "min") >= 24_000
+
+
+@guards("sac-updates-nearly-all")
+def test_updates_are_nearly_all_of_the_time():
+    for way in (RECIPE, PEER, DEFAULTS):
+        others = sum(recorded(way, f"{part}_time", "q3") for part in ("collect", "sample"))
+        assert recorded(way, "update_time", "q1") > 8 * others
+
+
+@guards("sac-peer-is-faster", "sac-update-takes-longer")
+def test_the_peer_is_faster():
+    assert recorded(PEER, "solved") == 1
+    assert recorded(PEER, "cpu_to_threshold") < recorded(RECIPE, "cpu_to_threshold")
+    for part in ("update_time", "collect_time"):
+        assert recorded(PEER, part, "max") < recorded(RECIPE, part, "min")
+    assert recorded(RECIPE, "sample_time", "max") < recorded(PEER, "sample_time", "min")
