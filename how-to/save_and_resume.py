@@ -268,8 +268,8 @@ assert (len(workers), len(saved)) == (2, 0)
 
 # %%
 # Register the batched environment itself, or keep one set of statistics for all workers
-# (:doc:`normalize_across_workers`). Name the adapter: without it ``Checkpoint`` asks a
-# ``ParallelEnv`` for ``dump``, which ends its workers. :claim:`checkpoint-kills-parallel-env`
+# (:doc:`normalize_across_workers`). Pass an adapter: without one ``Checkpoint`` looks up
+# ``dump`` on a ``ParallelEnv``, which ends its workers. :claim:`checkpoint-kills-parallel-env`
 
 adapter = StateDictCheckpointAdapter()
 checkpoint = Checkpoint().register("workers", env.base_env, adapter=adapter)

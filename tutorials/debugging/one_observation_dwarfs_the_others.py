@@ -140,8 +140,8 @@ assert max(healthy["deviations"]) < 10 * median(healthy["deviations"]), (
 )
 
 # %%
-# A trained cart goes farther than one with random actions, so its position now deviates by more
-# than one. If that does harm in your task, take :class:`~torchrl.envs.transforms.VecNormV2`, whose
+# A trained cart goes farther than one with random actions, so the deviation of its position is
+# above one. If that does harm in your task, take :class:`~torchrl.envs.transforms.VecNormV2`, whose
 # statistics follow the training (:doc:`/how-to/normalize_across_workers`).
 #
 # What it does to the return

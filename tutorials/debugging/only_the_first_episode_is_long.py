@@ -20,7 +20,7 @@ first step, and the mean return collapses.
 # Break it
 # --------
 #
-# An episode of ten steps. The reset sets the position back, and forgets the clock.
+# An episode of ten steps. The reset sets back the position, but not the clock.
 
 import torch
 from tensordict import TensorDict

@@ -112,8 +112,8 @@ assert "marked as 'time'" in str(caught[-1].message), "no longer reproduces: no 
 # ------
 #
 # The sampler draws slices as long as a stack, and the transform keeps the last row of
-# each. Called on a transform that has never been in an environment, the method needs the
-# ``reset_key`` that is given above.
+# each. If the transform was never in an environment, ``make_rb_transform_and_sampler`` needs the
+# ``reset_key``, as above.
 
 assert not hasattr(CatFrames(N=4, dim=-1, **keys), "reset_key"), "it is given by itself"
 transform, sampler = catframes.make_rb_transform_and_sampler(batch_size=32)

@@ -56,7 +56,7 @@ broken = collect(nullcontext())
 # Check it
 # --------
 #
-# How many of the actions are not the most likely one, and how many should be?
+# How many actions differ from the most likely one, and how many should?
 
 
 def check(batch):

@@ -81,7 +81,7 @@ assert unhealthy["frames"] == 0, "no longer reproduces: the frames were written"
 # Fix it
 # ------
 #
-# A batch that was cut keeps its length. The rows after the cut have a negative trajectory id.
+# An interrupted batch keeps its full length. The rows after the cut have a negative trajectory id.
 
 fixed = collect(by_collector=False)
 healthy = check(fixed["replay_buffer"])

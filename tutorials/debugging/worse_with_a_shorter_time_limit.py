@@ -22,8 +22,8 @@ the lower the values of all states, and the policy turns short-sighted.
 # Break it
 # --------
 #
-# A point that walks left or right, one reward for each step. It never falls, and after some steps
-# the environment stops.
+# A point that walks left or right, one reward for each step. Only the limit of steps ends an
+# episode.
 
 import torch
 from tensordict import TensorDict

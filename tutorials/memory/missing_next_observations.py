@@ -248,7 +248,7 @@ assert all(row[2] > 0 for name, row in nan_rows.items() if name != "GAE")
 # :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss` do so:
 # ``make_value_estimator(gamma=...)`` without an estimator type gives both TD(0). For another loss,
 # search its source for ``value_estimate(``. A loss whose policy samples the next action may raise
-# before, as ``CrossQLoss`` does with a normal distribution.
+# earlier, as ``CrossQLoss`` does with a normal distribution.
 #
 # .. fold:: Both losses, with what they need
 

@@ -193,7 +193,7 @@ fig.set_label(
 # What else is in a frame
 # -----------------------
 #
-# With a small observation, the other entries decide. Compare seven configurations of CartPole:
+# With a small observation, the other entries matter. Compare seven configurations of CartPole:
 #
 # * ``track_traj_ids=False`` saves as much as the delta. But then the slice sampler and the
 #   reconstructor have no ``traj_key`` to read, only end flags and step counts.
