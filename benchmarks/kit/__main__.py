@@ -128,8 +128,7 @@ class Merged:
         self.skipped = merged(parts)
         self.finished = list({one["name"]: one for part in parts for one in part.finished}.values())
         every = [name for part in parts for line in part._all("every") for name in line]
-        ended = {name for part in parts for name in part.skipped}
-        known = ended | {one["name"] for one in self.finished}
+        known = self.skipped.keys() | {one["name"] for one in self.finished}
         self.unmeasured = [name for name in dict.fromkeys(every) if name not in known]
         self.last = max(
             (line["started"]["at"] for part in parts for line in part.lines() if "started" in line),
