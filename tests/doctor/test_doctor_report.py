@@ -46,8 +46,8 @@ def report():
 TEXT = """\
 applies: The LSTM forgets everything between steps (silent)
   seen   3 of 4 rows
-  cause  No spec of the environment names the hidden state, so it is dropped
-         between two steps and the LSTM starts from zeros again.
+  cause  The hidden state is in no spec of the environment. So it is dropped
+         after each step, and the LSTM starts the next one from zeros.
   fix    Append `lstm.make_tensordict_primer()` to the transforms of the
          environment.
   code   lstm = make()

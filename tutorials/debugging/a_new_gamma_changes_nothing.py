@@ -2,15 +2,14 @@
 A new gamma changes nothing
 ===========================
 
-The discount is lowered in the middle of a run, or from one run to the next. The advantages stay
-exactly as they were.
+You lower the discount, during a run or between two runs. The advantages stay exactly as they were.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: ``make_value_estimator`` makes a new estimator each time, with the defaults for all that is
-   not passed. Code that kept the old ``loss.value_estimator`` goes on using it.
-:Fix: Write ``loss.value_estimator(batch)`` where it is used, and pass all settings to each call of
-   ``make_value_estimator``.
+:Cause: ``make_value_estimator`` makes a new estimator each time, and an argument that you leave out
+   gets its default. Code that kept the old ``loss.value_estimator`` still uses the old one.
+:Fix: Call ``loss.value_estimator(batch)`` instead of an estimator that you keep, and pass all
+   settings to each call of ``make_value_estimator``.
 :Decided in: :source:`torchrl.objectives.utils.dispatch_value_estimator`,
    :source:`torchrl.objectives.LossModule.make_value_estimator`
 :Behind it: this page
@@ -23,7 +22,8 @@ exactly as they were.
 # Break it
 # --------
 #
-# The estimator of a loss serves as advantage module. Then the loss gets a new discount.
+# The training loop keeps the estimator of the loss as its advantage module. Then the loss gets a
+# new discount.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -60,7 +60,7 @@ broken = change_gamma(then_take_it=False)
 # Check it
 # --------
 #
-# Compare what the loss uses with what the training loop uses.
+# Compare the estimator of the loss with the one that the training loop uses.
 
 
 def check(advantage_module, loss):
@@ -81,7 +81,7 @@ assert unhealthy["lmbda of the loop"] != unhealthy["lmbda of the loss"], (
 )
 
 # %%
-# The new estimator has forgotten the other setting too: its ``lmbda`` is the default again.
+# The new estimator has also lost the other setting: its ``lmbda`` is the default again.
 #
 # Fix it
 # ------

@@ -2,13 +2,13 @@
 Actions leave their bounds, or reach only a part of them
 ========================================================
 
-The environment gets actions that it clips or does not expect, or the policy never pushes as hard
-as it could. Nothing raises.
+The environment gets actions outside its bounds, or the policy never pushes as hard as it could.
+Nothing raises.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: The bounds of a distribution are its own. ``TanhNormal`` reaches from -1 to 1 and ``Normal``
-   has no bounds, whatever the ``spec`` of the actor says.
+:Cause: A distribution does not take its bounds from the ``spec`` of the actor. ``TanhNormal``
+   covers -1 to 1 by default, and ``Normal`` has no bounds.
 :Fix: Give ``TanhNormal`` the bounds of the environment: ``distribution_kwargs={"low": space.low,
    "high": space.high}``, with ``space = env.action_spec_unbatched.space``.
 :Decided in: :source:`torchrl.modules.TanhNormal`, :source:`torchrl.modules.ProbabilisticActor`
@@ -61,7 +61,7 @@ broken = act(TanhNormal)
 # Check it
 # --------
 #
-# Compare the least and the largest action of a batch with the bounds.
+# Compare the smallest and the largest action of a batch with the bounds.
 
 
 def check(batch, env):
@@ -77,8 +77,8 @@ assert unhealthy == {"bounds": [-2, 2], "actions": [-1, 1]}, (
 )
 
 # %%
-# ``Normal`` goes beyond them. This environment clips such an action. Another environment may
-# compute with it. The batch keeps it as it was drawn.
+# Actions from a ``Normal`` go beyond the bounds. This environment clips them, but another one may
+# compute with them. The batch holds the actions before the clip.
 
 outside = check(act(Normal)["batch"], env)
 print(outside)
@@ -88,8 +88,8 @@ assert outside["actions"][1] > 2, "no longer reproduces: the spec bounds a Norma
 # Fix it
 # ------
 #
-# A ``Normal`` and a clip are no cure if you store the clipped action: its log-probability belongs
-# to the action before the clip.
+# Do not clip the actions of a ``Normal`` and store the result: the stored log-probability is that
+# of the action before the clip.
 
 space = env.action_spec_unbatched.space
 fixed = act(TanhNormal, distribution_kwargs={"low": space.low, "high": space.high})

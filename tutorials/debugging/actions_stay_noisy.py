@@ -7,8 +7,8 @@ observation with different actions.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: The collector does not call ``policy.eval()``, so dropout is active and batch
-   normalization updates its statistics. The exploration type reaches neither.
+:Cause: The collector does not call ``policy.eval()``, so dropout is active and batch normalization
+   updates its statistics. The exploration type has no effect on either.
 :Fix: Call ``policy.eval()`` before you collect, and ``policy.train()`` before the loss.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :ref:`internals-around`
@@ -21,7 +21,7 @@ observation with different actions.
 # Break it
 # --------
 #
-# Nothing in this policy explores: it takes the action with the larger value.
+# This policy does not explore: it takes the action with the larger value.
 
 import torch
 from torchrl.collectors import Collector
@@ -57,7 +57,7 @@ broken = collect(training=True)
 # Check it
 # --------
 #
-# Ask the policy about the same observations once more.
+# Give the policy the same observations once more.
 
 
 def check(batch, policy):
@@ -76,8 +76,8 @@ assert unhealthy["other action"] > 5, (
 # Fix it
 # ------
 #
-# A loss that is built from this policy shares its mode, so switch back before you train. A
-# worker process has a copy of the policy: set the mode before the collector starts it.
+# A loss that is built from this policy shares its mode, so switch back before you train. A worker
+# process has its own copy of the policy, so set the mode before the collector starts.
 
 fixed = collect(training=False)
 healthy = check(fixed["batch"], fixed["policy"])

@@ -21,7 +21,7 @@ start.
 # Break it
 # --------
 #
-# DQN learns from any action, so the loss finds all that it needs in the batches.
+# DQN can learn from random actions, so the loss finds all that it needs in the batches.
 
 import torch
 from torchrl.collectors import Collector
@@ -52,7 +52,7 @@ broken = make(pass_policy=False)
 # Check it
 # --------
 #
-# The collector says what it acts with.
+# Look at the policy that the collector uses.
 
 
 def check(collector):

@@ -2,14 +2,15 @@
 The policy of many environments fails in one
 ============================================
 
-The policy collects in a batched environment. In a single environment, where you evaluate it, the
+The policy works in a batched environment. In the single environment in which you evaluate it, the
 policy raises an error about shapes, although its network accepts any number of environments.
 
 :Subsystem: exploration
 :Effect: loud
-:Cause: The spec that ``EGreedyModule`` draws from has the shape of all the environments
-   together. The module can expand it to more dimensions, and cannot cut it down to fewer.
-:Fix: Give it ``env.action_spec_unbatched``.
+:Cause: ``EGreedyModule`` draws its random actions from the spec of the batched environment, which
+   has a dimension for the environments. The module can expand a spec to more dimensions, but cannot
+   reduce it to fewer.
+:Fix: Give ``EGreedyModule`` the spec ``env.action_spec_unbatched``.
 :Decided in: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: this page
 :Threads: none found
@@ -55,7 +56,7 @@ assert "does not match the action shape" in str(error), f"no longer reproduces: 
 # Check it
 # --------
 #
-# A spec must not have more dimensions than the action of one environment.
+# The spec must not have more dimensions than the action of one environment.
 
 
 def check(policy, env):
@@ -68,7 +69,8 @@ print(unhealthy)
 assert unhealthy["of the spec"] > unhealthy["of the action"], "no longer reproduces"
 
 # %%
-# Without exploration, as an evaluation should run, the spec is not used and nothing is raised.
+# Without exploration, which is how you should evaluate, the module does not use its spec and
+# nothing is raised.
 
 with set_exploration_type(ExplorationType.DETERMINISTIC):
     broken["eval_env"].rollout(3, broken["policy"])

@@ -2,16 +2,16 @@
 One environment changes the advantages of another
 =================================================
 
-With one environment, PPO learns; with several it learns badly. The advantages are finite and of the
-right size, but the advantages of one environment change with the rewards of another.
+With one environment, PPO learns; with several it learns badly. The advantages are finite and have a
+plausible size, but the advantages of one environment change with the rewards of another.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: GAE walks along the dimension that is named ``"time"``, else along the last one. A batch
-   that was flattened or stacked again has lost that name, and neighbors along its last dimension
-   may be steps of different environments.
-:Fix: Compute advantages before you flatten or rearrange the batch. If time is another dimension,
-   pass ``time_dim``.
+:Cause: GAE works along the dimension that is named ``"time"``, or along the last one if none has
+   that name. A batch that was flattened or stacked again has lost the name, and neighbors along its
+   last dimension may be steps of different environments.
+:Fix: Compute advantages before you flatten or rearrange the batch. If time is not the last
+   dimension, pass ``time_dim``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._get_time_dim`
 :Behind it: :doc:`/tutorials/collectors/batch_shapes`, :ref:`layout-time`
 :Threads: none found
@@ -23,7 +23,8 @@ right size, but the advantages of one environment change with the rewards of ano
 # Break it
 # --------
 #
-# Three environments. One function comes between the batch and GAE; here it flattens.
+# The function ``rearrange`` changes the batch of three environments before GAE sees it. Here it
+# flattens the batch.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -54,7 +55,7 @@ broken = collect_and(lambda batch: batch.reshape(-1))
 # Check it
 # --------
 #
-# Give every second trajectory more reward. No advantage of the others may change.
+# Add reward to every second trajectory. The advantages of the other trajectories must not change.
 
 
 def check(batch, estimator):
@@ -77,9 +78,9 @@ assert unhealthy["changed"] > 0, (
 )
 
 # %%
-# GAE stops only where a row is done. The last step of one environment is followed by the first step
-# of the next one, and need not be done. A batch that is stacked with time as the first dimension is
-# worse: nearly every row is followed by one of another environment.
+# GAE stops only at a row that is done. In the flat batch, the last step of one environment is
+# followed by the first step of the next one, and is not always done. With time as the first
+# dimension it is worse: nearly every row is followed by a row of another environment.
 
 
 def time_first(batch):
@@ -97,14 +98,10 @@ assert worse["changed"] > unhealthy["changed"], (
 # Fix it
 # ------
 #
-# Leave the batch as it is until the advantages are in it. Its last dimension is time, and has that
-# name.
+# Compute the advantages first. The last dimension of the batch is time, and is named so.
 
 fixed = collect_and(lambda batch: batch)
 print(tuple(fixed["batch"].shape), fixed["batch"].names)
-
-# %%
-# Now the same check.
 
 healthy = check(fixed["batch"], fixed["value_estimator"])
 print(healthy)

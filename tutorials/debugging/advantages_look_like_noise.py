@@ -2,13 +2,13 @@
 Advantages look like noise
 ==========================
 
-The loss goes down, but the return does not go up. The advantages have a plausible size and no
-relation to which actions were good.
+The loss goes down, but the return does not go up. The advantages have a plausible size, but do not
+tell good actions from bad ones.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: GAE is called on a minibatch that was drawn at random. It treats the row below each row as
-   the next step of its trajectory.
+:Cause: GAE is called on a minibatch that was drawn at random. GAE takes the next row of the
+   minibatch for the next step of the trajectory.
 :Fix: Call GAE on the batch of the collector, before it goes into the buffer.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`
 :Behind it: :ref:`layout-time`
@@ -21,7 +21,7 @@ relation to which actions were good.
 # Break it
 # --------
 #
-# There is a buffer between collector and loss. GAE comes before it or after it.
+# The batch goes through a buffer. GAE runs before the rows are stored, or after they are sampled.
 
 import matplotlib.pyplot as plt
 import torch
@@ -60,8 +60,8 @@ minibatch = draw(**broken)
 # Check it
 # --------
 #
-# The rows of this buffer are still in the order of time. Compare the advantages of the minibatch
-# with those that GAE computes from all rows.
+# The rows in this buffer are in time order, so GAE is correct on all of them together. Compare the
+# advantages of the minibatch with those.
 
 
 def check(minibatch, buffer, estimator):
@@ -83,8 +83,8 @@ assert abs(unhealthy["correlation"]) < 0.5, (
 # Fix it
 # ------
 #
-# The advantage of a row needs the rows that follow it. Once it is stored, it travels with its row,
-# and the order does not matter any more.
+# The advantage of a row needs the rows that follow it. Once it is stored, the advantage stays with
+# its row, and the order no longer matters.
 
 fixed = fill(before_the_buffer=True)
 stored = draw(**fixed)

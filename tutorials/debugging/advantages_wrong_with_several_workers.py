@@ -3,13 +3,13 @@ Advantages are wrong when several workers collect
 =================================================
 
 With one worker, the algorithm learns. With several workers, it learns worse from the same number of
-frames. The workers share one long time dimension in the batch.
+frames. In the batch, the frames of the workers follow each other along one time dimension.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: ``cat_results=-1``, and ``cat_results=0`` with one environment per worker, join the batches
-   of the workers along time without marking where one worker ends. So GAE runs from one worker into
-   the next.
+:Cause: With ``cat_results=-1``, or with ``0`` and one environment per worker, the collector joins
+   the batches of the workers along time. It does not mark where one worker ends, so GAE runs from
+   one worker into the next.
 :Fix: Leave ``cat_results`` at ``"stack"``, its default. If you need one dimension, flatten
    after GAE.
 :Decided in: :source:`torchrl.collectors.MultiSyncCollector.iterator`
@@ -22,7 +22,7 @@ frames. The workers share one long time dimension in the batch.
 # Break it
 # --------
 #
-# Two workers, which start with ``fork``, collect twelve frames each.
+# Two forked workers collect twelve frames each.
 
 import multiprocessing
 import warnings
@@ -112,9 +112,9 @@ plt.show()
 # Fix it
 # ------
 #
-# With ``"stack"``, the batch has a dimension for the workers in front of the one for time. You can
-# also pass ``set_truncated=True``, which marks the seam, but then the batch has a ``done`` where
-# the episode goes on.
+# With ``"stack"``, the first dimension of the batch is for the workers and the second one is time.
+# You can also pass ``set_truncated=True``, which marks the seam, but then the batch has a ``done``
+# in the middle of an episode.
 
 fixed = collect(cat_results="stack")
 healthy = check(fixed["batch"])

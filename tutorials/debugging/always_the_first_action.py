@@ -68,7 +68,7 @@ assert not (speed[0] > speed[1]).any(), (
 # Check it
 # --------
 #
-# Does the spec of the environment contain what the policy writes?
+# Compare the shape of the policy's action with the spec of the environment.
 
 
 def check(batch, env):
@@ -83,9 +83,10 @@ assert unhealthy["action"] != unhealthy["expected"], (
 )
 
 # %%
-# :source:`torchrl.data.OneHot.to_numpy` takes the ``argmax`` of the last dimension and is called
-# without the test that would refuse the index. The opposite mistake is loud here: TorchRL hands
-# the one-hot vector on, and CartPole refuses it. An environment that does not check may take it.
+# :source:`torchrl.data.OneHot.to_numpy` takes the ``argmax`` of the last dimension, and nothing
+# checks the action before. The opposite mistake, a one-hot vector where an index is expected,
+# raises here because CartPole checks its actions. An environment without such a check may accept
+# the vector.
 
 other = GymEnv("CartPole-v1", categorical_action_encoding=True)
 try:
@@ -99,7 +100,7 @@ else:
 # Fix it
 # ------
 #
-# Change one line, in the policy or in the environment.
+# Change the distribution of the policy, as here, or the encoding of the environment.
 
 fixed = collect(OneHotCategorical)
 healthy = check(**fixed)

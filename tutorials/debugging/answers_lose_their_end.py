@@ -2,13 +2,14 @@
 Answers of a language model lose their end
 ==========================================
 
-The model ends its answers, but the tokens that you train on have no end in them. Their words
-improve; training never makes the end more likely, and answers get longer.
+The model ends its answers, but the answers that you train on lack the end token. The words improve,
+but training never makes the end more likely, and answers get longer.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The tokenizer pads with the token that ends an answer. ``TransformersWrapper`` sets this for
-   a tokenizer without a ``pad_token``. It removes padding from answers, and so removes the end.
+:Cause: The tokenizer uses the same token for padding and for the end of an answer.
+   ``TransformersWrapper`` sets this up if the tokenizer has no ``pad_token``. The wrapper removes
+   padding from answers, and so removes the end.
 :Fix: Give the tokenizer a ``pad_token`` that the model never generates, before you make the
    wrapper.
 :Decided in: :source:`torchrl.modules.llm.TransformersWrapper`
@@ -22,8 +23,8 @@ improve; training never makes the end more likely, and answers get longer.
 # Break it
 # --------
 #
-# A table of logits stands in for a language model. ``TransformersWrapper`` needs only these
-# methods, so ``transformers`` is not needed.
+# A table of logits stands in for a language model. It has the methods that ``TransformersWrapper``
+# calls, so the ``transformers`` package is not needed.
 #
 # .. fold:: The model and its tokenizer
 
@@ -80,7 +81,8 @@ class Table(torch.nn.Module):
 
 
 # %%
-# Many tokenizers come without a ``pad_token``. Here an answer is good if it ended in time.
+# Many tokenizers come without a ``pad_token``. Here an answer gets the advantage 1 if it is shorter
+# than ``max_new_tokens``, else 0.
 
 
 def answers(pad_token):
@@ -109,7 +111,7 @@ broken = answers(pad_token=None)
 # Check it
 # --------
 #
-# Count the answers that are shorter than ``max_new_tokens``, and those that hold their end.
+# Count the answers that are shorter than ``max_new_tokens``, and those that contain the end token.
 
 
 def check(batch, end, longest):
@@ -126,8 +128,9 @@ assert unhealthy["with their end"] == 0, (
 assert unhealthy["shorter"] > 40, "no answer ended"
 
 # %%
-# The loss sees the words of an answer and never its end. If answers that end are good, their words
-# become more likely. That leaves less probability for the end:
+# The loss sees the words of an answer, but never its end. A step makes the words of good answers
+# more likely, and so the end less likely. This is the mean probability of the end before and after
+# a step:
 
 
 def end_before_and_after_a_step(batch, loss):
@@ -145,12 +148,17 @@ assert after < before, "no longer reproduces: a good end becomes more likely"
 # Fix it
 # ------
 #
-# Take a token that the vocabulary has and that the model never generates, such as a reserved one.
+# Choose a token that is in the vocabulary and that the model never generates, such as a reserved
+# one.
 
 fixed = answers(pad_token="_")
 healthy = check(fixed["batch"], end=1, longest=8)
 print(healthy)
 assert healthy["with their end"] >= healthy["shorter"] > 40, "the fix does not work"
+
+# %%
+# Now a step makes the end more likely:
+
 before, after = end_before_and_after_a_step(fixed["batch"], fixed["loss_module"])
 print(before, after)
 assert after > before, "the fix does not work: a good end does not become more likely"

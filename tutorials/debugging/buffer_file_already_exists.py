@@ -7,10 +7,10 @@ buffer says that it is empty, and the first ``extend`` raises.
 
 :Subsystem: memory and storage
 :Effect: loud
-:Cause: ``scratch_dir`` is where a storage creates its files. A storage does not read the
-   files of an earlier one.
-:Fix: Save with ``dumps``, start in a new folder and ``loads``. If you do not need the old
-   rows, remove the folder.
+:Cause: A storage creates its files in ``scratch_dir``. It does not read the files that an earlier
+   run left there, and refuses to overwrite them.
+:Fix: Save the buffer with ``dumps``. After the restart, make a buffer in a new folder and call
+   ``loads``. If you do not need the old rows, delete the old folder.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: :thread:`2437`, :thread:`3053`
@@ -21,7 +21,8 @@ buffer says that it is empty, and the first ``extend`` raises.
 # Break it
 # --------
 #
-# The first buffer stands for the earlier run, the second one for the restart.
+# The first buffer stands for the earlier run, and the second one for the restart. The third one
+# shows that ``existsok=True`` avoids the error and overwrites the rows of the first buffer.
 
 import tempfile
 from pathlib import Path
@@ -50,7 +51,6 @@ with tempfile.TemporaryDirectory() as folder:
     except RuntimeError as error:
         broken["error"] = error
         print(f"RuntimeError: {str(error).replace(folder, 'folder')}")
-    # The argument that silences it writes over the rows of the first buffer.
     buffer_in(folder, existsok=True).extend(new)
     print({"rewards of the first buffer": first[:]["reward"].flatten().tolist()})
 
@@ -61,7 +61,7 @@ assert first[:4]["reward"].sum() == 0, "no longer reproduces: existsok does no h
 # Check it
 # --------
 #
-# Run this before the first ``extend``: files in the folder, and rows in the buffer.
+# Before the first ``extend``, count the files in the folder and the rows in the buffer.
 
 
 def check(storage):
@@ -82,8 +82,8 @@ assert unhealthy == found == {"files": 2, "rows": 0}, (
 # Fix it
 # ------
 #
-# ``dumps`` writes the rows and the position of the writer. The storage of the restart has a folder
-# of its own, which ``auto_cleanup`` removes with it.
+# ``dumps`` saves the rows and the position of the writer. The new storage has its own folder, which
+# ``auto_cleanup`` deletes together with the storage.
 
 fixed = {"replay_buffer": buffer_in(tempfile.mkdtemp(), auto_cleanup=True)}
 with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as saved:

@@ -2,14 +2,14 @@
 The buffer is full and holds garbage
 ====================================
 
-Workers fill a replay buffer. Its length is right, sampling works, but the rewards are numbers that
-the environment never paid: zeros, or arbitrary values.
+Workers fill a replay buffer. Its length is right and sampling works, but the rewards are zeros or
+arbitrary values that the environment never paid.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: With the start method ``fork`` each worker gets a copy of the memory of a
-   :class:`~torchrl.data.LazyTensorStorage` instead of sharing it. In its own copy, the main process
-   reads rows that were never written.
+:Cause: With the start method ``fork``, each worker writes to its own copy of a
+   :class:`~torchrl.data.LazyTensorStorage`. The main process reads from another copy, whose rows
+   were never written.
 :Fix: Extend the buffer in the main process, make the storage with ``shared_init=True``, or keep
    TorchRL's start method.
 :Decided in: :source:`torchrl.data.LazyTensorStorage`
@@ -22,7 +22,7 @@ the environment never paid: zeros, or arbitrary values.
 # Break it
 # --------
 #
-# One worker that writes to a buffer. CartPole pays one for each step.
+# One worker writes to a buffer. CartPole pays one for each step.
 
 import multiprocessing
 import warnings
@@ -69,7 +69,7 @@ broken = collect(workers_write=True)
 # Check it
 # --------
 #
-# Compare a value that you know.
+# Check a value that you know.
 
 
 def check(replay_buffer):
@@ -83,15 +83,15 @@ assert unhealthy["rows"] == 100
 assert not unhealthy["every reward is 1"], "no longer reproduces: the memory is shared"
 
 # %%
-# The length is a shared number, which is why it is right. Under "spawn" and "forkserver" the
-# buffer is pickled on its way to the worker, and that moves its tensors to shared memory.
+# The length is right because it is kept in shared memory. With "spawn" and "forkserver" the buffer
+# is pickled for the worker, and pickling moves its tensors to shared memory.
 #
 # Fix it
 # ------
 #
-# Let the main process write what the workers send. If the workers should write under "fork", make
-# the storage with ``shared_init=True``, which lays it out in files that every process maps.
-# :doc:`/reference/collectors_replay` has the table.
+# Let the main process write the batches that the workers send. If the workers have to write under
+# "fork", make the storage with ``shared_init=True``, which puts it into files that every process
+# maps.
 
 fixed = collect(workers_write=False)
 healthy = check(fixed["replay_buffer"])

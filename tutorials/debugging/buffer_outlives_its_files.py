@@ -2,16 +2,16 @@
 The buffer works, but its files are gone
 ========================================
 
-A run with a memory-mapped buffer goes on for days. When it ends, or after a crash, the folder of
-the buffer does not exist. Sampling and extending never complained.
+A run with a memory-mapped buffer works for days. After it ends or crashes, the folder of the buffer
+is gone. Sampling and extending raised nothing.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Something removed the folder, such as a ``with`` block that ended or a job that cleans
-   ``/tmp``. An open mapping keeps the data alive without a name, until the process ends.
-:Fix: Keep the folder as long as the buffer: ``scratch_dir=tempfile.mkdtemp()`` with
-   ``auto_cleanup=True``, outside of ``/tmp`` where a job cleans it. Save with ``dumps`` what has to
-   outlive the run.
+:Cause: Something deleted the folder during the run, such as a ``with`` block that ended or a job
+   that cleans ``/tmp``. The open mapping keeps the data readable until the process ends.
+:Fix: Give the storage ``scratch_dir=tempfile.mkdtemp()`` and ``auto_cleanup=True``, so that the
+   folder lives as long as the buffer. If a job cleans ``/tmp``, choose another place with
+   ``mkdtemp(dir=...)``. Save with ``dumps`` what has to outlive the run.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`,
    :source:`torchrl.data.LazyMemmapStorage.cleanup`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
@@ -23,7 +23,7 @@ the buffer does not exist. Sampling and extending never complained.
 # Break it
 # --------
 #
-# The folder belongs to a ``with`` block, the buffer does not.
+# The ``with`` block deletes the folder while the buffer is still in use. The files until then:
 
 import copy
 import gc
@@ -84,8 +84,8 @@ with tempfile.TemporaryDirectory() as folder:
 # Fix it
 # ------
 #
-# The storage removes this folder itself, when it is deleted or when the process exits, and at
-# Ctrl+C even if the process goes on.
+# The storage deletes this folder when the storage itself is deleted, when the process exits, and at
+# Ctrl+C, even if the process goes on.
 
 fixed = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)
 healthy = check(fixed["replay_buffer"].storage)
@@ -93,8 +93,8 @@ print(healthy)
 assert healthy["files"] == len(while_open) > 0, "the fix does not work: no files"
 
 # %%
-# Do not copy such a buffer. Every copy treats the folder as its own, and removes the files of the
-# original when it is deleted.
+# Do not copy such a buffer. Every copy treats the folder as its own. When the copy is deleted, the
+# files of the original are gone.
 
 original = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)["replay_buffer"]
 dropped = copy.deepcopy(original)

@@ -2,15 +2,15 @@
 Burn-in works for the first sample only
 =======================================
 
-A buffer burns in the hidden state of its slices. In a first try, the states are right. In training,
-they are hardly better than the stored ones, however long the burn-in is.
+A buffer recomputes the hidden states of its slices with ``BurnInTransform``. They are right in the
+first sample. In training, they are hardly better than the stored ones, however long the burn-in is.
 
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: With ``prefetch``, a buffer transforms its samples in threads. A thread does not see the
    ``set_recurrent_mode(True)`` of the code that samples, so the LSTM takes single steps there.
-:Fix: Give the transform a twin of the module with ``default_recurrent_mode=True``, or do not
-   prefetch.
+:Fix: Give the transform a second module, with the same weights and ``default_recurrent_mode=True``,
+   or do not prefetch.
 :Decided in: :source:`torchrl.modules.tensordict_module.rnn.recurrent_mode_state_manager`,
    :source:`torchrl.envs.transforms.BurnInTransform.forward`
 :Behind it: :ref:`recurrent-mode`
@@ -22,8 +22,9 @@ they are hardly better than the stored ones, however long the burn-in is.
 # Break it
 # --------
 #
-# An episode is stored, and the weights change. Burn-in is made for this case. Each row has its
-# number, so that the rows before a slice can be found again.
+# An episode is stored and then the weights change, so the stored hidden states are outdated.
+# Burn-in is made for this case. Each row stores its number, so that the check finds the rows before
+# a slice.
 
 import torch
 from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
@@ -93,15 +94,16 @@ assert unhealthy["wrong states in sample 1"] > 4, (
 )
 
 # %%
-# The first sample is made in the thread that asks for it, inside the block. The next ones are made
-# ahead, in threads whose :term:`recurrent mode` is unset. The same happens to a policy that a
-# thread of yours calls, and in ``collector.start()``.
+# The first sample is made in the calling thread, inside the ``set_recurrent_mode(True)`` block. The
+# next ones are made in advance, in threads where the :term:`recurrent mode` is unset. The same
+# happens to a policy that you call in a thread of your own, and to that of a collector after
+# ``collector.start()``.
 
 # %%
 # Fix it
 # ------
 #
-# The twin shares the weights, and reads sequences where the mode is unset too.
+# ``twin`` shares the weights, and reads sequences even where the mode is unset.
 
 keys = {"in_keys": lstm.in_keys[:3], "out_keys": lstm.out_keys}
 twin = LSTMModule(lstm=lstm.lstm, default_recurrent_mode=True, **keys)

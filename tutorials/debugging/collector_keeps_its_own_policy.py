@@ -7,8 +7,8 @@ delivers do not. Training runs on one device and collection on another.
 
 :Subsystem: devices
 :Effect: silent
-:Cause: A policy that is not on ``policy_device``, or else on ``device``, is copied there, and the
-   copy gets no optimizer step.
+:Cause: The collector copies a policy that is not on its ``policy_device`` (by default its
+   ``device``). The optimizer does not change the copy.
 :Fix: Call ``collector.update_policy_weights_()`` after the optimizer steps, or put the policy on
    ``policy_device`` before the collector is made.
 :Decided in: :source:`torchrl.collectors.BaseCollector._get_policy_and_device`
@@ -23,8 +23,8 @@ delivers do not. Training runs on one device and collection on another.
 # Break it
 # --------
 #
-# ``cpu:0`` stands for the second device, so that this page runs everywhere: the collector
-# compares devices, finds ``cpu`` and ``cpu:0`` different, and does what it does for a GPU.
+# Here ``cpu:0`` stands for a second device. The collector finds that ``cpu`` and ``cpu:0`` differ,
+# and copies the policy as it would for a GPU.
 
 import torch
 from torchrl.collectors import Collector
@@ -66,7 +66,7 @@ broken = collect(syncs=False)
 # Check it
 # --------
 #
-# How far is the policy that collects from the one that learns?
+# Compare the weights of the policy that collects with those of the policy that learns.
 
 
 def check(collector, policy):
@@ -81,14 +81,15 @@ assert not unhealthy["same object"], "no longer reproduces: the policy is not co
 assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
 
 # %%
-# Without these two arguments, or where the policy is there already, the collector uses the object
-# that you gave it, so training changes its weights. That is why the call may be missing from code
-# that once ran on the CPU.
+# Without ``policy_device`` and ``device``, or if the policy is already there, the collector uses
+# the object that you gave it, so training changes its weights. This is why code that was written
+# for the CPU may lack the call of ``update_policy_weights_``.
 #
 # Fix it
 # ------
 #
-# Without an argument, the call copies from the policy that the collector was given.
+# Without an argument, ``update_policy_weights_()`` copies from the policy that you gave to the
+# collector.
 
 fixed = collect(syncs=True)
 healthy = check(fixed["collector"], fixed["policy"])

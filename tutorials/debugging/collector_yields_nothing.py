@@ -3,12 +3,12 @@ The collector ends without yielding anything
 ============================================
 
 The collector should yield whole trajectories, and start each batch with a reset. The loop over it
-ends without a single batch, or never gets to its first.
+ends without a single batch, or waits forever for the first one.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: With ``trajs_per_batch`` and ``reset_at_each_iter=True``, each episode that a batch does not
-   finish is thrown away, and no episode is short enough to end within one batch.
+:Cause: With ``trajs_per_batch`` and ``reset_at_each_iter=True``, the collector throws away each
+   episode that does not end within one batch, and all episodes are longer than that.
 :Fix: Leave out ``reset_at_each_iter``, or make ``frames_per_batch`` large enough for a whole
    episode of each environment.
 :Decided in: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`,
@@ -55,7 +55,7 @@ broken = make(reset=True)
 # Check it
 # --------
 #
-# Let another collector of the same kind run to its end and count.
+# Let another collector of the same kind run to its end, and count the frames that it yields.
 
 
 def check(collector):
@@ -73,7 +73,7 @@ assert unhealthy["frames yielded"] == 0, (
 # Fix it
 # ------
 #
-# Without the reset an episode goes on in the next batch, until it is whole.
+# Without the reset, an episode goes on in the next batch until it ends.
 
 fixed = make(reset=False)
 healthy = check(make(reset=False)["collector"])
@@ -81,8 +81,8 @@ print(healthy)
 assert healthy["frames yielded"] > 100, "the fix does not work: episodes are lost"
 
 # %%
-# Where each batch has to start with a reset, ``set_truncated=True`` ends the episodes that the
-# reset would cut, and yields them.
+# If each batch has to start with a reset, pass ``set_truncated=True``. The collector then marks the
+# end of the episodes that the reset cuts, and yields them.
 
 truncated = check(make(reset=True, set_truncated=True)["collector"])
 assert truncated["frames yielded"] > 100, "the fix does not work: episodes are lost"

@@ -3,13 +3,13 @@ A recurrent critic gives values as if it had no memory
 ======================================================
 
 The advantages come from a critic with an LSTM and are no better than with a critic without one. The
-loss that trains the critic computes other values for the same steps.
+loss that trains the critic computes different values for the same steps.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: A loss module switches recurrent modules to sequences. A value estimator that you call
-   yourself does not, so the critic takes single steps, each from the stored state, or from
-   zeros if there is none.
+:Cause: A loss module switches recurrent modules to whole sequences. A value estimator that you call
+   yourself does not, so the critic computes each step alone, from the stored state or, if there is
+   none, from zeros.
 :Fix: Call the estimator under ``set_recurrent_mode(True)``. Make it with
    ``deactivate_vmap=True`` or ``shifted=True``.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`,
@@ -23,7 +23,8 @@ loss that trains the critic computes other values for the same steps.
 # Break it
 # --------
 #
-# The critic takes no part in the collection, as is common in PPO, so none of its states is stored.
+# The critic does not run during collection, as is common in PPO, so none of its hidden states is
+# stored.
 
 import contextlib
 
@@ -69,8 +70,8 @@ print(unhealthy)
 assert unhealthy["steps with another value"] > 20, "no longer reproduces: values agree"
 
 # %%
-# Only the first step of each episode agrees, because there is nothing to remember yet. With stored
-# states, the values may agree as well, until the first update.
+# Only the first step of each episode agrees, because there is nothing to remember yet. If states
+# are stored, all values may agree until the first update.
 
 starts = int(broken["batch"]["is_init"].sum())
 agree = unhealthy["steps"] - unhealthy["steps with another value"]
@@ -80,8 +81,9 @@ assert agree == starts, "no longer reproduces: other steps agree too"
 # Fix it
 # ------
 #
-# ``loss.value_estimator(batch)`` needs the block too, although it belongs to a loss. With neither
-# of the two options most recurrent critics raise: :doc:`/tutorials/debugging/gae_raises_with_lstm`.
+# ``loss.value_estimator(batch)`` needs the ``set_recurrent_mode(True)`` block too, although it
+# belongs to a loss. Without ``deactivate_vmap=True`` or ``shifted=True``, most recurrent critics
+# raise: :doc:`/tutorials/debugging/gae_raises_with_lstm`.
 
 fixed = estimate(set_recurrent_mode(True))
 healthy = check(fixed["batch"], fixed["value_estimator"].value_network)

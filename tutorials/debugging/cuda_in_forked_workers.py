@@ -7,10 +7,12 @@ raises as soon as it touches the GPU.
 
 :Subsystem: devices
 :Effect: loud
-:Cause: The workers are forked from a process that has used CUDA, and a forked process cannot use it
-   again. TorchRL starts workers with ``spawn``, unless something has set ``fork`` before.
-:Fix: Start them with ``spawn``: remove ``set_start_method("fork")`` and ``mp_start_method="fork"``.
-   If you need ``fork``, make the environments in the workers on the CPU.
+:Cause: The workers are forked from a process that has used CUDA, and a forked process cannot use
+   CUDA again. TorchRL starts workers with ``spawn``, unless your code or a library has set
+   ``fork``.
+:Fix: Start the workers with ``spawn``: remove ``set_start_method("fork")`` and
+   ``mp_start_method="fork"``. If you need ``fork``, keep the environments of the workers on the
+   CPU.
 :Decided in: :source:`torchrl._utils._get_default_mp_start_method`
 :Behind it: :term:`start method`
 :Threads: :thread:`2235`
@@ -22,9 +24,8 @@ raises as soon as it touches the GPU.
 # Break it
 # --------
 #
-# This page runs without a GPU, so it simulates one: a forked process is told that the process it
-# comes from has used CUDA. The rest is what torch does then. ``collect(...)`` starts a worker with
-# ``fork`` and takes one batch.
+# This page simulates a GPU: a forked process is told that its parent has used CUDA. torch then
+# raises as it would with a GPU. ``collect(...)`` starts a worker with ``fork`` and takes one batch.
 #
 # .. fold:: Imports, the simulation, and how a worker starts
 
@@ -77,7 +78,7 @@ assert "Cannot re-initialize CUDA" in str(broken.get("error")), (
 # Check it
 # --------
 #
-# Call it just before the workers start.
+# Call ``check()`` just before the workers start.
 
 
 def check():
@@ -98,7 +99,7 @@ assert unhealthy == {"start method": "fork", "CUDA was used": True}, (
 # Fix it
 # ------
 #
-# ``spawn`` is TorchRL's default. Your script then needs a guard:
+# ``spawn`` is TorchRL's default. With it, your script needs a ``__main__`` guard:
 # :ref:`symptom-workers-run-the-script-again`.
 
 multiprocessing.set_start_method("spawn", force=True)
@@ -107,8 +108,8 @@ print(healthy)
 assert healthy["start method"] != "fork", "the fix does not work: workers are forked"
 
 # %%
-# If you need ``fork``, leave the GPU to the main process: the workers step on the CPU, and you move
-# the batch.
+# If you need ``fork``, use the GPU only in the main process: the workers step on the CPU, and you
+# move the batch to the GPU.
 
 fixed = {}
 batches = collect(lambda: GymEnv("CartPole-v1"))

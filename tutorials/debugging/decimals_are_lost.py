@@ -2,15 +2,15 @@
 A batched environment loses the decimals
 ========================================
 
-One environment returns fractions. Several of them as one batched environment return whole
-numbers, often nothing but zeros. Nothing is raised, and ``check_env_specs`` finds no fault.
+A single environment returns fractions. Several of them in a batched environment return whole
+numbers, often only zeros. Nothing is raised, and ``check_env_specs`` finds no fault.
 
 :Subsystem: environments
 :Effect: silent
-:Cause: With buffers, the default for specs of fixed shape, a batched environment copies each result
-   into memory that it has laid out from the spec. The copy casts to the type of the spec.
-:Fix: Give the spec the type that the environment returns, and run ``check_env_specs`` on one
-   environment, before it is batched.
+:Cause: By default, if specs have a fixed shape, a batched environment copies each result into
+   buffers that it makes from the spec. The copy casts to the dtype of the spec.
+:Fix: Give the spec the dtype that the environment returns, and run ``check_env_specs`` on a single
+   environment before you batch it.
 :Decided in: :source:`torchrl.envs.SerialEnv._step`
 :Behind it: this page
 :Threads: none found
@@ -21,7 +21,7 @@ numbers, often nothing but zeros. Nothing is raised, and ``check_env_specs`` fin
 # Break it
 # --------
 #
-# The observation is a fraction, and its spec says integer.
+# The observation is a fraction, but its spec has an integer dtype.
 
 import torch
 from tensordict import TensorDict
@@ -64,7 +64,7 @@ broken = build(torch.int64)
 # Check it
 # --------
 #
-# Compare the same key from one environment and from several.
+# Compare the dtypes of the same key from one environment and from several.
 
 
 def check(one, several):
@@ -80,8 +80,8 @@ assert not broken["batch"]["observation"].any(), (
 )
 
 # %%
-# ``check_env_specs`` compares specs and data, and here the data have already been cast. Run it on
-# one environment.
+# On the batched environment, ``check_env_specs`` finds no fault, because the data are already cast.
+# On a single environment, it raises:
 
 check_env_specs(broken["env"])  # no complaint
 try:
@@ -95,7 +95,7 @@ else:
 # Fix it
 # ------
 #
-# The spec says what is returned.
+# The spec now has the dtype that the environment returns.
 
 fixed = build(torch.float32)
 healthy = check(Thermometer(torch.float32), fixed["env"])

@@ -2,15 +2,15 @@
 NextObservationDelta saves no memory on images
 ==============================================
 
-The environment got a ``NextObservationDelta`` so that rollouts take less memory. They take
+You added a ``NextObservationDelta`` to the environment so that rollouts take less memory. They take
 exactly as much as before.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: The transform leaves out integer observations unless it is told otherwise, because a
-   delta of bytes, stored as 16-bit floats, would be larger than the bytes.
-:Fix: For images of bytes use ``compact_obs=True`` in the collector, with ``NextStateReconstructor``
-   in the buffer.
+:Cause: By default, the transform skips integer observations. It stores deltas as 16-bit floats,
+   which are larger than the bytes of an image.
+:Fix: For ``uint8`` images, use ``compact_obs=True`` in the collector, with
+   ``NextStateReconstructor`` in the buffer.
 :Decided in: :source:`torchrl.envs.transforms.NextObservationDelta.__init__`,
    :source:`torchrl.envs.transforms.NextObservationDelta.in_keys`
 :Behind it: :doc:`/tutorials/memory/saving_by_observation_size`
@@ -22,7 +22,7 @@ exactly as much as before.
 # Break it
 # --------
 #
-# A camera that sees noise.
+# The environment is a camera that sees noise.
 
 import gymnasium as gym
 import numpy as np
@@ -63,7 +63,7 @@ broken = collect(NextObservationDelta())
 # Check it
 # --------
 #
-# Print what one frame takes, and which observations are stored as deltas.
+# Print the bytes per frame, and the number of observations that are stored as deltas.
 
 
 def check(batch):
@@ -78,8 +78,7 @@ print(unhealthy)
 assert unhealthy == plain, "no longer reproduces: the delta acts on images"
 
 # %%
-# If you force the transform with ``in_keys``, it makes things worse: a float of half width takes
-# more than a byte.
+# If you force the transform with ``in_keys``, a frame takes even more bytes:
 
 forced = check(collect(NextObservationDelta(["pixels"]))["batch"])
 print(forced)
@@ -91,7 +90,7 @@ assert forced["bytes per frame"] > plain["bytes per frame"], (
 # Fix it
 # ------
 #
-# ``compact_obs`` does not look at dtypes. It drops the next observation of every row.
+# ``compact_obs`` drops the next observation of every row, whatever its dtype.
 
 fixed = collect(compact_obs=True)
 healthy = check(fixed["batch"])

@@ -2,14 +2,15 @@
 The end-of-trajectory signal has one dimension too many
 =======================================================
 
-Batches of several environments go into the buffer without complaint. ``sample`` raises, because
-it expected a signal with one dimension and got one with two.
+Batches of several environments go into the buffer without an error. Then ``sample`` raises: it
+expects an end-of-trajectory signal with one dimension, and gets one with two.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: The batch has two dimensions, environment and time. The storage knows of only one, so
-   the slice sampler cannot tell which of them is time.
-:Fix: ``LazyTensorStorage(..., ndim=2)``, the number of dimensions of the batch.
+:Cause: The batch has two dimensions, environments and time, but the storage has ``ndim=1``, the
+   default. So the slice sampler cannot tell which dimension is time.
+:Fix: Make the storage with ``LazyTensorStorage(..., ndim=2)``: ``ndim`` is the number of dimensions
+   of the batch.
 :Decided in: :source:`torchrl.data.SliceSampler.sample`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`1885`
@@ -20,7 +21,7 @@ it expected a signal with one dimension and got one with two.
 # Break it
 # --------
 #
-# Four CartPoles. The batch has the shape ``(environments, time)``.
+# With four environments, the batch has the shape ``(environments, time)``.
 
 import torch
 from torchrl.collectors import Collector
@@ -54,7 +55,7 @@ assert "end-of-trajectory signal" in str(broken.get("error")), gone
 # Check it
 # --------
 #
-# The rows of the buffer have the dimensions that its storage knows.
+# Compare ``ndim`` with the number of dimensions of what the buffer holds.
 
 
 def check(buffer):
@@ -69,8 +70,8 @@ assert unhealthy["ndim"] < unhealthy["dimensions of the rows"], gone
 # Fix it
 # ------
 #
-# A batch of :class:`~torchrl.collectors.MultiSyncCollector` has one dimension more by default, for
-# the workers. ``ndim`` cannot be changed later: it decides how the storage is laid out.
+# By default, a batch of :class:`~torchrl.collectors.MultiSyncCollector` has one more dimension, for
+# the workers. You cannot change ``ndim`` later, because the layout of the storage depends on it.
 
 fixed = fill(ndim=2)
 healthy = check(fixed["replay_buffer"])

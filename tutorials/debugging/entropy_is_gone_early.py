@@ -2,13 +2,14 @@
 The entropy is gone early
 =========================
 
-Early in training the entropy of the policy falls to zero. From then on, the agent takes one action
-in each state, and its return stays low.
+Early in training the entropy of the policy falls to zero. From then on, the agent always takes the
+same action in a state, and its return stays low.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: The steps are too large, and nothing rewards entropy. The policy becomes deterministic
-   before it has learned, and the log-probability of its action has hardly any gradient.
+:Cause: The optimizer steps are too large, and no bonus rewards entropy. The policy becomes
+   deterministic before it has learned, and then the log-probability of its action has hardly any
+   gradient.
 :Fix: Lower the learning rate. If that is not enough, raise the bonus for entropy:
    ``ClipPPOLoss(..., entropy_coeff=0.1)``.
 :Decided in: :source:`torchrl.objectives.PPOLoss._weighted_loss_entropy`
@@ -22,7 +23,7 @@ in each state, and its return stays low.
 # Break it
 # --------
 #
-# PPO on CartPole with a learning rate that is far too large, and no bonus for entropy.
+# PPO learns CartPole with a learning rate that is far too large, and without a bonus for entropy.
 #
 # .. fold:: Imports and training
 
@@ -117,8 +118,8 @@ assert unhealthy["episode_reward"][1] < unhealthy["episode_reward"][0], (
 )
 
 # %%
-# Each pair is the mean of the first ten and of the last ten. A pole that is pushed to one side all
-# the time falls after about nine steps.
+# Each pair holds the mean of the first ten and of the last ten values. If the cart is always pushed
+# to the same side, the pole falls after about nine steps.
 #
 # Fix it
 # ------
@@ -142,8 +143,8 @@ assert healthy["episode_reward"][1] > healthy["episode_reward"][0], (
 #    :rows: entropy-*
 #    :caption: Return of PPO on CartPole: median and quartiles of five seeds
 #
-# The large rate, 0.1, is a gamble: some seeds learn, and others stay at nine steps until the end.
-# With the smaller rate, 0.003, or with a bonus, all five learn.
-# :claim:`entropy-collapses-in-some-seeds`
+# With the learning rate 0.1 and no bonus, some seeds learn and others end at nine steps. With
+# 0.003, or with a bonus, all five learn. :claim:`entropy-collapses-in-some-seeds`
 #
-# The entropy of a density, such as ``TanhNormal``, has no lower bound and can be negative.
+# The entropy of a continuous distribution, such as ``TanhNormal``, has no lower bound and can be
+# negative.

@@ -7,9 +7,10 @@ depend on the order of the environments, and most hidden states in the batch are
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The policy acts in recurrent mode, in which the last batch dimension is time. During a
-   step the last dimension is that of the environments.
-:Fix: Collect outside ``set_recurrent_mode(True)``, with ``default_recurrent_mode=False``.
+:Cause: The policy acts in recurrent mode, which treats the last batch dimension as time. During a
+   step, the last dimension is that of the environments.
+:Fix: Collect outside ``set_recurrent_mode(True)``, with a module that has
+   ``default_recurrent_mode=False``.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`
 :Behind it: :ref:`recurrent-mode`
 :Threads: none found
@@ -21,7 +22,8 @@ depend on the order of the environments, and most hidden states in the batch are
 # Break it
 # --------
 #
-# A block around the whole training loop, so that no loss can miss it.
+# The collection runs inside a ``set_recurrent_mode(True)`` block, as it does if you put the block
+# around the whole training loop.
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -53,7 +55,7 @@ def collect(mode):
 broken = collect(mode=True)
 
 # %%
-# A single environment has no such dimension, and the policy raises:
+# A single environment has no batch dimension, so the policy raises:
 
 step = broken["batch"][0, 0].clone()
 message = "nothing"
@@ -71,7 +73,8 @@ assert "requires the input tensordict to have at least one batch dim" in message
 # Check it
 # --------
 #
-# A state is zero where an episode begins, and nowhere else. Count by environment.
+# A hidden state should be zero only where an episode begins. Count the zeros elsewhere, for each
+# environment.
 
 
 def check(batch):
@@ -89,9 +92,9 @@ assert first > 15, "no longer reproduces: the first environment has a memory"
 assert last < first, "no longer reproduces: the last environment has none"
 
 # %%
-# The policy sees three environments as a sequence of three steps. Its state after the last of them
-# goes to the last environment; the others get placeholders. The outputs of the second environment
-# are those of an LSTM that saw the first one a moment before:
+# The policy takes the three environments for a sequence of three steps. The state after the last
+# step goes to the last environment; the others get zeros. The output for the second environment is
+# that of an LSTM that has just seen the first one:
 
 lstm, (first, second) = broken["policy"][0].lstm, broken["batch"][:2, 3]
 state = [first[key].unsqueeze(1) for key in ("recurrent_state_h", "recurrent_state_c")]
@@ -105,8 +108,8 @@ assert torch.allclose(outputs[1], second["features"], atol=1e-5), (
 # Fix it
 # ------
 #
-# Loss modules set the mode themselves. Put only a value estimator and a loss of your own into the
-# block.
+# Loss modules set the mode themselves. Use the block only for value estimators and for losses that
+# you wrote.
 
 fixed = collect(mode=None)
 healthy = check(fixed["batch"])

@@ -21,8 +21,8 @@ step.
 # Break it
 # --------
 #
-# A collector with ``RewardSum``, and a hook that logs each batch: all its rows, or those
-# where an episode ends.
+# A hook of the collector logs the mean of ``episode_reward`` for each batch: over all rows, or over
+# those where an episode ends.
 
 import torch
 from torchrl.collectors import Collector
@@ -57,7 +57,7 @@ broken = collect(log_all)
 # Check it
 # --------
 #
-# Compare what is logged with the rows where an episode ends.
+# Compare the logged mean with the mean over the rows where an episode ends.
 
 
 def check(batch, logged):
@@ -75,9 +75,9 @@ assert unhealthy["logged"] < 0.9 * unhealthy["of episodes"], (
 # Why
 # ---
 #
-# The sum climbs from step to step and starts again with the next episode. The mean over all rows
-# includes every unfinished sum. Long episodes have more rows, so the error is not a constant
-# factor. Do not correct the mean; read other rows.
+# The sum grows from step to step and starts again with the next episode, so the mean over all rows
+# includes every unfinished sum. Long episodes have more rows, so no constant factor corrects this
+# mean.
 
 import matplotlib.pyplot as plt
 
@@ -106,7 +106,7 @@ plt.show()
 # Fix it
 # ------
 #
-# Where no episode ends within a batch there is nothing to log yet. A mean of no rows is ``nan``.
+# If no episode ends within a batch, there is nothing to log: the mean of no rows is ``nan``.
 
 fixed = collect(log_finished)
 healthy = check(fixed["batch"], logged[-1])
@@ -119,8 +119,8 @@ assert healthy["logged"] == healthy["of episodes"] > 0, (
 # At the start of a run
 # ---------------------
 #
-# With many environments, only short episodes end in the first batches. The mean rises although the
-# policy stays the same.
+# With many environments, only short episodes end in the first batches. The logged mean then rises
+# although the policy stays the same.
 
 from torchrl.envs import SerialEnv
 
@@ -130,15 +130,15 @@ env.set_seed(0)
 steps = env.rollout(100, break_when_any_done=False)["next"]
 returns, done = steps["episode_reward"], steps["done"]
 early = returns[:, :15][done[:, :15]].mean().item()
-print(f"of the episodes that end within the first 15 steps: {early:.1f}")
+print(f"mean return of the episodes that end within 15 steps: {early:.1f}")
 
 # %%
-# Wait for the first episode of each environment, and count those.
+# Wait until each environment has finished its first episode, and average those.
 
 first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()
 mean = returns[first].mean().item()
-print(f"of the first episode of each environment: {mean:.1f}")
+print(f"mean return of the first episode of each environment: {mean:.1f}")
 assert early < 0.8 * mean, (
-    "no longer reproduces: the mean of the first that end is right"
+    "no longer reproduces: episodes that end early have the right mean"
 )

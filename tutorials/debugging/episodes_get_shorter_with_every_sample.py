@@ -2,15 +2,15 @@
 Stored episodes get shorter with every sample
 =============================================
 
-Nothing is added to the buffer, but after each call of ``sample`` it holds more ends of episodes.
-Sequences become shorter and returns smaller.
+Nothing is added to the buffer, but with each call of ``sample`` more of its rows are marked as the
+end of an episode. Sequences become shorter and returns smaller.
 
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: A ``LazyStackStorage`` returns the stored rows themselves, and the buffer marks the ends
    of the sampled slices in them.
-:Fix: Use ``LazyTensorStorage``, or give the buffer a transform that clones what is sampled.
-:Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
+:Fix: Use ``LazyTensorStorage``, or give the buffer a transform that clones the sampled rows.
+:Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`,
    :source:`torchrl.data.LazyStackStorage.get`
 :Behind it: this page
 :Threads: none found
@@ -21,7 +21,7 @@ Sequences become shorter and returns smaller.
 # Break it
 # --------
 #
-# The kind of the storage is the only difference.
+# The broken and the fixed buffer differ only in the kind of storage.
 
 import torch
 from torchrl.collectors import Collector
@@ -52,7 +52,8 @@ broken = fill(LazyStackStorage)
 # Check it
 # --------
 #
-# This check samples, so run it on a copy of the buffer if yours is worth keeping.
+# The check draws a sample, which changes the buffer. If you need the buffer, run the check on a
+# copy.
 
 
 def check(buffer):
@@ -70,8 +71,8 @@ assert unhealthy["after a sample"] > unhealthy["ends stored"], gone
 # Why
 # ---
 #
-# A row that two slices of a sample share is one object as well, so one slice removes a mark that
-# the other sets. The sample itself is wrong too:
+# If two slices of a sample share a row, it is the same object in both, so one slice removes an end
+# mark that the other has set. The sample itself is then wrong too:
 
 sample = broken["replay_buffer"].sample()
 ends = sample["next", "truncated"].reshape(-1, 8)[:, -1]

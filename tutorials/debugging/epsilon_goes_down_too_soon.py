@@ -2,13 +2,13 @@
 Epsilon goes down too soon
 ==========================
 
-Epsilon reaches its end after a small part of the frames that it was meant for. The buffer fills
-with what an untrained network does, and the return falls at first.
+Epsilon reaches ``eps_end`` after a small part of the frames over which it should decay. The buffer
+fills with the actions of an untrained network, and the return falls at first.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: ``annealing_num_steps`` counts what you pass to ``step()``. The loop passes the frames of a
-   batch in each update, so every frame counts once for each update.
+:Cause: ``annealing_num_steps`` counts what you pass to ``step()``. The loop passes the number of
+   frames in the batch at every update, so each frame is counted once per update.
 :Fix: Call ``explore.step(batch.numel())`` once for each batch, outside of the loop over updates.
 :Decided in: :source:`torchrl.modules.EGreedyModule.step`
 :Behind it: :doc:`/tutorials/debugging/epsilon_never_goes_down`
@@ -21,7 +21,8 @@ with what an untrained network does, and the return falls at first.
 # Break it
 # --------
 #
-# DQN with eight updates for each batch. Epsilon is to reach its end long after the last batch.
+# DQN makes eight updates for each batch. Epsilon should reach ``eps_end`` long after the last
+# batch.
 
 import torch
 from tensordict.nn import TensorDictSequential
@@ -75,7 +76,7 @@ broken = train(each_update=True)
 # Check it
 # --------
 #
-# Compare epsilon with its schedule at the frames that you have collected.
+# Compare epsilon with the value that the schedule gives for the frames collected so far.
 
 
 def check(explore, frames):
@@ -121,4 +122,5 @@ assert abs(healthy["epsilon"] - healthy["scheduled"]) < 0.01, (
 # :claim:`epsilon-too-soon-costs-frames` A task whose reward random actions have to find first may
 # not be; that was not measured.
 #
-# If your environment skips frames, set ``annealing_num_steps`` in the unit that you count.
+# If your environment skips frames, set ``annealing_num_steps`` in the unit that you pass to
+# ``step()``.

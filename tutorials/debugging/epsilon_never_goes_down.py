@@ -20,7 +20,7 @@ The agent acts at random until the training ends, although the exploration is se
 # Break it
 # --------
 #
-# Four batches are collected. Together they have as many frames as the decay should take.
+# Epsilon should decay over the frames of the four batches that are collected.
 
 import torch
 from tensordict.nn import TensorDictSequential
@@ -61,7 +61,7 @@ broken = train(steps_epsilon=False)
 # Check it
 # --------
 #
-# Where did epsilon start, and where is it now?
+# Compare epsilon with its initial value.
 
 
 def check(explore):
@@ -81,8 +81,8 @@ assert unhealthy["is at"] == unhealthy["started at"], (
 # Fix it
 # ------
 #
-# One call counts one frame of the annealing, or as many as you pass. ``AdditiveGaussianModule`` and
-# ``OrnsteinUhlenbeckProcessModule`` have the same method.
+# ``step()`` advances the decay by one frame, or by as many as you pass. ``AdditiveGaussianModule``
+# and ``OrnsteinUhlenbeckProcessModule`` have the same method.
 
 fixed = train(steps_epsilon=True)
 healthy = check(fixed["policy"][-1])

@@ -7,8 +7,8 @@ evaluation collector still takes random actions.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: While it collects, a collector sets its own exploration type, ``RANDOM`` by default.
-   That overrides the one around it.
+:Cause: While it collects, a collector sets its own exploration type, ``RANDOM`` by default. This
+   overrides the type that is set around the collector.
 :Fix: Pass ``exploration_type=ExplorationType.DETERMINISTIC`` to the collector.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :ref:`internals-around`
@@ -21,7 +21,8 @@ evaluation collector still takes random actions.
 # Break it
 # --------
 #
-# The policy is a coin: without exploration it always shows the same side.
+# The policy takes either action with almost the same probability. Without exploration it always
+# takes the first one.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -62,7 +63,7 @@ broken = make()
 # Check it
 # --------
 #
-# Collect a batch in the context, as the evaluation does.
+# Collect a batch in the context, as the evaluation does, and count the second actions.
 
 
 def check(collector):

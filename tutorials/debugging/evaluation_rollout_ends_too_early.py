@@ -8,7 +8,8 @@ more. The returns computed from it are low.
 :Subsystem: evaluation
 :Effect: silent
 :Cause: By default, a rollout stops for all environments as soon as one of them is done.
-:Fix: ``rollout(100, break_when_any_done=False)``, and count episodes where they end.
+:Fix: Call ``rollout(100, break_when_any_done=False)``, and read the return of an episode where it
+   ends.
 :Decided in: :source:`torchrl.envs.EnvBase.rollout`,
    :source:`torchrl.envs.EnvBase._rollout_stop_early`
 :Behind it: :doc:`/reference/data_layout`
@@ -21,7 +22,7 @@ more. The returns computed from it are low.
 # Break it
 # --------
 #
-# Four environments, evaluated together.
+# Four environments are evaluated together.
 
 import torch
 from torchrl.envs import GymEnv, SerialEnv
@@ -58,16 +59,16 @@ assert unhealthy["finished"] == "1/4", (
 assert unhealthy["steps"] < 50, "no longer reproduces: the rollout is long"
 
 # %%
-# The unfinished episodes are cut where the shortest one ends. So with more environments the rollout
-# is usually shorter.
+# All episodes are cut where the shortest one ends, so with more environments the rollout is usually
+# shorter.
 #
 # Fix it
 # ------
 #
-# The rollout now goes on, and each environment that is done starts its next episode. So a row can
-# hold several episodes and an unfinished one at its end: read the return of an episode where
-# ``("next", "done")`` is set. With ``break_when_all_done=True``, nothing is reset. Then leave out
-# the steps after the first ``done`` of each row.
+# The rollout now goes on, and an environment that is done starts its next episode. A row of the
+# batch can hold several episodes, the last one unfinished, so read returns where ``("next",
+# "done")`` is set. With ``break_when_all_done=True``, no environment is reset. Then leave out the
+# steps after the first ``done`` of each row.
 
 fixed = evaluate(break_when_any_done=False)
 healthy = check(fixed["batch"])

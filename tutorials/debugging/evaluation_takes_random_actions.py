@@ -2,13 +2,13 @@
 Evaluation still takes random actions
 =====================================
 
-The agent is evaluated with ``env.rollout(policy)``. Its return stays below what the values promise,
-and differs from run to run.
+The agent is evaluated with ``env.rollout(100, policy)``. Its return stays below what the values
+predict, and differs from run to run.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: Outside of a context the exploration type is ``None``, which the exploration modules
-   treat like ``RANDOM``.
+:Cause: Outside of ``set_exploration_type(...)``, the exploration type is ``None``, which
+   exploration modules treat like ``RANDOM``.
 :Fix: Evaluate under ``set_exploration_type(ExplorationType.DETERMINISTIC)``.
 :Decided in: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: :term:`exploration type`
@@ -55,7 +55,7 @@ broken = evaluate(nullcontext())
 # Check it
 # --------
 #
-# Run the policy over the same observations without exploration and compare.
+# Run the policy over the same observations without exploration, and compare the actions.
 
 
 def check(batch, policy):
@@ -75,16 +75,16 @@ assert unhealthy["explored"] > 10, (
 # Why
 # ---
 #
-# Exploration modules and distributions read ``None`` differently. An
+# Exploration modules and stochastic policies treat ``None`` differently. An
 # :class:`~torchrl.modules.EGreedyModule` explores, and so do the modules that add noise. A
-# :class:`~torchrl.modules.ProbabilisticActor` falls back to its ``default_interaction_type``,
-# which is deterministic unless you gave it another.
+# :class:`~torchrl.modules.ProbabilisticActor` falls back to its ``default_interaction_type``, which
+# is deterministic unless you gave it another.
 #
 # Fix it
 # ------
 #
-# Set the type yourself. A :class:`~torchrl.collectors.Collector` ignores this context. It has an
-# argument ``exploration_type``.
+# Set the type around the rollout. A :class:`~torchrl.collectors.Collector` ignores this context:
+# pass ``exploration_type`` to it.
 
 fixed = evaluate(set_exploration_type(ExplorationType.DETERMINISTIC))
 healthy = check(fixed["batch"], fixed["policy"])

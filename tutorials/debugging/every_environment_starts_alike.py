@@ -2,8 +2,8 @@
 Every environment plays the same episodes
 =========================================
 
-More environments, or more workers, make training no better. Their episodes start from the same
-observations, one after the other, so the batch holds copies.
+More environments or workers do not improve training. All environments start their first episode
+from the same observation, and later episodes start alike too.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
@@ -21,7 +21,7 @@ observations, one after the other, so the batch holds copies.
 # Break it
 # --------
 #
-# One function makes each environment. It calls ``set_seed``, to be reproducible.
+# The function that makes an environment calls ``set_seed``, so that runs are reproducible.
 
 import torch
 from torchrl.collectors import Collector
@@ -55,9 +55,9 @@ broken = collect(make_seeded)
 # Check it
 # --------
 #
-# The first observation of each environment. The actions are random and differ, so only the start of
-# an episode shows it. In a batch of :class:`~torchrl.collectors.MultiSyncCollector` the first
-# dimension is that of the workers.
+# Compare the first observations of the environments. Later observations differ, because the random
+# actions do. In a batch of :class:`~torchrl.collectors.MultiSyncCollector` the first dimension is
+# that of the workers.
 
 
 def check(batch):
@@ -70,7 +70,7 @@ print(unhealthy)
 assert unhealthy["different starts"] == 1, "no longer reproduces: the starts differ"
 
 # %%
-# Not only the first episodes start alike: the later ones do too.
+# Later episodes start alike too.
 
 done = broken["batch"]["next", "done"][:, :-1, 0]
 later = [
@@ -88,7 +88,7 @@ assert alike, "no longer reproduces: later episodes start differently"
 #
 # ``set_seed`` of the batched environment gives each environment a different seed, which
 # :source:`torchrl._utils.seed_generator` derives from the one before. ``set_seed`` of a collector
-# does the same over its workers. The run is as reproducible as before.
+# does the same over its workers. The run stays reproducible.
 
 fixed = collect(make_plain, seed=0)
 healthy = check(fixed["batch"])

@@ -2,14 +2,14 @@
 Filling the buffer raises about dim0 and dim1
 =============================================
 
-The collector works alone, and the buffer works in another program. Together they raise at the
-first batch, with a message about a range of dimensions.
+The collector works alone, and the buffer works in another program. Together they raise at the first
+batch, with a message about the range of ``dim0`` and ``dim1``.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: The storage counts more batch dimensions than the batches have. ``ndim=2`` is for
-   environments and steps; the batch of one environment has steps only.
-:Fix: ``LazyTensorStorage(..., ndim=batch.ndim)``.
+:Cause: The ``ndim`` of the storage is larger than the number of dimensions of the batch. ``ndim=2``
+   is for environments and steps, but the batch of a single environment has only steps.
+:Fix: Make the storage with ``LazyTensorStorage(..., ndim=batch.ndim)``.
 :Decided in: :source:`torchrl.data.ReplayBuffer._transpose`,
    :source:`torchrl.data.ReplayBuffer.dim_extend`
 :Behind it: :ref:`replay-slices`
@@ -22,7 +22,7 @@ first batch, with a message about a range of dimensions.
 # Break it
 # --------
 #
-# The buffer of a program with several environments, filled from one.
+# The buffer comes from a program with several environments. Here one environment fills it.
 
 import torch
 from torchrl.collectors import Collector
@@ -49,9 +49,6 @@ def fill(ndim):
 
 broken = fill(ndim=2)
 
-# %%
-# The message:
-
 assert "error" in broken, "no longer reproduces: the batch is stored"
 print(f"{type(broken['error']).__name__}: {broken['error']}")
 assert "dim0 and dim1 must be within the range" in str(broken["error"]), (
@@ -62,7 +59,7 @@ assert "dim0 and dim1 must be within the range" in str(broken["error"]), (
 # Check it
 # --------
 #
-# A batch has the dimensions of the environment and one more, time.
+# A batch has one more dimension than the environment: time.
 
 
 def check(env, replay_buffer):
@@ -77,8 +74,8 @@ assert unhealthy["storage counts"] > unhealthy["batch has"], (
 )
 
 # %%
-# With several environments and ``ndim=1`` nothing is raised when the buffer is filled, which is
-# worse: a row of the buffer is then one environment with all its steps. See :ref:`replay-slices`.
+# The opposite mistake, ``ndim=1`` with several environments, is worse. Filling the buffer raises
+# nothing, but each row then holds all steps of one environment: :ref:`replay-slices`.
 #
 # Fix it
 # ------

@@ -9,9 +9,10 @@ rows themselves are small.
 :Subsystem: memory and storage
 :Effect: loud
 :Cause: ``LazyTensorStorage`` learns the size of a row from the first rows, and then allocates
-   all of ``max_size`` at once.
-:Fix: Before you choose ``max_size``, multiply it by the bytes of a row. If that is more than
-   your memory, use ``LazyMemmapStorage`` with ``scratch_dir``. Store pictures as bytes.
+   memory for ``max_size`` rows at once.
+:Fix: Multiply ``max_size`` by the bytes of a row. If that is more than your memory, choose a
+   smaller ``max_size`` or use ``LazyMemmapStorage`` with ``scratch_dir``. Store images as
+   ``uint8``.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
 :Behind it: :ref:`layout-bytes`
 :Threads: :thread:`2065`, :thread:`914`
@@ -23,7 +24,8 @@ rows themselves are small.
 # Break it
 # --------
 #
-# Ten transitions of stacked frames, and a buffer that would need more memory than any machine has.
+# The batch has ten transitions of stacked frames, and the buffer would need more memory than any
+# machine has.
 
 import torch
 from tensordict import TensorDict
@@ -44,7 +46,7 @@ try:
     one_more.extend(batch)
 except RuntimeError as error:
     broken["error"] = error
-    # Where torch was built says what stands before and after.
+    # The rest of the message depends on how torch was built.
     begin = str(error).index("DefaultCPUAllocator")
     print(f"RuntimeError: {str(error)[begin:].partition(' bytes')[0]} bytes.")
 assert "can't allocate memory" in str(broken.get("error")), (
@@ -55,7 +57,7 @@ assert "can't allocate memory" in str(broken.get("error")), (
 # Check it
 # --------
 #
-# Before any row is stored, compute from one batch what the buffer will take.
+# Before any row is stored, compute from one batch how much memory the buffer will take.
 
 
 def check(replay_buffer, batch):

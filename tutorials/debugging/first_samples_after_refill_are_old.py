@@ -7,10 +7,10 @@ policy. Training works, a little worse than it should.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: With ``prefetch``, the next samples are drawn ahead, in threads. ``empty`` and ``extend`` do
-   not discard what is drawn already.
-:Fix: Leave out ``prefetch`` where each batch is used once. A large buffer that changes slowly
-   can afford it.
+:Cause: With ``prefetch``, threads draw the next samples in advance. ``empty`` and ``extend`` do not
+   discard samples that are already drawn.
+:Fix: Leave out ``prefetch`` if you refill the buffer with each batch. If the buffer is large and
+   changes slowly, you can keep it.
 :Decided in: :source:`torchrl.data.ReplayBuffer.sample`,
    :source:`torchrl.data.ReplayBuffer.empty`
 :Behind it: :term:`prefetch`
@@ -23,7 +23,7 @@ policy. Training works, a little worse than it should.
 # Break it
 # --------
 #
-# An on-policy loop: empty, extend, sample, twice over.
+# An on-policy loop empties, extends and samples the buffer, twice.
 
 import torch
 from torchrl.collectors import Collector
@@ -55,7 +55,8 @@ broken = loop(prefetch=3)
 # Check it
 # --------
 #
-# After ``empty()`` and one ``extend(batch)``, row 7 of the buffer is row 7 of the batch.
+# After ``empty()`` and one ``extend(batch)``, each row of the buffer equals the row of the batch
+# with the same index.
 
 
 def check(batch, replay_buffer, key="observation"):
@@ -71,10 +72,10 @@ assert unhealthy["of an old batch"] == unhealthy["rows"], (
 )
 
 # %%
-# Three samples wait in the queue after the first call. The next iteration takes them from there,
-# even if the buffer holds other rows by then: the :source:`queue
+# After the first call, three samples wait in the queue. The next iteration gets them, although the
+# buffer holds other rows by then: the :source:`queue
 # <torchrl.data.ReplayBuffer._clear_prefetch_queue_locked>` is emptied when you load a state, but
-# not when you add data.
+# not when you empty or extend the buffer.
 #
 # Fix it
 # ------
@@ -85,6 +86,6 @@ print(healthy)
 assert healthy["of an old batch"] == 0, "the fix does not work: old rows are sampled"
 
 # %%
-# The threads of the first buffer wait for more work. End them:
+# End the threads of the first buffer:
 
 broken["replay_buffer"].shutdown()

@@ -2,13 +2,13 @@
 Episodes go on after they are done
 ==================================
 
-Your own loop steps an environment, and returns grow past what the task allows. The first ``done``
-is followed by more steps that are done as well. TorchRL raises nothing.
+Your own loop steps an environment, and returns exceed what the task allows. After the first
+``done`` come more steps that are done as well. TorchRL raises nothing.
 
 :Subsystem: environments
 :Effect: silent
-:Cause: :meth:`~torchrl.envs.EnvBase.step` neither resets the environment nor refuses to go on
-   after its end.
+:Cause: :meth:`~torchrl.envs.EnvBase.step` neither resets the environment nor refuses to go on after
+   the end of an episode.
 :Fix: Call :meth:`~torchrl.envs.EnvBase.step_and_maybe_reset` and go on from its second result.
 :Decided in: :source:`torchrl.envs.EnvBase.step`,
    :source:`torchrl.envs.EnvBase.step_and_maybe_reset`
@@ -21,7 +21,7 @@ is followed by more steps that are done as well. TorchRL raises nothing.
 # Break it
 # --------
 #
-# A loop by hand: step, then move "next" to the root.
+# The loop calls ``step``, then ``step_mdp``, which moves "next" to the root.
 
 import re
 import warnings
@@ -55,7 +55,7 @@ for warning in caught:
     print(f"{warning.category.__name__}: {text}")
 
 # %%
-# The warning, if you see one, comes from Gymnasium. Other environments need not warn.
+# This warning comes from Gymnasium. Other environments may not warn.
 #
 # Check it
 # --------
@@ -82,9 +82,9 @@ assert unhealthy["after the end"] > 20, (
 # Fix it
 # ------
 #
-# ``step_and_maybe_reset`` returns two things: the step, to be kept, and the state to go on from,
-# reset where the step was done. A collector and ``env.rollout(..., break_when_any_done=False)``
-# call it too.
+# ``step_and_maybe_reset`` returns the step, which you keep, and the state to go on from, which is
+# reset if the step was done. A collector and ``env.rollout(..., break_when_any_done=False)`` call
+# it too.
 
 fixed = loop(resets=True)
 healthy = check(fixed["batch"])

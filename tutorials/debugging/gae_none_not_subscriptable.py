@@ -23,7 +23,7 @@ names a key that you did not choose.
 # Break it
 # --------
 #
-# A critic that writes its value under a name of its own.
+# The critic writes its value to the key ``"worth"``.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -60,7 +60,7 @@ except TypeError as error:
     print(f"{type(error).__name__}: {error}")
 
 # %%
-# The loss makes an estimator when it needs one, and that one compares the keys:
+# The loss makes its own estimator when it first needs one, and this compares the keys:
 
 try:
     print(broken["loss_module"].value_estimator)
@@ -94,8 +94,8 @@ assert "NoneType" in str(broken.get("error")), (
 # Fix it
 # ------
 #
-# Set the key on both. ``set_keys`` of the estimator compares the key with the critic's, so a
-# misspelled one raises in this line and not later.
+# Set the key on both. ``set_keys`` of the estimator compares the key with those of the critic, so a
+# misspelled key raises at once.
 
 fixed = wire(value="worth")
 healthy = check(fixed["value_estimator"], fixed["loss_module"])

@@ -2,13 +2,13 @@
 GAE raises with an LSTM critic and works with any other
 =======================================================
 
-With a feed-forward critic, the advantages are computed. With an LSTM or a GRU in the critic the
-call raises an error about vmap, batching rules or data-dependent control flow.
+With a feed-forward critic, GAE computes advantages. With an LSTM or a GRU in the critic, the call
+raises an error about vmap, batching rules or data-dependent control flow.
 
 :Subsystem: recurrent state
 :Effect: loud
-:Cause: By default, a value estimator runs its network on the steps and the next steps at once, with
-   ``torch.vmap``, which PyTorch's recurrent layers do not support.
+:Cause: By default, a value estimator runs its network on the observations and the next observations
+   at once, with ``torch.vmap``, which PyTorch's recurrent layers do not support.
 :Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`recurrent-advantages`
@@ -20,6 +20,8 @@ call raises an error about vmap, batching rules or data-dependent control flow.
 # %%
 # Break it
 # --------
+#
+# The first error is raised outside of recurrent mode, and the second one in it.
 
 import torch
 from tensordict.nn import TensorDictSequential
@@ -60,6 +62,8 @@ for recurrent in (False, True):
 # %%
 # Check it
 # --------
+#
+# Look for a recurrent module in a network that the estimator calls through ``vmap``.
 
 
 def check(gae):
@@ -78,10 +82,9 @@ assert unhealthy == {"recurrent modules": 1, "maps its network": True}, (
 # Fix it
 # ------
 #
-# The losses of PPO and A2C pass the argument on:
-# ``loss.make_value_estimator(deactivate_vmap=True)``. The losses of SAC raise there: they take it
-# when they are made. An estimator of your own may take ``shifted=True`` instead: then there is one
-# call, and nothing to map.
+# With the losses of PPO and A2C, call ``loss.make_value_estimator(deactivate_vmap=True)``. The
+# losses of SAC raise there; pass the argument to the loss when you make it. An estimator that you
+# make yourself also works with ``shifted=True``, because it then calls its network only once.
 
 one_call = make_gae(shifted=True)
 assert not check(one_call["value_estimator"])["maps its network"], "it maps"

@@ -7,10 +7,11 @@ observations, the same policy acts as if it had learned nothing.
 
 :Subsystem: evaluation
 :Effect: silent
-:Cause: Two ``VecNormV2`` that are made separately keep separate statistics. The one of the
-   evaluation environment has seen a few steps, so it does not map observations to the same numbers
-   as in training.
-:Fix: Give the evaluation environment ``vecnorm.frozen_copy()`` of the training one.
+:Cause: The two environments have separate ``VecNormV2`` transforms, with separate statistics. That
+   of the evaluation environment has seen only a few steps, so it normalizes observations
+   differently.
+:Fix: Give the evaluation environment a frozen copy of the transform for training:
+   ``vecnorm.frozen_copy()``.
 :Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
    :source:`torchrl.envs.transforms.VecNormV2.frozen_copy`
 :Behind it: this page
@@ -23,7 +24,7 @@ observations, the same policy acts as if it had learned nothing.
 # Break it
 # --------
 #
-# The evaluation environment normalizes too, as it should, and has already run once.
+# Both environments normalize, and the evaluation environment has already run once.
 
 import torch
 from tensordict import TensorDict
@@ -55,8 +56,8 @@ broken = train_and_evaluate(own_statistics=True)
 # Check it
 # --------
 #
-# Show one and the same raw observation to both. ``to_observation_norm()`` is the normalization as
-# it is now; it does not learn from what you show it.
+# Normalize the same raw observation in both ways. ``to_observation_norm()`` returns the current
+# normalization, with statistics that no longer change.
 
 raw = TensorDict({"observation": torch.tensor([0.1, 0.5, 0.05, -0.5])})
 
@@ -75,7 +76,8 @@ assert unhealthy["largest difference"] > 0.5, (
 
 # %%
 # The policy was trained on observations with a standard deviation of about one, so this difference
-# is large. A copy that is not frozen starts right, and drifts with each evaluation.
+# is large. A copy that is not frozen starts with the right statistics, and drifts with each
+# evaluation. Its difference before and after one evaluation:
 
 drifting = {
     "env": broken["env"],
@@ -91,7 +93,8 @@ assert drifts[0] == 0 < drifts[1], "no longer reproduces: a copy does not drift"
 # Fix it
 # ------
 #
-# Take a new frozen copy before each evaluation: the statistics of training move on.
+# Take a new frozen copy before each evaluation, because the statistics of the training keep
+# changing.
 
 fixed = train_and_evaluate(own_statistics=False)
 healthy = check(fixed["env"], fixed["eval_env"], raw)

@@ -4,14 +4,15 @@ GRPO clips ratios before the first update
 
 Before the first update, the old and the new policy are the same, so each ratio of their
 probabilities should be one. But ``GRPOLoss`` reports a ``clip_fraction`` above zero and an ``ESS``
-below one, and bad answers go on to begin with the same token.
+below one, and bad answers keep beginning with the same token.
 
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: ``TransformersWrapper`` stores a log-probability of zero for the first token of each answer
-   that it generates. That means a probability of one, but the model's own is lower.
-:Fix: Score the generated tokens with a second wrapper, made with ``generate=False``, and store the
-   log-probabilities that it computes.
+   that it generates. This means a probability of one, but the model gives the token a lower
+   probability.
+:Fix: Score the generated tokens with a second wrapper, made with ``generate=False``, and store its
+   log-probabilities.
 :Decided in: :source:`torchrl.modules.llm.TransformersWrapper._log_probs_generate`
 :Behind it: :doc:`/reference/llm_data`
 :Threads: :thread:`4226`
@@ -23,8 +24,8 @@ below one, and bad answers go on to begin with the same token.
 # Break it
 # --------
 #
-# The language model is a table of logits with the methods that ``TransformersWrapper`` calls, so
-# that the page needs no ``transformers``.
+# A table of logits stands in for a language model. It has the methods that ``TransformersWrapper``
+# calls, so the ``transformers`` package is not needed.
 #
 # .. fold:: The model and its tokenizer
 
@@ -72,8 +73,9 @@ class Table(torch.nn.Module):
 
 
 # %%
-# The wrapper writes log-probabilities of the answer, and ``GRPOLoss`` reads those of prompt and
-# answer. Here NaN stands for the prompt: the loss leaves such positions out.
+# The wrapper writes the log-probabilities of the answer, but ``GRPOLoss`` reads those of prompt and
+# answer. Here NaN fills the positions of the prompt, and the loss ignores NaN. These are the stored
+# log-probabilities of the first answer:
 
 
 def answers(score_again):
@@ -124,9 +126,10 @@ assert unhealthy["clip_fraction"] > 0.1, (
 )
 
 # %%
-# The ratio of a first token is its probability, far below one. With a negative advantage such a
-# ratio is clipped, and a clipped ratio has no gradient: nothing makes the first token of a bad
-# answer less likely. Here the first tokens follow a question mark, and no other tokens do:
+# The ratio of a first token is its probability, which is far below one. With a negative advantage,
+# such a ratio is clipped and has no gradient, so nothing makes the first token of a bad answer less
+# likely. In this example, only first tokens follow a question mark, so the norm of their gradient
+# is that of one row of the table:
 
 
 def gradient_of_first_tokens(batch, loss):
@@ -143,14 +146,14 @@ assert stuck == 0, (
 )
 
 # %%
-# Zeros for a prompt that you join by hand are the same mistake: if ``masking_strategy`` is
-# ``"generic"``, or the prompt has earlier answers, the loss treats them as certain tokens.
+# Do not write zeros for the prompt either. If ``masking_strategy`` is ``"generic"``, or the prompt
+# contains earlier answers, the loss reads them as tokens with probability one.
 #
 # Fix it
 # ------
 #
-# The second wrapper reads the tokens that were generated. Make a new one: ``get_new_version(
-# generate=False)`` keeps the key of the prompt as its input.
+# The second wrapper reads the generated tokens. Make it from the model, not with
+# ``policy.get_new_version(generate=False)``, which still reads only the key of the prompt.
 
 fixed = answers(score_again=True)
 healthy = check(fixed["batch"], fixed["loss_module"])

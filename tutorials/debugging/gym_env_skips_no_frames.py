@@ -2,14 +2,14 @@
 GymEnv skips no frames
 ======================
 
-Episodes of an Atari game have several times the steps that they have in other libraries, and the
-agent learns more slowly than papers say.
+Episodes of an Atari game have several times as many steps as in other libraries, and the agent
+learns more slowly than in papers.
 
 :Subsystem: environments
 :Effect: silent
 :Cause: ``GymEnv`` makes the environment with ``frameskip=1`` unless you pass ``frame_skip``. This
-   replaces the number that the environment is registered with, 4 for ``ALE/Pong-v5``. A
-   ``frameskip=4`` of yours is replaced as well.
+   replaces the number that the environment is registered with, 4 for ``ALE/Pong-v5``. It also
+   replaces a ``frameskip=4`` that you pass.
 :Fix: Write ``GymEnv(name, frame_skip=4)``.
 :Decided in: :source:`torchrl.envs.GymEnv._build_env`
 :Behind it: :doc:`/performance/environments`
@@ -22,7 +22,7 @@ agent learns more slowly than papers say.
 # Break it
 # --------
 #
-# A game that repeats each action by itself, and that is registered as Atari games are.
+# The game repeats each action itself and is registered with a ``frameskip``, as Atari games are.
 #
 # .. fold:: The game
 
@@ -72,7 +72,7 @@ for way, other in {
 # Check it
 # --------
 #
-# Compare the ``frameskip`` that your environment was made with and the registered one.
+# Compare the ``frameskip`` that your environment was made with to the registered one.
 
 
 def check(env):
@@ -104,5 +104,5 @@ assert healthy["used"] == healthy["registered"], (
 assert len(env.rollout(100)) == N_FRAMES // 4
 
 # %%
-# If you want every frame, for example because a ``FrameSkipTransform`` repeats the actions, 1 is
-# right.
+# Keep ``frameskip=1`` if you want every frame, for example because a ``FrameSkipTransform`` repeats
+# the actions.

@@ -2,15 +2,15 @@
 Nothing is learned any more: hidden units are dead
 ==================================================
 
-The return is flat, and the policy does the same for all observations. Losses and gradients are
-finite.
+The return is flat, and the policy acts almost the same for all observations. Losses and gradients
+are finite.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: A step that was too large has pushed the ReLUs of a layer below zero for every observation.
-   There their output and their gradient are zero, so no later step revives them.
-:Fix: Lower the learning rate, and clip the norm of the gradients. Start the training again: the
-   units stay dead.
+:Cause: An optimizer step that was too large has made the inputs of a layer's ReLUs negative for
+   every observation. Their output and their gradient are then zero, so no later step revives them.
+:Fix: Lower the learning rate, and clip the norm of the gradients. Start the training again, because
+   dead units stay dead.
 :Decided in: :source:`torchrl.modules.MLP`
 :Behind it: :doc:`/reference/doctor_numbers`
 :Threads: none found
@@ -22,8 +22,7 @@ finite.
 # Break it
 # --------
 #
-# PPO on CartPole with ReLUs and plain gradient steps, for three seeds. The learning rate is far too
-# large.
+# PPO learns CartPole with ReLUs and plain SGD, for three seeds. The learning rate is far too large.
 #
 # .. fold:: Imports and training
 
@@ -95,8 +94,8 @@ network = dead[0][2]
 # Check it
 # --------
 #
-# Run a batch of observations through the network up to each ReLU, and count the units that are
-# zero for all of them.
+# Run a batch of observations through the network up to each ReLU, and count the units whose output
+# is zero for all observations.
 
 
 def check(network, observations):
@@ -115,8 +114,8 @@ print("most in a layer, by seed:", dead_units)
 assert min(dead_units) > 16, "no longer reproduces: units are alive"
 
 # %%
-# A few dead units do no harm, and a network that is new may have some. Here it is most of the 32
-# units of a layer.
+# A few dead units do no harm, and a new network may have some. Here, most of the 32 units of a
+# layer are dead.
 #
 # With ``Tanh``, the default of :class:`~torchrl.modules.MLP`, look for units that are 1 or -1 for
 # all observations: they are saturated, and their gradient is next to zero.
@@ -153,4 +152,4 @@ plt.show()
 assert better[0] > last[-1], "dead units no longer do harm to each seed"
 
 # %%
-# Each line is a seed. Even the worst one with units that are alive ends above all others.
+# Each line is a seed. Even the worst seed with live units ends above all seeds with dead ones.

@@ -3,12 +3,12 @@ The hook changes nothing that is stored
 =======================================
 
 A hook scales the rewards of each batch in place. That works while the collector yields batches.
-When it writes to a replay buffer, the stored rewards are those that the environment paid.
+When the collector writes to a replay buffer instead, the stored rewards are not scaled.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: With ``replay_buffer``, a ``Collector`` keeps its steps apart, in a
-   ``LazyStackedTensorDict``. Reading a key makes a copy, and the hook changes the copy.
+:Cause: With ``replay_buffer``, a ``Collector`` gives the hook a ``LazyStackedTensorDict``, which
+   keeps each step separate. Reading a key makes a copy, and the hook changes only the copy.
 :Fix: Assign instead of changing in place: ``td[key] = td[key] * 100``.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`,
    :source:`tensordict.LazyStackedTensorDict.get`
@@ -22,7 +22,7 @@ When it writes to a replay buffer, the stored rewards are those that the environ
 # Break it
 # --------
 #
-# Two hooks that look alike, and a collector that fills a buffer.
+# Both hooks are meant to scale the rewards, and the collector fills a buffer.
 
 import torch
 from torchrl.collectors import Collector
@@ -71,8 +71,8 @@ assert unhealthy["highest"] == 1, (
 )
 
 # %%
-# Without ``replay_buffer``, the batch is one TensorDict. Reading it returns its own tensors, so the
-# first hook works. The second hook works with both.
+# Without ``replay_buffer``, the batch is one ``TensorDict``. Reading a key returns the tensor
+# itself, so ``scale_in_place`` works. ``scale`` works in both cases.
 
 options = {"post_collect_hook": scale_in_place, "total_frames": -1}
 collector = Collector(GymEnv("CartPole-v1"), None, frames_per_batch=50, **options)

@@ -2,14 +2,15 @@
 KeyError "is_init" when an LSTM policy meets the environment
 ============================================================
 
-A policy with an LSTM or a GRU raises at its first call, often while the collector is built. The key
-is not one of yours.
+A policy with an LSTM or a GRU raises at its first call, often while the collector is built. You
+never used this key yourself.
 
 :Subsystem: recurrent state
 :Effect: loud
-:Cause: A recurrent module has to know where an episode begins, and no transform of the
-   environment writes that.
-:Fix: Append ``InitTracker()`` to the environment, and the primer of the module.
+:Cause: A recurrent module reads from ``is_init`` where an episode begins, and no transform of the
+   environment writes that key.
+:Fix: Append two transforms to the environment: ``InitTracker()`` and the primer of the module,
+   ``module.make_tensordict_primer()``.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`,
    :source:`torchrl.envs.transforms.InitTracker`
 :Behind it: :ref:`recurrent-wiring`
@@ -21,7 +22,8 @@ is not one of yours.
 # Break it
 # --------
 #
-# With the primer alone the environment carries the hidden state, but nothing marks a start.
+# With the primer alone, the environment carries the hidden state, but nothing marks where an
+# episode begins.
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -57,7 +59,7 @@ message = str(broken["error"].args[0])
 assert message.startswith('key "is_init" not found'), f"no longer reproduces: {message}"
 
 # %%
-# The message goes on with the keys that there are:
+# The message lists the keys that exist:
 
 print(f"KeyError: {message}")
 
@@ -78,8 +80,8 @@ assert not unhealthy["is_init after a reset"], "no longer reproduces: is_init is
 # Fix it
 # ------
 #
-# ``auto_register_policy_transforms=True`` in the collector adds both transforms too. An ``is_init``
-# of your own that is never True silences the error, and :doc:`the loss mixes the episodes
+# ``auto_register_policy_transforms=True`` in the collector adds both transforms too. Do not write
+# an ``is_init`` that is never ``True``: the error goes away, but :doc:`the loss mixes the episodes
 # </tutorials/debugging/lstm_outputs_change_after_done>`.
 
 fixed = build(InitTracker())

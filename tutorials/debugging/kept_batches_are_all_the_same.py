@@ -2,13 +2,13 @@
 All the batches that I kept are the same
 ========================================
 
-Batches are put into a list while the collector runs. Afterwards each of them holds the numbers of
-the last one.
+You append batches to a list while the collector runs. Afterwards all of them are equal to the last
+one.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: With ``return_same_td=True``, each batch is the same object, which the next batch
-   overwrites.
+:Cause: With ``return_same_td=True``, the collector yields the same object each time and overwrites
+   it with the next batch.
 :Fix: Leave out ``return_same_td``, or append ``batch.clone()``.
 :Decided in: :source:`torchrl.collectors.Collector.iterator`
 :Behind it: :doc:`/reference/collectors_basics`
@@ -42,7 +42,7 @@ broken = collect(same=True)
 # Check it
 # --------
 #
-# Count the batches, and those that do not equal the last one.
+# Count the batches, and those that differ from the last one.
 
 
 def check(batches):
@@ -61,7 +61,8 @@ assert unhealthy["unlike the last"] == 0, (
 # Fix it
 # ------
 #
-# The argument saves the copy of a batch that you use up before you ask for the next.
+# ``return_same_td=True`` saves a copy. It is safe if you no longer need a batch when you ask for
+# the next one.
 
 fixed = collect(same=False)
 healthy = check(fixed["batch"])

@@ -2,16 +2,16 @@
 The loss is NaN as soon as an episode ends
 ==========================================
 
-A simulator steps many environments at once and resets each as it ends. The loss is finite until
-the first episode is over, and NaN from then on.
+A simulator steps many environments at once and resets each one when its episode ends. The loss is
+finite until the first episode is over, and NaN from then on.
 
 :Subsystem: environments
 :Effect: silent
-:Cause: The simulator returns the first observation of the next episode, and the last one of this
-   episode is lost. With Isaac Lab's environments, TorchRL marks it with NaN.
-:Fix: Pass ``missing_obs_value=0.0`` to the wrapper. That is right where an episode terminates.
-   Where a time limit cuts it, only the last observation would be right;
-   ``GAE(auto_reset_env=True)`` takes the one before it.
+:Cause: When an episode ends, the simulator returns the first observation of the next one, and the
+   last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in its place.
+:Fix: Pass ``missing_obs_value=0.0`` to the wrapper. This is correct where an episode terminates.
+   Where a time limit cuts the episode, the target needs the lost observation;
+   ``GAE(auto_reset_env=True)`` uses the one before it.
 :Decided in: :source:`torchrl.envs.transforms.VecGymEnvTransform._step`
 :Behind it: :doc:`/performance/environments`
 :Threads: :thread:`3786`, :thread:`2851`
@@ -23,9 +23,9 @@ the first episode is over, and NaN from then on.
 # Break it
 # --------
 #
-# Isaac Lab needs a GPU, so four carts simulate it here. Each walks to the right with the action,
-# and its episode ends at 3. ``GymWrapper`` reads no last observations of Isaac Lab, so
-# ``as_isaac_lab`` takes the reader away.
+# Isaac Lab needs a GPU, so four carts stand in for it. The action moves a cart to the right, and
+# its episode ends at 3. ``GymWrapper`` does not read last observations from Isaac Lab, so
+# ``as_isaac_lab`` removes what reads them.
 #
 # .. fold:: Imports and the carts
 
@@ -116,7 +116,7 @@ assert unhealthy["NaN at the end"] == unhealthy["ends"] > 0, (
 
 # %%
 # The target of a row that terminates is only its reward. But the loss computes it as the reward
-# plus zero times the next value, and zero times NaN is NaN.
+# plus zero times the value of the next observation, and zero times NaN is NaN.
 #
 # Fix it
 # ------
@@ -131,9 +131,9 @@ assert loss_of(**fixed).isfinite(), "the fix does not work: the loss is NaN"
 # A vector environment of your own
 # --------------------------------
 #
-# TorchRL fills in zeros for it without being asked, so nothing shows that the last observations are
-# lost. At a time limit, targets take the value of the zeros. Return the observations as
-# ``info["final_obs"]``:
+# For other vector environments, TorchRL fills in zeros by default, so nothing shows that the last
+# observations are lost. At a time limit, targets use the value of these zeros. Return the last
+# observations as ``info["final_obs"]``:
 
 for final in (False, True):
     batch = collect(GymWrapper(Carts(final)))["batch"]

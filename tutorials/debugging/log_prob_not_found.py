@@ -2,12 +2,12 @@
 KeyError: couldn't find the log-prob
 ====================================
 
-The policy acts, the collector collects and GAE computes advantages. The first call of the loss
-misses a key that you never wrote yourself.
+The policy, the collector and GAE work. The first call of the loss raises, because a key is missing
+that you never wrote yourself.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The actor was made without ``return_log_prob=True``, so its batches hold actions and no
+:Cause: The actor was made without ``return_log_prob=True``, so the batches hold actions without
    log-probabilities. Losses that compare an old policy with a new one need both.
 :Fix: Pass ``return_log_prob=True`` to the actor that collects.
 :Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`,
@@ -22,7 +22,7 @@ misses a key that you never wrote yourself.
 # Break it
 # --------
 #
-# Everything that PPO needs, with the defaults of the actor.
+# These are the parts that PPO needs. The actor has its default settings.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -65,7 +65,7 @@ if "error" in broken:
 # Check it
 # --------
 #
-# Does the batch hold what the loss reads?
+# Look in the batch for each key that the loss reads.
 
 
 def check(batch, loss):
@@ -80,12 +80,13 @@ assert not unhealthy["sample_log_prob"], "no longer reproduces: the actor writes
 assert "find the log-prob" in str(broken.get("error")), "no longer reproduces"
 
 # %%
-# ``sample_log_prob`` is what the loss calls the key; the error says which entry it stands for.
+# The loss calls the key ``sample_log_prob``. The error message has the name of its entry in the
+# batch.
 #
 # Fix it
 # ------
 #
-# Fill an existing buffer again: after an update you no longer have the weights that chose its
+# Refill an existing buffer, because after an update you no longer have the weights that chose its
 # actions.
 
 fixed = one_epoch(return_log_prob=True)

@@ -7,8 +7,8 @@ first batches are exactly zero, as if each action were certain.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: During ``init_random_frames`` the policy is not called. Where it would have written,
-   the batch keeps the zeros of the buffer that the collector has reserved.
+:Cause: During ``init_random_frames``, the collector does not call the policy. In the keys that the
+   policy would write, the batch keeps the zeros of the buffer that the collector has allocated.
 :Fix: Leave out ``init_random_frames``, or do not train on the batches that it covers.
 :Decided in: :source:`torchrl.collectors.Collector._should_use_random_frames`
 :Behind it: :ref:`internals-random-frames`
@@ -60,7 +60,7 @@ broken = collect(random_frames=20)
 # --------
 #
 # For a discrete action, a log-probability of exactly zero means that no other action was possible.
-# An untrained network does not give that.
+# An untrained network never gives that.
 
 
 def check(batch):
@@ -79,15 +79,15 @@ assert unhealthy["log-probability of zero"] == 20, (
 # ---
 #
 # The other outputs of the policy are zero as well: logits, values, hidden states. With
-# ``use_buffers=False``, these rows lack the keys instead.
+# ``use_buffers=False``, the random rows lack these keys instead.
 
 assert not broken["batch"]["logits"].any(), "no longer reproduces: logits are written"
 assert "logits" not in collect(random_frames=20, use_buffers=False)["batch"]
 
 # %%
-# Random rows lack the keys in a replay buffer that a ``Collector`` extends, too. A
-# ``LazyTensorStorage`` has no place for the keys by then, so the first batch of the policy raises.
-# To avoid that, leave ``replay_buffer`` out and extend the buffer in your own loop.
+# If a ``Collector`` extends a replay buffer, the random rows in it lack the keys too. A
+# ``LazyTensorStorage`` then has no place for these keys, so the first batch of the policy raises.
+# To avoid this, leave out ``replay_buffer`` and extend the buffer in your own loop.
 
 replay_buffer = ReplayBuffer(storage=LazyTensorStorage(100))
 collector = Collector(
@@ -113,7 +113,7 @@ finally:
 # Fix it
 # ------
 #
-# Random frames are meant for algorithms that learn from any action, such as DQN or SAC.
+# Use random frames only for algorithms that learn from any action, such as DQN or SAC.
 
 fixed = collect(random_frames=0)
 healthy = check(fixed["batch"])

@@ -6,8 +6,8 @@ Collecting and storing work. The first call of the loss ends in a ``RuntimeError
 
 :Subsystem: devices
 :Effect: loud
-:Cause: Batches stay on the device where the collector or the storage put them, and a loss module
-   moves nothing.
+:Cause: A batch stays on the device where the collector or the storage put it, and a loss module
+   does not move it.
 :Fix: Call ``loss_module(batch.to(device))``, or give the storage of the buffer the device of
    the loss.
 :Decided in: :source:`torchrl.objectives.LossModule`
@@ -21,9 +21,9 @@ Collecting and storing work. The first call of the loss ends in a ``RuntimeError
 # Break it
 # --------
 #
-# The ``meta`` device stands for the other one: every machine has it, it computes shapes but no
-# values, and it refuses tensors of the CPU as a GPU does. Between CUDA and the CPU the message
-# begins with "Expected all tensors to be on the same device".
+# The ``meta`` device, which every machine has, stands in for a GPU: it refuses CPU tensors as a GPU
+# does. With CUDA and the CPU, the message begins with "Expected all tensors to be on the same
+# device".
 
 import torch
 from torchrl.collectors import Collector
@@ -60,8 +60,8 @@ assert "device" in str(error), "no longer reproduces: another error"
 # Check it
 # --------
 #
-# The devices of both. A batch without a device of its own (``batch.device is None``) is not yet a
-# fault: what counts is where its tensors are.
+# Compare the devices of the weights and of the tensors in the batch. It is no fault if
+# ``batch.device`` is ``None``.
 
 
 def check(loss_module, batch):
@@ -82,9 +82,9 @@ assert unhealthy["loss"] != unhealthy["batch"], (
 # Fix it
 # ------
 #
-# Move the batch to the device of the loss after you have sampled it. With a
-# :class:`~torchrl.data.LazyTensorStorage` on that device the samples are there already; the whole
-# storage then takes its memory.
+# Move each batch to the device of the loss after you sample it. With a
+# :class:`~torchrl.data.LazyTensorStorage` on that device, samples are there already, but the whole
+# storage takes memory of the device.
 
 fixed = train(device="cpu")
 assert "error" not in fixed, "the fix does not work"

@@ -2,14 +2,14 @@
 The loss stays high with normalized observations
 ================================================
 
-Observations are normalized when they are sampled, and the value loss is as high as without. The
-targets look as if they came from another environment.
+Observations are normalized when they are sampled, and the value loss is as high as without
+normalization. The targets look as if they came from another environment.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: In a buffer, ``ObservationNorm`` changes the keys that it is given and no others.
+:Cause: In a buffer, ``ObservationNorm`` changes only the keys in ``in_keys``.
    ``in_keys=["observation"]`` leaves ``("next", "observation")`` raw.
-:Fix: ``in_keys=["observation", ("next", "observation")]``.
+:Fix: Pass ``in_keys=["observation", ("next", "observation")]``.
 :Decided in: :source:`torchrl.envs.transforms.Transform.forward`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found
@@ -22,7 +22,8 @@ targets look as if they came from another environment.
 # --------
 #
 # In an environment, a transform with ``in_keys=["observation"]`` acts on each new observation, so a
-# batch has it normalized at the root and under ``"next"``. The same transform in a buffer:
+# batch has normalized observations at the root and under ``"next"``. Here the same transform is in
+# a buffer:
 
 import torch
 from torchrl.collectors import Collector
@@ -62,7 +63,8 @@ broken = fill(in_keys=["observation"])
 # Check it
 # --------
 #
-# One step does not change how widely observations are spread.
+# Compare the standard deviations of observations and of next observations. They should be about
+# equal.
 
 
 def check(replay_buffer, key="observation"):
@@ -78,9 +80,9 @@ assert unhealthy["spread of next"] < 0.8 * unhealthy["spread"], (
 )
 
 # %%
-# The value of an observation is computed from normalized numbers. In the target, the value of the
-# next observation is computed from raw ones. For images the gap is larger still: ``ToTensorImage``
-# in a buffer leaves ``("next", "pixels")`` integers up to 255.
+# The loss computes the value of an observation from normalized numbers, but the value of the next
+# observation, in the target, from raw ones. For images the difference is even larger:
+# ``ToTensorImage`` in a buffer leaves ``("next", "pixels")`` as integers up to 255.
 #
 # Fix it
 # ------

@@ -6,8 +6,8 @@ A recurrent policy trains, but no better than one without memory.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: No spec of the environment names the hidden state, so it is dropped between two
-   steps and the LSTM starts from zeros again.
+:Cause: The hidden state is in no spec of the environment. So it is dropped after each step, and the
+   LSTM starts the next one from zeros.
 :Fix: Append ``lstm.make_tensordict_primer()`` to the transforms of the environment.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`
 :Behind it: :ref:`recurrent-wiring`
@@ -20,7 +20,7 @@ A recurrent policy trains, but no better than one without memory.
 # Break it
 # --------
 #
-# The environment marks where an episode starts, and knows nothing of a hidden state.
+# The environment marks where an episode starts, but has no spec for the hidden state.
 
 import matplotlib.pyplot as plt
 import torch
@@ -52,8 +52,8 @@ broken = collect(with_primer=False)
 # Check it
 # --------
 #
-# If the features of a step equal those of an LSTM that has seen nothing before, the step remembers
-# nothing. Only the first step of an episode may do so.
+# Compare the features of each step with those of an LSTM that starts from zeros. Only at the first
+# step of an episode may they be equal.
 
 
 def check(batch, lstm):
@@ -70,7 +70,7 @@ assert unhealthy["forgot"] > 20, "no longer reproduces: steps are remembered"
 # Fix it
 # ------
 #
-# The primer adds the hidden state to the specs, so each step carries it to the next.
+# The primer adds the hidden state to the specs, so each step passes it on to the next.
 
 fixed = collect(with_primer=True)
 healthy = check(fixed["batch"], fixed["policy"][0])
@@ -78,8 +78,8 @@ print(healthy)
 assert healthy["forgot"] == 0, "the fix does not work"
 
 # %%
-# Without the primer, the hidden state never moves. With it, the state starts from zero in each
-# episode.
+# Without the primer, the hidden state is zero at every step. With it, the state is zero only at the
+# first step of each episode.
 
 zeros = torch.zeros(40, 1, 8)
 figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")

@@ -3,12 +3,12 @@ The LSTM acts on its memory but never learns to use it
 ======================================================
 
 The hidden state is carried, stored and correct, and the loss falls. But the network never learns
-what to remember, as if it were trained without a past.
+what to remember.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: A loss that is not a ``LossModule`` calls the LSTM step by step. Each step starts from
-   its stored state, which is a constant, so no gradient gets past it.
+:Cause: A loss that is not a ``LossModule`` calls the LSTM step by step. Each step starts from its
+   stored state, which is a constant, so no gradient reaches earlier steps.
 :Fix: Compute the loss under ``set_recurrent_mode(True)``, or derive it from
    ``LossModule``.
 :Decided in: :source:`torchrl.objectives.common._forward_wrapper`,
@@ -22,7 +22,8 @@ what to remember, as if it were trained without a past.
 # Break it
 # --------
 #
-# A value is learned from the reward. The two losses differ in the class they derive from.
+# The loss trains a value to predict the reward. The broken and the fixed loss differ only in their
+# base class.
 
 import torch
 from tensordict import TensorDict
@@ -62,8 +63,8 @@ broken = make_loss(torch.nn.Module)
 # Check it
 # --------
 #
-# Ask the loss for its gradient with respect to the stored states. A step whose state receives
-# one was computed from that state, and not from the step before it.
+# Compute the gradient of the loss with respect to the stored states. If the stored state of a step
+# gets a gradient, the step was computed from this state, and not from the step before.
 
 
 def check(loss_module, batch):
@@ -83,8 +84,8 @@ started, expected = "steps that start from a stored state", "starts of sequences
 assert unhealthy[started] > 30, "no longer reproduces: the loss runs whole sequences"
 
 # %%
-# The value of the loss does not show it. With fresh data each stored state is the right one, so the
-# loss has the same value in both modes. A ``LossModule`` sets :term:`recurrent mode` around
+# The value of the loss does not show the mistake. With fresh data, each stored state is correct, so
+# the loss has the same value in both modes. A ``LossModule`` sets :term:`recurrent mode` around
 # ``forward`` and around methods whose names end in ``loss``, by :source:`a wrapper
 # <torchrl.objectives.common._LossMeta>`. A method such as ``ClipPPOLoss.loss_critic``, a plain
 # function and a call of the policy in a training loop are not wrapped.

@@ -8,9 +8,10 @@ the PPO ratio is not one.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: ``is_init`` is in the data and never True, so the loss carries the state of the LSTM
-   from one episode into the next.
-:Fix: Put ``InitTracker()`` on the environment, and let nothing else there write ``is_init``.
+:Cause: ``is_init`` is in the data but never True, so the loss carries the state of the LSTM from
+   one episode into the next.
+:Fix: Append ``InitTracker()`` to the environment, and remove whatever else writes ``is_init``
+   there.
 :Decided in: :source:`torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset`
 :Behind it: :ref:`recurrent-zeroing`
 :Threads: :thread:`4474`
@@ -22,8 +23,8 @@ the PPO ratio is not one.
 # Break it
 # --------
 #
-# ``LSTMModule`` raises if ``is_init`` is missing. Here a primer silences that error with a flag
-# that stays False.
+# ``LSTMModule`` raises if ``is_init`` is missing. Here a primer avoids that error with an
+# ``is_init`` that stays False.
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -83,10 +84,11 @@ assert unhealthy["first of them"] == first_end + 1, (
 # Why nobody noticed
 # ------------------
 #
-# While the policy collects, the primer zeroes the state at each reset, with or without a flag. So
-# collection is right. In :term:`recurrent mode`, which the loss switches on, the rows are one
-# sequence, which :source:`is cut <torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset>`
-# at ``is_init`` and nowhere else. ``done`` is not read.
+# During collection, the primer of the LSTM sets the state to zero at each reset, whatever
+# ``is_init`` says. So the collected outputs are right. In :term:`recurrent mode`, which the loss
+# switches on, the rows form one sequence, which :source:`is cut
+# <torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset>` only at ``is_init`` and not at
+# ``done``.
 
 after_an_end = broken["batch"]["next", "done"][:-1, 0]
 states = broken["batch"]["recurrent_state_h"][1:][after_an_end]

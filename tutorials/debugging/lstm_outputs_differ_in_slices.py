@@ -2,14 +2,14 @@
 LSTM outputs in slices differ from the collected ones
 =====================================================
 
-Slices come out of the replay buffer, and before any update the LSTM does not give the outputs that
-it gave during collection. The PPO ratio is off most at the first step of a slice.
+On slices from the replay buffer, the outputs of the LSTM differ from those during collection, even
+before any update. The PPO ratio is furthest from one at the first step of a slice.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The hidden state was left out of what is stored, so each slice starts from zeros, even in
-   the middle of an episode.
-:Fix: Store the hidden state with the rest.
+:Cause: The buffer does not hold the hidden state, so each slice starts from zeros, even in the
+   middle of an episode.
+:Fix: Store the hidden state with the other keys.
 :Decided in: :source:`torchrl.modules.LSTMModule._lstm`
 :Behind it: :ref:`recurrent-slices`
 :Threads: :thread:`3147`
@@ -23,7 +23,7 @@ it gave during collection. The PPO ratio is off most at the first step of a slic
 # .. redirect-from::
 #    tutorials/debugging/lstm_outputs_differ_in_slices.html#lstm-outputs-differ-from-the-collected-ones-in-every-slice
 #
-# Beside a small observation the hidden state takes most of the memory, so it is tempting to leave
+# If observations are small, the hidden state takes most of the memory, so it is tempting to leave
 # it out.
 
 import torch
@@ -79,13 +79,15 @@ assert unhealthy["slices that differ"] == unhealthy["in mid-episode"], (
 )
 
 # %%
-# An LSTM asks for its observation and for ``is_init``, and takes zeros where it finds no state.
+# ``LSTMModule`` requires the observation and ``is_init``. If the state is missing, it starts from
+# zeros without an error.
 
 # %%
 # Fix it
 # ------
 #
-# If memory does not allow that, replay longer slices and leave their first steps out of the loss.
+# If you have no memory for the hidden state, replay longer slices and leave their first steps out
+# of the loss.
 
 fixed = fill(left_out=[])
 healthy = check(fixed["replay_buffer"].sample(), fixed["policy"][0], SLICE_LEN)

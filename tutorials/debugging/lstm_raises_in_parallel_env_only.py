@@ -7,10 +7,11 @@ step, with the name of a hidden state and a "dest tensordict".
 
 :Subsystem: recurrent state
 :Effect: loud
-:Cause: The workers share memory for the keys of the environment's specs, and no spec names the
-   hidden state. The policy does not remember in the other environments either: they drop the
+:Cause: ``ParallelEnv`` shares memory only for keys in the specs of the environment, and the hidden
+   state is not among them. The policy has no memory in the other environments either: they drop the
    state without an error.
-:Fix: Append the primer of the module, in the workers or around them.
+:Fix: Append ``lstm.make_tensordict_primer()`` to the environment in each worker, or to the
+   ``ParallelEnv``.
 :Decided in: :source:`torchrl.envs.ParallelEnv.step_and_maybe_reset`,
    :source:`torchrl.modules.LSTMModule.make_tensordict_primer`
 :Behind it: :ref:`recurrent-wiring`
@@ -22,8 +23,8 @@ step, with the name of a hidden state and a "dest tensordict".
 # Break it
 # --------
 #
-# The workers mark the starts of episodes, and have no primer. They are forked from a server that
-# has imported TorchRL, so that they need not import it again.
+# The environments mark where episodes start, but have no primer. To start faster, the workers are
+# forked from a server that has already imported TorchRL.
 
 import multiprocessing
 
@@ -88,7 +89,7 @@ if __name__ == "__main__":
     assert not any(unhealthy.values()), "no longer reproduces: they are in the specs"
 
 # %%
-# With ``SerialEnv``, there was a batch, but no state in it: :doc:`the LSTM forgets everything
+# ``SerialEnv`` returned a batch, but without the state: :doc:`the LSTM forgets everything
 # </tutorials/debugging/lstm_forgets_every_step>`. The same holds for a ``ParallelEnv`` with any
 # transform around it, and for one with ``use_buffers=False``. Only a bare ``ParallelEnv`` with
 # buffers raises, in a collector and in a rollout that goes on after ``done``.

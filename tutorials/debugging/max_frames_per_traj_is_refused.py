@@ -8,8 +8,8 @@ that the call does not mention.
 :Subsystem: collectors
 :Effect: loud
 :Cause: ``max_frames_per_traj`` appends a ``StepCounter`` to the environment, and refuses an
-   environment that has a ``step_count`` already.
-:Fix: Leave out the argument, and put the limit into the counter that is there:
+   environment that already has a ``step_count``.
+:Fix: Leave out the argument, and set the limit in the counter that exists:
    ``StepCounter(max_steps=...)``.
 :Decided in: :source:`torchrl.collectors.Collector._setup_max_frames_per_traj`
 :Behind it: :doc:`/reference/collectors_basics`
@@ -22,7 +22,8 @@ that the call does not mention.
 # Break it
 # --------
 #
-# The counter may be hidden in the function that makes the environment, and need not have a limit.
+# The environment already has a counter, here without a limit. In your code, the counter may be in
+# the function that makes the environment.
 
 import torch
 from torchrl.collectors import Collector

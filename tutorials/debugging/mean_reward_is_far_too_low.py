@@ -3,13 +3,14 @@ The mean reward of a sample is far too low
 ==========================================
 
 CartPole pays one for every step, but the mean reward of a sample from the buffer is far below one.
-Observations are full of zeros. A warning only advises another way to sample.
+Observations are full of zeros. There is no error, only a warning that advises another way to
+sample.
 
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: ``split_trajs=True`` fills each trajectory with rows of zeros up to the length of the
-   longest, and the buffer stores them like steps.
-:Fix: Store ``batch[batch["collector", "mask"]]``, or do not split.
+   longest one, and the buffer stores these rows like steps.
+:Fix: Store ``batch[batch["collector", "mask"]]``, or leave out ``split_trajs``.
 :Decided in: :source:`torchrl.collectors.utils.split_trajectories`
 :Behind it: :ref:`layout-padding`
 :Threads: none found
@@ -20,7 +21,7 @@ Observations are full of zeros. A warning only advises another way to sample.
 # Break it
 # --------
 #
-# The collector splits. Its warning says that the batch is padded, and advises against it.
+# The collector splits the batch into trajectories, and warns that it is padded.
 
 import warnings
 
@@ -56,6 +57,8 @@ for warning in heard:
 # %%
 # Check it
 # --------
+#
+# Compute the mean reward, and count the rows that are no steps.
 
 
 def check(sample):
@@ -77,8 +80,8 @@ assert unhealthy["no steps"] > 0, gone
 # ------
 #
 # Without ``split_trajs``, there is nothing to mask, and a :class:`~torchrl.data.SliceSampler` draws
-# sequences without padding. If your network needs padded sequences, mask every mean: rewards,
-# losses, statistics.
+# sequences without padding. If your network needs padded sequences, apply the mask to every mean:
+# of rewards, losses and statistics.
 
 fixed = fill(True, heard)
 healthy = check(fixed["replay_buffer"].sample())

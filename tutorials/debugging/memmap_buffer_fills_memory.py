@@ -8,8 +8,8 @@ error.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Without ``scratch_dir``, the tensors are mapped to nameless files in shared memory
-   (``/dev/shm`` on Linux), which is part of the memory and not on a disk.
+:Cause: Without ``scratch_dir``, the tensors are mapped to unnamed files in shared memory
+   (``/dev/shm`` on Linux), which is part of RAM and not on a disk.
 :Fix: Give the storage a folder on a disk: ``LazyMemmapStorage(size, scratch_dir=folder)``.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
@@ -21,8 +21,7 @@ error.
 # Break it
 # --------
 #
-# Fill a buffer with stacks of frames, here without a folder and later with one. ``auto_cleanup``
-# removes the folder together with the storage.
+# Fill a buffer with stacks of frames, without a folder.
 
 import tempfile
 from pathlib import Path
@@ -71,8 +70,8 @@ print(unhealthy)
 assert unhealthy["files"] == 0, "no longer reproduces: the storage made itself a folder"
 
 # %%
-# The operating system confirms it. The shared memory of the process grew by at least the bytes that
-# were written.
+# The operating system confirms this: the shared memory of the process grew by at least the bytes
+# that were written.
 
 if before:
     grown = after["RssShmem"] - before["RssShmem"]
@@ -81,15 +80,16 @@ if before:
 
 # %%
 # So you save no memory, and you may have even less room than before, because a container often has
-# a small ``/dev/shm``. A single tensor that is larger than the free space there gets a nameless
-# file in a folder for temporary files. Several tensors that fit one by one may end the process
-# while they fill.
+# a small ``/dev/shm``. A single tensor that is larger than the free space there goes to an unnamed
+# file in a folder for temporary files instead. But if several tensors fit only one by one, the
+# process may die while they fill.
 #
 # Fix it
 # ------
 #
 # With files in a folder, the operating system can drop rows from memory and read them from disk
 # when you sample them. On some systems ``/tmp`` is itself in memory; choose another folder there.
+# ``auto_cleanup`` deletes the folder together with the storage.
 
 fixed = fill(scratch_dir=tempfile.mkdtemp(), auto_cleanup=True)
 healthy = check(fixed["replay_buffer"].storage)

@@ -2,14 +2,14 @@
 A memory-mapped buffer refuses the GPU
 ======================================
 
-A script that runs on the CPU is given ``device="cuda"`` everywhere. The script stops where the
-storage of the buffer is made.
+You pass ``device="cuda"`` everywhere in a script that runs on the CPU. The script then raises where
+it makes the storage of the buffer.
 
 :Subsystem: memory and storage
 :Effect: loud
 :Cause: A memory-mapped tensor is a file that the operating system maps into the memory of the
    CPU, so no other device can hold it.
-:Fix: Leave the storage on the CPU and move what is sampled, in the training loop or with
+:Fix: Leave the storage on the CPU and move the samples, in the training loop or with
    ``replay_buffer.append_transform(lambda batch: batch.to(device))``.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
@@ -21,8 +21,8 @@ storage of the buffer is made.
 # Break it
 # --------
 #
-# The device ``"meta"`` stands in for a GPU, so that this page runs on every machine. It is refused
-# in the same line.
+# The device ``"meta"``, which every machine has, stands in for a GPU. The storage refuses both with
+# the same error.
 
 import torch
 from tensordict import TensorDict
@@ -43,7 +43,7 @@ assert "device other than CPU isn't supported" in str(broken.get("error")), (
 # Check it
 # --------
 #
-# Print where the storage is, and where the loss will find a sample.
+# Print the devices of the storage and of a sample.
 
 
 def check(storage, sample):
@@ -61,7 +61,7 @@ assert unhealthy["sample"] != "meta", "no longer reproduces: samples move by the
 # Fix it
 # ------
 #
-# Only the rows of a sample travel. To avoid even that, keep the whole buffer on the GPU, in a
+# Only the rows of a sample are moved. To avoid even that, keep the whole buffer on the GPU, in a
 # ``LazyTensorStorage(size, device="cuda")``, if it fits.
 
 fixed = {"replay_buffer": replay_buffer}

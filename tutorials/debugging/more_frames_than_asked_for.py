@@ -2,15 +2,15 @@
 Batches hold more frames than I asked for
 =========================================
 
-Batches hold more than ``frames_per_batch`` frames, and in the end there are more than
-``total_frames``. A warning scrolls by when the collector is built.
+Batches hold more than ``frames_per_batch`` frames, and in the end the collector has yielded more
+than ``total_frames``. The only sign is a warning when the collector is built.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: A batch holds the same number of steps of each environment, so ``frames_per_batch`` is
-   rounded up to a multiple of their number.
-:Fix: Choose ``frames_per_batch`` as a multiple of the number of environments, and
-   ``total_frames`` as a multiple of that.
+:Cause: A batch holds the same number of steps from each environment, so ``frames_per_batch`` is
+   rounded up to a multiple of the number of environments.
+:Fix: Choose ``frames_per_batch`` as a multiple of the number of environments, and ``total_frames``
+   as a multiple of ``frames_per_batch``.
 :Decided in: :source:`torchrl.collectors.Collector._setup_frames_per_batch`,
    :source:`torchrl.collectors.Collector._setup_total_frames`
 :Behind it: :ref:`collector-rounding`
@@ -22,7 +22,7 @@ Batches hold more than ``frames_per_batch`` frames, and in the end there are mor
 # Break it
 # --------
 #
-# Collectors in worker processes round as well, and there the warning is easily missed.
+# Collectors in worker processes round too, and their warnings are easy to miss.
 
 import warnings
 

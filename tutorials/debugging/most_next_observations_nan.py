@@ -2,16 +2,17 @@
 Most next observations of a sample are NaN
 ==========================================
 
-A buffer of compact observations hands out single transitions. Training runs and every advantage
-is finite, but nothing is learned, because hardly any row of a sample has its next observation.
+You sample single transitions from a buffer that was filled with ``compact_obs=True``. Training runs
+and every advantage is finite, but nothing is learned, because hardly any row of a sample has its
+next observation.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: The next observation is rebuilt from the row below in the *sample*, where a random
-   sampler puts an unrelated row. The value estimator then replaces NaN by the current
-   observation.
-:Fix: Sample slices: ``SliceSampler(...)``, with ``step_count_key`` for the reconstructor. For
-   single transitions, keep both observations.
+:Cause: ``NextStateReconstructor`` takes the next observation from the following row of the
+   *sample*. With a random sampler that row is unrelated, so the result is NaN. The value estimator
+   then replaces NaN with the current observation.
+:Fix: Sample slices with ``SliceSampler(...)``, and pass ``step_count_key`` to the reconstructor. If
+   you need single transitions, store both observations: leave out ``compact_obs``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -23,7 +24,8 @@ is finite, but nothing is learned, because hardly any row of a sample has its ne
 # Break it
 # --------
 #
-# The same compact rows, drawn by two samplers. The default one draws row by row.
+# Two samplers draw from the same compact rows. ``RandomSampler``, the default, draws each row on
+# its own.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -82,8 +84,8 @@ assert unhealthy["no next observation"] > unhealthy["rows"] / 2, (
 # Why nothing complains
 # ---------------------
 #
-# The estimator looks for NaN before it calls its network, and puts the observation of the same row
-# in its place. So each of these rows bootstraps from its own observation.
+# Before it calls its network, the estimator replaces NaN with the observation of the same row. So
+# each of these rows bootstraps from its own observation.
 
 network = TensorDictModule(torch.nn.Linear(4, 1), ["observation"], ["state_value"])
 with torch.no_grad():
@@ -102,7 +104,8 @@ assert torch.allclose(target[missing], same[missing]), (
 # Fix it
 # ------
 #
-# In a slice, the row below is the next step. Only the last row of each slice goes without.
+# In a slice, the following row is the next step. Only the last row of each slice lacks its next
+# observation.
 
 fixed = buffer_with(SliceSampler(slice_len=8, traj_key=("collector", "traj_ids")))
 healthy = check(fixed["replay_buffer"].sample())

@@ -2,15 +2,16 @@
 Prioritized replay never draws most of the rows
 ===============================================
 
-Workers write into a buffer with a prioritized sampler, and it fills up. Training goes on with the
+Workers write into a buffer with a prioritized sampler, and it fills up. Training samples only the
 rows that were there before the workers started.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: The priorities of a ``PrioritizedSampler`` are in the memory of one process. A row that a
-   worker writes gets a priority there, and none in the process that samples.
-:Fix: ``TensorDictPrioritizedReplayBuffer(..., sync=False)``. It gives new rows their priorities
-   before it samples. Or extend the buffer in your process, with the batches of the workers.
+:Cause: Each process has its own copy of the priorities of a ``PrioritizedSampler``. A row that a
+   worker writes gets a priority in the worker, but none in the process that samples.
+:Fix: Make the buffer with ``TensorDictPrioritizedReplayBuffer(..., sync=False)``, which gives new
+   rows their priorities before it samples. Or extend the buffer in the main process, with the
+   batches of the workers.
 :Decided in: :source:`torchrl.data.PrioritizedSampler.extend`
 :Behind it: :doc:`/how-to/collect_in_background`
 :Threads: :thread:`3714`
@@ -65,7 +66,7 @@ broken = fill()
 # Check it
 # --------
 #
-# Draw many times, and count the rows that came.
+# Draw many samples, and count the different rows in them.
 
 
 def check(replay_buffer):
@@ -85,8 +86,6 @@ assert unhealthy == {"stored": 120, "drawn": 20}, (
 #
 # Fix it
 # ------
-#
-# With ``sync=False``, the process that samples looks for new rows first.
 
 fixed = fill(sync=False)
 healthy = check(**fixed)

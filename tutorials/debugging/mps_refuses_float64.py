@@ -7,10 +7,10 @@ raises a ``TypeError``.
 
 :Subsystem: devices
 :Effect: loud
-:Cause: MPS, the GPU of a Mac, has no float64. Many environments, those of MuJoCo among them,
-   observe and act in float64, and TorchRL keeps the type.
-:Fix: Append ``DoubleToFloat()`` to the environment, while it is on the CPU, and move what comes out
-   of it: ``TransformedEnv(env, DoubleToFloat())``.
+:Cause: MPS, the GPU backend of a Mac, has no float64. Many environments, such as those of MuJoCo,
+   use float64 for observations and actions, and TorchRL keeps this dtype.
+:Fix: Leave the environment on the CPU, wrap it with ``TransformedEnv(env, DoubleToFloat())``, and
+   move its batches to ``mps``.
 :Decided in: :source:`torchrl.envs.transforms.DoubleToFloat`,
    :source:`torchrl.envs.libs.gym.GymWrapper`
 :Behind it: :doc:`/performance/device_placement`
@@ -23,8 +23,8 @@ raises a ``TypeError``.
 # Break it
 # --------
 #
-# This page runs without a Mac, so it simulates one: a tensor that is moved to ``mps`` stays where
-# it is, and a float64 tensor raises torch's error.
+# This page simulates a Mac: a tensor that is moved to ``mps`` stays where it is, but a float64
+# tensor raises torch's error.
 #
 # .. fold:: Imports, the simulation, and an environment in float64
 
@@ -91,8 +91,8 @@ assert unhealthy["float64"], "no longer reproduces: the batch has no float64"
 # Fix it
 # ------
 #
-# Without arguments, ``DoubleToFloat`` takes all entries whose spec is of type float64. Actions go
-# the other way: the policy gives float32, and the environment gets float64.
+# Without arguments, ``DoubleToFloat`` converts all entries whose spec is float64. Actions are
+# converted back: the policy gives float32, and the environment gets float64.
 
 batch = TransformedEnv(make_env(), DoubleToFloat()).rollout(20)
 fixed = {"batch": batch}

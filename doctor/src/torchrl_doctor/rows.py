@@ -16,22 +16,23 @@ class Row(NamedTuple):
 ROWS = {
     "a_new_gamma_changes_nothing": Row(
         "silent",
-        "`make_value_estimator` makes a new estimator each time, with the defaults for all that "
-        "is not passed. Code that kept the old `loss.value_estimator` goes on using it.",
-        "Write `loss.value_estimator(batch)` where it is used, and pass all settings to each call "
-        "of `make_value_estimator`.",
+        "`make_value_estimator` makes a new estimator each time, and an argument that you leave "
+        "out gets its default. Code that kept the old `loss.value_estimator` still uses the old "
+        "one.",
+        "Call `loss.value_estimator(batch)` instead of an estimator that you keep, and pass all "
+        "settings to each call of `make_value_estimator`.",
     ),
     "actions_and_bounds_differ": Row(
         "silent",
-        "The bounds of a distribution are its own. `TanhNormal` reaches from -1 to 1 and `Normal` "
-        "has no bounds, whatever the `spec` of the actor says.",
+        "A distribution does not take its bounds from the `spec` of the actor. `TanhNormal` "
+        "covers -1 to 1 by default, and `Normal` has no bounds.",
         'Give `TanhNormal` the bounds of the environment: `distribution_kwargs={"low": space.low, '
         '"high": space.high}`, with `space = env.action_spec_unbatched.space`.',
     ),
     "actions_stay_noisy": Row(
         "silent",
         "The collector does not call `policy.eval()`, so dropout is active and batch "
-        "normalization updates its statistics. The exploration type reaches neither.",
+        "normalization updates its statistics. The exploration type has no effect on either.",
         "Call `policy.eval()` before you collect, and `policy.train()` before the loss.",
     ),
     "actions_stay_random": Row(
@@ -41,29 +42,30 @@ ROWS = {
     ),
     "actor_of_many_fails_in_one": Row(
         "loud",
-        "The spec that `EGreedyModule` draws from has the shape of all the environments together. "
-        "The module can expand it to more dimensions, and cannot cut it down to fewer.",
-        "Give it `env.action_spec_unbatched`.",
+        "`EGreedyModule` draws its random actions from the spec of the batched environment, which "
+        "has a dimension for the environments. The module can expand a spec to more dimensions, "
+        "but cannot reduce it to fewer.",
+        "Give `EGreedyModule` the spec `env.action_spec_unbatched`.",
     ),
     "advantages_leak_between_environments": Row(
         "silent",
-        'GAE walks along the dimension that is named `"time"`, else along the last one. A batch '
-        "that was flattened or stacked again has lost that name, and neighbors along its last "
-        "dimension may be steps of different environments.",
-        "Compute advantages before you flatten or rearrange the batch. If time is another "
+        'GAE works along the dimension that is named `"time"`, or along the last one if none has '
+        "that name. A batch that was flattened or stacked again has lost the name, and neighbors "
+        "along its last dimension may be steps of different environments.",
+        "Compute advantages before you flatten or rearrange the batch. If time is not the last "
         "dimension, pass `time_dim`.",
     ),
     "advantages_look_like_noise": Row(
         "silent",
-        "GAE is called on a minibatch that was drawn at random. It treats the row below each row "
-        "as the next step of its trajectory.",
+        "GAE is called on a minibatch that was drawn at random. GAE takes the next row of the "
+        "minibatch for the next step of the trajectory.",
         "Call GAE on the batch of the collector, before it goes into the buffer.",
     ),
     "advantages_wrong_with_several_workers": Row(
         "silent",
-        "`cat_results=-1`, and `cat_results=0` with one environment per worker, join the batches "
-        "of the workers along time without marking where one worker ends. So GAE runs from one "
-        "worker into the next.",
+        "With `cat_results=-1`, or with `0` and one environment per worker, the collector joins "
+        "the batches of the workers along time. It does not mark where one worker ends, so GAE "
+        "runs from one worker into the next.",
         'Leave `cat_results` at `"stack"`, its default. If you need one dimension, flatten after '
         "GAE.",
     ),
@@ -75,106 +77,109 @@ ROWS = {
     ),
     "answers_lose_their_end": Row(
         "silent",
-        "The tokenizer pads with the token that ends an answer. `TransformersWrapper` sets this "
-        "for a tokenizer without a `pad_token`. It removes padding from answers, and so removes "
-        "the end.",
+        "The tokenizer uses the same token for padding and for the end of an answer. "
+        "`TransformersWrapper` sets this up if the tokenizer has no `pad_token`. The wrapper "
+        "removes padding from answers, and so removes the end.",
         "Give the tokenizer a `pad_token` that the model never generates, before you make the "
         "wrapper.",
     ),
     "buffer_file_already_exists": Row(
         "loud",
-        "`scratch_dir` is where a storage creates its files. A storage does not read the files of "
-        "an earlier one.",
-        "Save with `dumps`, start in a new folder and `loads`. If you do not need the old rows, "
-        "remove the folder.",
+        "A storage creates its files in `scratch_dir`. It does not read the files that an earlier "
+        "run left there, and refuses to overwrite them.",
+        "Save the buffer with `dumps`. After the restart, make a buffer in a new folder and call "
+        "`loads`. If you do not need the old rows, delete the old folder.",
     ),
     "buffer_holds_garbage": Row(
         "silent",
-        "With the start method `fork` each worker gets a copy of the memory of a "
-        "`LazyTensorStorage` instead of sharing it. In its own copy, the main process reads rows "
-        "that were never written.",
+        "With the start method `fork`, each worker writes to its own copy of a "
+        "`LazyTensorStorage`. The main process reads from another copy, whose rows were never "
+        "written.",
         "Extend the buffer in the main process, make the storage with `shared_init=True`, or keep "
         "TorchRL's start method.",
     ),
     "buffer_outlives_its_files": Row(
         "silent",
-        "Something removed the folder, such as a `with` block that ended or a job that cleans "
-        "`/tmp`. An open mapping keeps the data alive without a name, until the process ends.",
-        "Keep the folder as long as the buffer: `scratch_dir=tempfile.mkdtemp()` with "
-        "`auto_cleanup=True`, outside of `/tmp` where a job cleans it. Save with `dumps` what has "
-        "to outlive the run.",
+        "Something deleted the folder during the run, such as a `with` block that ended or a job "
+        "that cleans `/tmp`. The open mapping keeps the data readable until the process ends.",
+        "Give the storage `scratch_dir=tempfile.mkdtemp()` and `auto_cleanup=True`, so that the "
+        "folder lives as long as the buffer. If a job cleans `/tmp`, choose another place with "
+        "`mkdtemp(dir=...)`. Save with `dumps` what has to outlive the run.",
     ),
     "burn_in_works_once": Row(
         "silent",
         "With `prefetch`, a buffer transforms its samples in threads. A thread does not see the "
         "`set_recurrent_mode(True)` of the code that samples, so the LSTM takes single steps "
         "there.",
-        "Give the transform a twin of the module with `default_recurrent_mode=True`, or do not "
-        "prefetch.",
+        "Give the transform a second module, with the same weights and "
+        "`default_recurrent_mode=True`, or do not prefetch.",
     ),
     "collector_keeps_its_own_policy": Row(
         "silent",
-        "A policy that is not on `policy_device`, or else on `device`, is copied there, and the "
-        "copy gets no optimizer step.",
+        "The collector copies a policy that is not on its `policy_device` (by default its "
+        "`device`). The optimizer does not change the copy.",
         "Call `collector.update_policy_weights_()` after the optimizer steps, or put the policy "
         "on `policy_device` before the collector is made.",
     ),
     "collector_yields_nothing": Row(
         "silent",
-        "With `trajs_per_batch` and `reset_at_each_iter=True`, each episode that a batch does not "
-        "finish is thrown away, and no episode is short enough to end within one batch.",
+        "With `trajs_per_batch` and `reset_at_each_iter=True`, the collector throws away each "
+        "episode that does not end within one batch, and all episodes are longer than that.",
         "Leave out `reset_at_each_iter`, or make `frames_per_batch` large enough for a whole "
         "episode of each environment.",
     ),
     "critic_ignores_the_past_in_gae": Row(
         "silent",
-        "A loss module switches recurrent modules to sequences. A value estimator that you call "
-        "yourself does not, so the critic takes single steps, each from the stored state, or from "
-        "zeros if there is none.",
+        "A loss module switches recurrent modules to whole sequences. A value estimator that you "
+        "call yourself does not, so the critic computes each step alone, from the stored state "
+        "or, if there is none, from zeros.",
         "Call the estimator under `set_recurrent_mode(True)`. Make it with `deactivate_vmap=True` "
         "or `shifted=True`.",
     ),
     "cuda_in_forked_workers": Row(
         "loud",
         "The workers are forked from a process that has used CUDA, and a forked process cannot "
-        "use it again. TorchRL starts workers with `spawn`, unless something has set `fork` "
-        "before.",
-        'Start them with `spawn`: remove `set_start_method("fork")` and `mp_start_method="fork"`. '
-        "If you need `fork`, make the environments in the workers on the CPU.",
+        "use CUDA again. TorchRL starts workers with `spawn`, unless your code or a library has "
+        "set `fork`.",
+        'Start the workers with `spawn`: remove `set_start_method("fork")` and '
+        '`mp_start_method="fork"`. If you need `fork`, keep the environments of the workers on '
+        "the CPU.",
     ),
     "decimals_are_lost": Row(
         "silent",
-        "With buffers, the default for specs of fixed shape, a batched environment copies each "
-        "result into memory that it has laid out from the spec. The copy casts to the type of the "
-        "spec.",
-        "Give the spec the type that the environment returns, and run `check_env_specs` on one "
-        "environment, before it is batched.",
+        "By default, if specs have a fixed shape, a batched environment copies each result into "
+        "buffers that it makes from the spec. The copy casts to the dtype of the spec.",
+        "Give the spec the dtype that the environment returns, and run `check_env_specs` on a "
+        "single environment before you batch it.",
     ),
     "delta_saves_no_memory": Row(
         "silent",
-        "The transform leaves out integer observations unless it is told otherwise, because a "
-        "delta of bytes, stored as 16-bit floats, would be larger than the bytes.",
-        "For images of bytes use `compact_obs=True` in the collector, with "
+        "By default, the transform skips integer observations. It stores deltas as 16-bit floats, "
+        "which are larger than the bytes of an image.",
+        "For `uint8` images, use `compact_obs=True` in the collector, with "
         "`NextStateReconstructor` in the buffer.",
     ),
     "end_signal_has_two_dimensions": Row(
         "loud",
-        "The batch has two dimensions, environment and time. The storage knows of only one, so "
-        "the slice sampler cannot tell which of them is time.",
-        "`LazyTensorStorage(..., ndim=2)`, the number of dimensions of the batch.",
+        "The batch has two dimensions, environments and time, but the storage has `ndim=1`, the "
+        "default. So the slice sampler cannot tell which dimension is time.",
+        "Make the storage with `LazyTensorStorage(..., ndim=2)`: `ndim` is the number of "
+        "dimensions of the batch.",
     ),
     "entropy_is_gone_early": Row(
         "silent",
-        "The steps are too large, and nothing rewards entropy. The policy becomes deterministic "
-        "before it has learned, and the log-probability of its action has hardly any gradient.",
+        "The optimizer steps are too large, and no bonus rewards entropy. The policy becomes "
+        "deterministic before it has learned, and then the log-probability of its action has "
+        "hardly any gradient.",
         "Lower the learning rate. If that is not enough, raise the bonus for entropy: "
         "`ClipPPOLoss(..., entropy_coeff=0.1)`.",
     ),
     "environments_share_one_memory": Row(
         "silent",
-        "The policy acts in recurrent mode, in which the last batch dimension is time. During a "
-        "step the last dimension is that of the environments.",
-        "Collect outside `set_recurrent_mode(True)`, with `default_recurrent_mode=False`.",
+        "The policy acts in recurrent mode, which treats the last batch dimension as time. During "
+        "a step, the last dimension is that of the environments.",
+        "Collect outside `set_recurrent_mode(True)`, with a module that has "
+        "`default_recurrent_mode=False`.",
     ),
     "episode_return_looks_too_low": Row(
         "silent",
@@ -186,12 +191,12 @@ ROWS = {
         "silent",
         "A `LazyStackStorage` returns the stored rows themselves, and the buffer marks the ends "
         "of the sampled slices in them.",
-        "Use `LazyTensorStorage`, or give the buffer a transform that clones what is sampled.",
+        "Use `LazyTensorStorage`, or give the buffer a transform that clones the sampled rows.",
     ),
     "epsilon_goes_down_too_soon": Row(
         "silent",
-        "`annealing_num_steps` counts what you pass to `step()`. The loop passes the frames of a "
-        "batch in each update, so every frame counts once for each update.",
+        "`annealing_num_steps` counts what you pass to `step()`. The loop passes the number of "
+        "frames in the batch at every update, so each frame is counted once per update.",
         "Call `explore.step(batch.numel())` once for each batch, outside of the loop over updates.",
     ),
     "epsilon_never_goes_down": Row(
@@ -201,19 +206,20 @@ ROWS = {
     ),
     "evaluation_collector_explores": Row(
         "silent",
-        "While it collects, a collector sets its own exploration type, `RANDOM` by default. That "
-        "overrides the one around it.",
+        "While it collects, a collector sets its own exploration type, `RANDOM` by default. This "
+        "overrides the type that is set around the collector.",
         "Pass `exploration_type=ExplorationType.DETERMINISTIC` to the collector.",
     ),
     "evaluation_rollout_ends_too_early": Row(
         "silent",
         "By default, a rollout stops for all environments as soon as one of them is done.",
-        "`rollout(100, break_when_any_done=False)`, and count episodes where they end.",
+        "Call `rollout(100, break_when_any_done=False)`, and read the return of an episode where "
+        "it ends.",
     ),
     "evaluation_takes_random_actions": Row(
         "silent",
-        "Outside of a context the exploration type is `None`, which the exploration modules treat "
-        "like `RANDOM`.",
+        "Outside of `set_exploration_type(...)`, the exploration type is `None`, which "
+        "exploration modules treat like `RANDOM`.",
         "Evaluate under `set_exploration_type(ExplorationType.DETERMINISTIC)`.",
     ),
     "every_environment_starts_alike": Row(
@@ -224,27 +230,29 @@ ROWS = {
     ),
     "filling_a_buffer_raises_about_dimensions": Row(
         "loud",
-        "The storage counts more batch dimensions than the batches have. `ndim=2` is for "
-        "environments and steps; the batch of one environment has steps only.",
-        "`LazyTensorStorage(..., ndim=batch.ndim)`.",
+        "The `ndim` of the storage is larger than the number of dimensions of the batch. `ndim=2` "
+        "is for environments and steps, but the batch of a single environment has only steps.",
+        "Make the storage with `LazyTensorStorage(..., ndim=batch.ndim)`.",
     ),
     "first_extend_takes_all_memory": Row(
         "loud",
-        "`LazyTensorStorage` learns the size of a row from the first rows, and then allocates all "
-        "of `max_size` at once.",
-        "Before you choose `max_size`, multiply it by the bytes of a row. If that is more than "
-        "your memory, use `LazyMemmapStorage` with `scratch_dir`. Store pictures as bytes.",
+        "`LazyTensorStorage` learns the size of a row from the first rows, and then allocates "
+        "memory for `max_size` rows at once.",
+        "Multiply `max_size` by the bytes of a row. If that is more than your memory, choose a "
+        "smaller `max_size` or use `LazyMemmapStorage` with `scratch_dir`. Store images as "
+        "`uint8`.",
     ),
     "first_samples_after_refill_are_old": Row(
         "silent",
-        "With `prefetch`, the next samples are drawn ahead, in threads. `empty` and `extend` do "
-        "not discard what is drawn already.",
-        "Leave out `prefetch` where each batch is used once. A large buffer that changes slowly "
-        "can afford it.",
+        "With `prefetch`, threads draw the next samples in advance. `empty` and `extend` do not "
+        "discard samples that are already drawn.",
+        "Leave out `prefetch` if you refill the buffer with each batch. If the buffer is large "
+        "and changes slowly, you can keep it.",
     ),
     "frames_after_the_end": Row(
         "silent",
-        "`EnvBase.step()` neither resets the environment nor refuses to go on after its end.",
+        "`EnvBase.step()` neither resets the environment nor refuses to go on after the end of an "
+        "episode.",
         "Call `EnvBase.step_and_maybe_reset()` and go on from its second result.",
     ),
     "gae_none_not_subscriptable": Row(
@@ -255,175 +263,185 @@ ROWS = {
     ),
     "gae_raises_with_lstm": Row(
         "loud",
-        "By default, a value estimator runs its network on the steps and the next steps at once, "
-        "with `torch.vmap`, which PyTorch's recurrent layers do not support.",
+        "By default, a value estimator runs its network on the observations and the next "
+        "observations at once, with `torch.vmap`, which PyTorch's recurrent layers do not "
+        "support.",
         "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode.",
     ),
     "good_in_training_poor_in_evaluation": Row(
         "silent",
-        "Two `VecNormV2` that are made separately keep separate statistics. The one of the "
-        "evaluation environment has seen a few steps, so it does not map observations to the same "
-        "numbers as in training.",
-        "Give the evaluation environment `vecnorm.frozen_copy()` of the training one.",
+        "The two environments have separate `VecNormV2` transforms, with separate statistics. "
+        "That of the evaluation environment has seen only a few steps, so it normalizes "
+        "observations differently.",
+        "Give the evaluation environment a frozen copy of the transform for training: "
+        "`vecnorm.frozen_copy()`.",
     ),
     "grpo_clips_before_the_first_update": Row(
         "silent",
         "`TransformersWrapper` stores a log-probability of zero for the first token of each "
-        "answer that it generates. That means a probability of one, but the model's own is lower.",
+        "answer that it generates. This means a probability of one, but the model gives the token "
+        "a lower probability.",
         "Score the generated tokens with a second wrapper, made with `generate=False`, and store "
-        "the log-probabilities that it computes.",
+        "its log-probabilities.",
     ),
     "gym_env_skips_no_frames": Row(
         "silent",
         "`GymEnv` makes the environment with `frameskip=1` unless you pass `frame_skip`. This "
-        "replaces the number that the environment is registered with, 4 for `ALE/Pong-v5`. A "
-        "`frameskip=4` of yours is replaced as well.",
+        "replaces the number that the environment is registered with, 4 for `ALE/Pong-v5`. It "
+        "also replaces a `frameskip=4` that you pass.",
         "Write `GymEnv(name, frame_skip=4)`.",
     ),
     "hidden_units_are_dead": Row(
         "silent",
-        "A step that was too large has pushed the ReLUs of a layer below zero for every "
-        "observation. There their output and their gradient are zero, so no later step revives "
-        "them.",
-        "Lower the learning rate, and clip the norm of the gradients. Start the training again: "
-        "the units stay dead.",
+        "An optimizer step that was too large has made the inputs of a layer's ReLUs negative for "
+        "every observation. Their output and their gradient are then zero, so no later step "
+        "revives them.",
+        "Lower the learning rate, and clip the norm of the gradients. Start the training again, "
+        "because dead units stay dead.",
     ),
     "hook_changes_nothing_that_is_stored": Row(
         "silent",
-        "With `replay_buffer`, a `Collector` keeps its steps apart, in a `LazyStackedTensorDict`. "
-        "Reading a key makes a copy, and the hook changes the copy.",
+        "With `replay_buffer`, a `Collector` gives the hook a `LazyStackedTensorDict`, which "
+        "keeps each step separate. Reading a key makes a copy, and the hook changes only the "
+        "copy.",
         "Assign instead of changing in place: `td[key] = td[key] * 100`.",
     ),
     "is_init_not_found": Row(
         "loud",
-        "A recurrent module has to know where an episode begins, and no transform of the "
-        "environment writes that.",
-        "Append `InitTracker()` to the environment, and the primer of the module.",
+        "A recurrent module reads from `is_init` where an episode begins, and no transform of the "
+        "environment writes that key.",
+        "Append two transforms to the environment: `InitTracker()` and the primer of the module, "
+        "`module.make_tensordict_primer()`.",
     ),
     "kept_batches_are_all_the_same": Row(
         "silent",
-        "With `return_same_td=True`, each batch is the same object, which the next batch "
-        "overwrites.",
+        "With `return_same_td=True`, the collector yields the same object each time and "
+        "overwrites it with the next batch.",
         "Leave out `return_same_td`, or append `batch.clone()`.",
     ),
     "last_next_observations_are_nan": Row(
         "silent",
-        "The simulator returns the first observation of the next episode, and the last one of "
-        "this episode is lost. With Isaac Lab's environments, TorchRL marks it with NaN.",
-        "Pass `missing_obs_value=0.0` to the wrapper. That is right where an episode terminates. "
-        "Where a time limit cuts it, only the last observation would be right; "
-        "`GAE(auto_reset_env=True)` takes the one before it.",
+        "When an episode ends, the simulator returns the first observation of the next one, and "
+        "the last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in its "
+        "place.",
+        "Pass `missing_obs_value=0.0` to the wrapper. This is correct where an episode "
+        "terminates. Where a time limit cuts the episode, the target needs the lost observation; "
+        "`GAE(auto_reset_env=True)` uses the one before it.",
     ),
     "log_prob_not_found": Row(
         "loud",
-        "The actor was made without `return_log_prob=True`, so its batches hold actions and no "
+        "The actor was made without `return_log_prob=True`, so the batches hold actions without "
         "log-probabilities. Losses that compare an old policy with a new one need both.",
         "Pass `return_log_prob=True` to the actor that collects.",
     ),
     "log_probability_is_zero": Row(
         "silent",
-        "During `init_random_frames` the policy is not called. Where it would have written, the "
-        "batch keeps the zeros of the buffer that the collector has reserved.",
+        "During `init_random_frames`, the collector does not call the policy. In the keys that "
+        "the policy would write, the batch keeps the zeros of the buffer that the collector has "
+        "allocated.",
         "Leave out `init_random_frames`, or do not train on the batches that it covers.",
     ),
     "loss_and_data_on_two_devices": Row(
         "loud",
-        "Batches stay on the device where the collector or the storage put them, and a loss "
-        "module moves nothing.",
+        "A batch stays on the device where the collector or the storage put it, and a loss module "
+        "does not move it.",
         "Call `loss_module(batch.to(device))`, or give the storage of the buffer the device of "
         "the loss.",
     ),
     "loss_stays_high_with_normalized_observations": Row(
         "silent",
-        "In a buffer, `ObservationNorm` changes the keys that it is given and no others. "
+        "In a buffer, `ObservationNorm` changes only the keys in `in_keys`. "
         '`in_keys=["observation"]` leaves `("next", "observation")` raw.',
-        '`in_keys=["observation", ("next", "observation")]`.',
+        'Pass `in_keys=["observation", ("next", "observation")]`.',
     ),
     "lstm_forgets_every_step": Row(
         "silent",
-        "No spec of the environment names the hidden state, so it is dropped between two steps "
-        "and the LSTM starts from zeros again.",
+        "The hidden state is in no spec of the environment. So it is dropped after each step, and "
+        "the LSTM starts the next one from zeros.",
         "Append `lstm.make_tensordict_primer()` to the transforms of the environment.",
     ),
     "lstm_learns_nothing_from_the_past": Row(
         "silent",
         "A loss that is not a `LossModule` calls the LSTM step by step. Each step starts from its "
-        "stored state, which is a constant, so no gradient gets past it.",
+        "stored state, which is a constant, so no gradient reaches earlier steps.",
         "Compute the loss under `set_recurrent_mode(True)`, or derive it from `LossModule`.",
     ),
     "lstm_outputs_change_after_done": Row(
         "silent",
-        "`is_init` is in the data and never True, so the loss carries the state of the LSTM from "
+        "`is_init` is in the data but never True, so the loss carries the state of the LSTM from "
         "one episode into the next.",
-        "Put `InitTracker()` on the environment, and let nothing else there write `is_init`.",
+        "Append `InitTracker()` to the environment, and remove whatever else writes `is_init` "
+        "there.",
     ),
     "lstm_outputs_differ_in_slices": Row(
         "silent",
-        "The hidden state was left out of what is stored, so each slice starts from zeros, even "
-        "in the middle of an episode.",
-        "Store the hidden state with the rest.",
+        "The buffer does not hold the hidden state, so each slice starts from zeros, even in the "
+        "middle of an episode.",
+        "Store the hidden state with the other keys.",
     ),
     "lstm_raises_in_parallel_env_only": Row(
         "loud",
-        "The workers share memory for the keys of the environment's specs, and no spec names the "
-        "hidden state. The policy does not remember in the other environments either: they drop "
-        "the state without an error.",
-        "Append the primer of the module, in the workers or around them.",
+        "`ParallelEnv` shares memory only for keys in the specs of the environment, and the "
+        "hidden state is not among them. The policy has no memory in the other environments "
+        "either: they drop the state without an error.",
+        "Append `lstm.make_tensordict_primer()` to the environment in each worker, or to the "
+        "`ParallelEnv`.",
     ),
     "max_frames_per_traj_is_refused": Row(
         "loud",
         "`max_frames_per_traj` appends a `StepCounter` to the environment, and refuses an "
-        "environment that has a `step_count` already.",
-        "Leave out the argument, and put the limit into the counter that is there: "
+        "environment that already has a `step_count`.",
+        "Leave out the argument, and set the limit in the counter that exists: "
         "`StepCounter(max_steps=...)`.",
     ),
     "mean_reward_is_far_too_low": Row(
         "silent",
         "`split_trajs=True` fills each trajectory with rows of zeros up to the length of the "
-        "longest, and the buffer stores them like steps.",
-        'Store `batch[batch["collector", "mask"]]`, or do not split.',
+        "longest one, and the buffer stores these rows like steps.",
+        'Store `batch[batch["collector", "mask"]]`, or leave out `split_trajs`.',
     ),
     "memmap_buffer_fills_memory": Row(
         "silent",
-        "Without `scratch_dir`, the tensors are mapped to nameless files in shared memory "
-        "(`/dev/shm` on Linux), which is part of the memory and not on a disk.",
+        "Without `scratch_dir`, the tensors are mapped to unnamed files in shared memory "
+        "(`/dev/shm` on Linux), which is part of RAM and not on a disk.",
         "Give the storage a folder on a disk: `LazyMemmapStorage(size, scratch_dir=folder)`.",
     ),
     "memmap_storage_refuses_gpu": Row(
         "loud",
         "A memory-mapped tensor is a file that the operating system maps into the memory of the "
         "CPU, so no other device can hold it.",
-        "Leave the storage on the CPU and move what is sampled, in the training loop or with "
+        "Leave the storage on the CPU and move the samples, in the training loop or with "
         "`replay_buffer.append_transform(lambda batch: batch.to(device))`.",
     ),
     "more_frames_than_asked_for": Row(
         "silent",
-        "A batch holds the same number of steps of each environment, so `frames_per_batch` is "
-        "rounded up to a multiple of their number.",
+        "A batch holds the same number of steps from each environment, so `frames_per_batch` is "
+        "rounded up to a multiple of the number of environments.",
         "Choose `frames_per_batch` as a multiple of the number of environments, and "
-        "`total_frames` as a multiple of that.",
+        "`total_frames` as a multiple of `frames_per_batch`.",
     ),
     "most_next_observations_nan": Row(
         "silent",
-        "The next observation is rebuilt from the row below in the sample, where a random sampler "
-        "puts an unrelated row. The value estimator then replaces NaN by the current observation.",
-        "Sample slices: `SliceSampler(...)`, with `step_count_key` for the reconstructor. For "
-        "single transitions, keep both observations.",
+        "`NextStateReconstructor` takes the next observation from the following row of the "
+        "sample. With a random sampler that row is unrelated, so the result is NaN. The value "
+        "estimator then replaces NaN with the current observation.",
+        "Sample slices with `SliceSampler(...)`, and pass `step_count_key` to the reconstructor. "
+        "If you need single transitions, store both observations: leave out `compact_obs`.",
     ),
     "most_rows_are_never_drawn": Row(
         "silent",
-        "The priorities of a `PrioritizedSampler` are in the memory of one process. A row that a "
-        "worker writes gets a priority there, and none in the process that samples.",
-        "`TensorDictPrioritizedReplayBuffer(..., sync=False)`. It gives new rows their priorities "
-        "before it samples. Or extend the buffer in your process, with the batches of the "
-        "workers.",
+        "Each process has its own copy of the priorities of a `PrioritizedSampler`. A row that a "
+        "worker writes gets a priority in the worker, but none in the process that samples.",
+        "Make the buffer with `TensorDictPrioritizedReplayBuffer(..., sync=False)`, which gives "
+        "new rows their priorities before it samples. Or extend the buffer in the main process, "
+        "with the batches of the workers.",
     ),
     "mps_refuses_float64": Row(
         "loud",
-        "MPS, the GPU of a Mac, has no float64. Many environments, those of MuJoCo among them, "
-        "observe and act in float64, and TorchRL keeps the type.",
-        "Append `DoubleToFloat()` to the environment, while it is on the CPU, and move what comes "
-        "out of it: `TransformedEnv(env, DoubleToFloat())`.",
+        "MPS, the GPU backend of a Mac, has no float64. Many environments, such as those of "
+        "MuJoCo, use float64 for observations and actions, and TorchRL keeps this dtype.",
+        "Leave the environment on the CPU, wrap it with `TransformedEnv(env, DoubleToFloat())`, "
+        "and move its batches to `mps`.",
     ),
     "n_step_next_observation_wrong": Row(
         "silent",
