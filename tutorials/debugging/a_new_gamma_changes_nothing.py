@@ -85,8 +85,6 @@ assert unhealthy["lmbda of the loop"] != unhealthy["lmbda of the loss"], (
 #
 # Fix it
 # ------
-#
-# Pass all settings each time, and read ``loss.value_estimator`` again.
 
 fixed = change_gamma(then_take_it=True)
 healthy = check(fixed["value_estimator"], fixed["loss_module"])

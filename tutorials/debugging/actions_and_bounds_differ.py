@@ -88,8 +88,8 @@ assert outside["actions"][1] > 2, "no longer reproduces: the spec bounds a Norma
 # Fix it
 # ------
 #
-# Do not clip the actions of a ``Normal`` and store the result: the stored log-probability is that
-# of the action before the clip.
+# Clipping the actions of a ``Normal`` is no fix if you store the clipped action: the stored
+# log-probability is that of the action before the clip.
 
 space = env.action_spec_unbatched.space
 fixed = act(TanhNormal, distribution_kwargs={"low": space.low, "high": space.high})

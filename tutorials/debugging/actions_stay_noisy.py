@@ -57,7 +57,7 @@ broken = collect(training=True)
 # Check it
 # --------
 #
-# Give the policy the same observations once more.
+# Give the policy the same observations once more, and count the actions that differ.
 
 
 def check(batch, policy):

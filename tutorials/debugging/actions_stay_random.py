@@ -51,8 +51,6 @@ broken = make(pass_policy=False)
 # %%
 # Check it
 # --------
-#
-# Look at the policy that the collector uses.
 
 
 def check(collector):

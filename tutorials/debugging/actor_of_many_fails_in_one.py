@@ -78,8 +78,6 @@ with set_exploration_type(ExplorationType.DETERMINISTIC):
 # %%
 # Fix it
 # ------
-#
-# The same policy now explores in four environments and in one.
 
 fixed = evaluate(unbatched=True)
 healthy = check(fixed["policy"], fixed["eval_env"])

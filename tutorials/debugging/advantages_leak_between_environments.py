@@ -98,7 +98,8 @@ assert worse["changed"] > unhealthy["changed"], (
 # Fix it
 # ------
 #
-# Compute the advantages first. The last dimension of the batch is time, and is named so.
+# Compute the advantages first. The last dimension of the batch is then still time, and has that
+# name.
 
 fixed = collect_and(lambda batch: batch)
 print(tuple(fixed["batch"].shape), fixed["batch"].names)

@@ -2,8 +2,8 @@
 Advantages are wrong when several workers collect
 =================================================
 
-With one worker, the algorithm learns. With several workers, it learns worse from the same number of
-frames. In the batch, the frames of the workers follow each other along one time dimension.
+With several workers, the algorithm learns worse than with one, from the same number of frames. In
+the batch, the frames of the workers follow each other along one time dimension.
 
 :Subsystem: trajectories and slices
 :Effect: silent
@@ -21,8 +21,6 @@ frames. In the batch, the frames of the workers follow each other along one time
 # %%
 # Break it
 # --------
-#
-# Two forked workers collect twelve frames each.
 
 import multiprocessing
 import warnings
@@ -78,8 +76,8 @@ assert unhealthy["changes without done"] == 1, gone
 # ---
 #
 # GAE adds the discounted advantage of the next row unless this row is done. At the *seam*, where
-# one worker ends and the next begins, the next row belongs to another worker. So the advantages of
-# that worker leak into the rows before the seam.
+# one worker ends, the next row belongs to another worker, whose advantages leak into the rows
+# before the seam.
 
 batch, gae = broken["batch"], broken["value_estimator"]
 glued = gae(batch.clone())["advantage"].flatten()
@@ -102,9 +100,9 @@ axes.text(0, float(apart[8]), "each worker alone", color="C0", va="top")
 axes.text(5, float(glued[4]) + 0.2, "glued together", color="C1")
 axes.set(title="Advantages of one batch", xlabel="row of the batch", ylabel="advantage")
 figure.set_label(
-    f"Advantages of {len(glued)} rows, those of the second worker behind the seam. Glued together, "
-    f"{int(wrong.sum())} rows of the first worker differ from its own advantages, most just before "
-    "the seam; the second worker's agree."
+    f"Advantages of {len(glued)} rows. The second worker begins at the seam. When the parts are "
+    f"glued together, {int(wrong.sum())} advantages of the first worker differ from those that it "
+    "has alone, most of all just before the seam. Those of the second worker agree."
 )
 plt.show()
 

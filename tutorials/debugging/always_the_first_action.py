@@ -99,8 +99,6 @@ else:
 # %%
 # Fix it
 # ------
-#
-# Change the distribution of the policy, as here, or the encoding of the environment.
 
 fixed = collect(OneHotCategorical)
 healthy = check(**fixed)

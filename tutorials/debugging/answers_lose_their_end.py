@@ -23,8 +23,8 @@ but training never makes the end more likely, and answers get longer.
 # Break it
 # --------
 #
-# A table of logits stands in for a language model. It has the methods that ``TransformersWrapper``
-# calls, so the ``transformers`` package is not needed.
+# A table of logits, with the methods that ``TransformersWrapper`` calls, stands in for a language
+# model.
 #
 # .. fold:: The model and its tokenizer
 
@@ -81,8 +81,7 @@ class Table(torch.nn.Module):
 
 
 # %%
-# Many tokenizers come without a ``pad_token``. Here an answer gets the advantage 1 if it is shorter
-# than ``max_new_tokens``, else 0.
+# An answer gets the advantage 1 if it is shorter than ``max_new_tokens``, else 0.
 
 
 def answers(pad_token):
@@ -129,8 +128,7 @@ assert unhealthy["shorter"] > 40, "no answer ended"
 
 # %%
 # The loss sees the words of an answer, but never its end. A step makes the words of good answers
-# more likely, and so the end less likely. This is the mean probability of the end before and after
-# a step:
+# more likely, and so the end less likely. The mean probability of the end before and after a step:
 
 
 def end_before_and_after_a_step(batch, loss):

@@ -3,7 +3,7 @@ The buffer is full and holds garbage
 ====================================
 
 Workers fill a replay buffer. Its length is right and sampling works, but the rewards are zeros or
-arbitrary values that the environment never paid.
+arbitrary values that the environment never returned.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
@@ -22,7 +22,7 @@ arbitrary values that the environment never paid.
 # Break it
 # --------
 #
-# One worker writes to a buffer. CartPole pays one for each step.
+# One worker writes to a buffer. The reward of CartPole is 1 at each step.
 
 import multiprocessing
 import warnings
@@ -89,9 +89,8 @@ assert not unhealthy["every reward is 1"], "no longer reproduces: the memory is 
 # Fix it
 # ------
 #
-# Let the main process write the batches that the workers send. If the workers have to write under
-# "fork", make the storage with ``shared_init=True``, which puts it into files that every process
-# maps.
+# If the workers have to write under "fork", ``shared_init=True`` puts the storage into files that
+# every process maps.
 
 fixed = collect(workers_write=False)
 healthy = check(fixed["replay_buffer"])

@@ -11,7 +11,7 @@ is gone. Sampling and extending raised nothing.
    that cleans ``/tmp``. The open mapping keeps the data readable until the process ends.
 :Fix: Give the storage ``scratch_dir=tempfile.mkdtemp()`` and ``auto_cleanup=True``, so that the
    folder lives as long as the buffer. If a job cleans ``/tmp``, choose another place with
-   ``mkdtemp(dir=...)``. Save with ``dumps`` what has to outlive the run.
+   ``mkdtemp(dir=...)``. Call ``dumps`` to save rows that have to outlive the run.
 :Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`,
    :source:`torchrl.data.LazyMemmapStorage.cleanup`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
@@ -23,7 +23,8 @@ is gone. Sampling and extending raised nothing.
 # Break it
 # --------
 #
-# The ``with`` block deletes the folder while the buffer is still in use. The files until then:
+# The ``with`` block deletes the folder while the buffer is still in use. Before that, the folder
+# holds two files:
 
 import copy
 import gc

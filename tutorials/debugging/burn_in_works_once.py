@@ -22,9 +22,8 @@ first sample. In training, they are hardly better than the stored ones, however 
 # Break it
 # --------
 #
-# An episode is stored and then the weights change, so the stored hidden states are outdated.
-# Burn-in is made for this case. Each row stores its number, so that the check finds the rows before
-# a slice.
+# An episode is stored and then the weights change, so the stored hidden states are outdated. Each
+# row stores its number, so that the check finds the rows before a slice.
 
 import torch
 from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler

@@ -108,8 +108,7 @@ print(healthy)
 assert healthy["start method"] != "fork", "the fix does not work: workers are forked"
 
 # %%
-# If you need ``fork``, use the GPU only in the main process: the workers step on the CPU, and you
-# move the batch to the GPU.
+# If you need ``fork``, let the workers step on the CPU, and move the batch to the GPU.
 
 fixed = {}
 batches = collect(lambda: GymEnv("CartPole-v1"))

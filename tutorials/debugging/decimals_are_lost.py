@@ -94,8 +94,6 @@ else:
 # %%
 # Fix it
 # ------
-#
-# The spec now has the dtype that the environment returns.
 
 fixed = build(torch.float32)
 healthy = check(Thermometer(torch.float32), fixed["env"])

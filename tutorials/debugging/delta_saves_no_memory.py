@@ -21,8 +21,6 @@ exactly as much as before.
 # %%
 # Break it
 # --------
-#
-# The environment is a camera that sees noise.
 
 import gymnasium as gym
 import numpy as np

@@ -3,7 +3,7 @@ The end-of-trajectory signal has one dimension too many
 =======================================================
 
 Batches of several environments go into the buffer without an error. Then ``sample`` raises: it
-expects an end-of-trajectory signal with one dimension, and gets one with two.
+expects an end-of-trajectory signal with one dimension and gets two.
 
 :Subsystem: trajectories and slices
 :Effect: loud

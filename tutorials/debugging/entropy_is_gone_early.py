@@ -10,8 +10,8 @@ same action in a state, and its return stays low.
 :Cause: The optimizer steps are too large, and no bonus rewards entropy. The policy becomes
    deterministic before it has learned, and then the log-probability of its action has hardly any
    gradient.
-:Fix: Lower the learning rate. If that is not enough, raise the bonus for entropy:
-   ``ClipPPOLoss(..., entropy_coeff=0.1)``.
+:Fix: Lower the learning rate. If that is not enough, raise the entropy bonus: ``ClipPPOLoss(...,
+   entropy_coeff=0.1)``.
 :Decided in: :source:`torchrl.objectives.PPOLoss._weighted_loss_entropy`
 :Behind it: :ref:`doctor-logs`
 :Threads: none found
@@ -23,7 +23,7 @@ same action in a state, and its return stays low.
 # Break it
 # --------
 #
-# PPO learns CartPole with a learning rate that is far too large, and without a bonus for entropy.
+# PPO learns CartPole with a learning rate that is far too large and no entropy bonus.
 #
 # .. fold:: Imports and training
 
@@ -118,8 +118,8 @@ assert unhealthy["episode_reward"][1] < unhealthy["episode_reward"][0], (
 )
 
 # %%
-# Each pair holds the mean of the first ten and of the last ten values. If the cart is always pushed
-# to the same side, the pole falls after about nine steps.
+# Each pair holds the means of the first and of the last ten values. If the cart is always pushed to
+# one side, the pole falls after about nine steps.
 #
 # Fix it
 # ------

@@ -109,7 +109,7 @@ assert torch.allclose(outputs[1], second["features"], atol=1e-5), (
 # ------
 #
 # Loss modules set the mode themselves. Use the block only for value estimators and for losses that
-# you wrote.
+# are no ``LossModule``.
 
 fixed = collect(mode=None)
 healthy = check(fixed["batch"])

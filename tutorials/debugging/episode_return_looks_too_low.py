@@ -2,8 +2,8 @@
 The episode return looks too low
 ================================
 
-The logged return stays far below the length of the episodes, although CartPole pays one for each
-step.
+The logged return stays far below the length of the episodes, although the reward of CartPole is 1
+at each step.
 
 :Subsystem: evaluation
 :Effect: silent
@@ -96,9 +96,9 @@ ax.text(1.02, unhealthy["of episodes"], "mean return", color="C0", **beside)
 ax.text(1.02, unhealthy["logged"], "logged", color="C1", va="top", **beside)
 ax.set(xlabel="step of the batch", ylabel="episode_reward")
 fig.set_label(
-    "The running sum climbs and falls like a saw, with a tooth for each episode. The returns of "
-    f"the episodes are its tips, {unhealthy['of episodes']} in the mean; what is logged is its "
-    f"mean height, {unhealthy['logged']}."
+    "The running sum rises during each episode and starts again with the next one. The returns "
+    f"of the episodes are its peaks, with the mean {unhealthy['of episodes']}. The logged value "
+    f"is the mean over all steps, {unhealthy['logged']}."
 )
 plt.show()
 

@@ -117,9 +117,9 @@ assert abs(healthy["epsilon"] - healthy["scheduled"]) < 0.01, (
 #    :rows: epsilon-*
 #    :caption: Return of DQN on CartPole: median and quartiles of five seeds
 #
-# With eight updates for each batch, the return drops to that of a constant action, and rises later:
-# CartPole is small enough to be learned with little exploration.
-# :claim:`epsilon-too-soon-costs-frames` A task whose reward random actions have to find first may
+# With ``step()`` after each of the eight updates, the return drops to that of a constant action and
+# rises later: CartPole is small enough to be learned with little exploration.
+# :claim:`epsilon-too-soon-costs-frames` A task whose reward has to be found by random actions may
 # not be; that was not measured.
 #
 # If your environment skips frames, set ``annealing_num_steps`` in the unit that you pass to

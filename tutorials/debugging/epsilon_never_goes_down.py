@@ -60,8 +60,6 @@ broken = train(steps_epsilon=False)
 # %%
 # Check it
 # --------
-#
-# Compare epsilon with its initial value.
 
 
 def check(explore):

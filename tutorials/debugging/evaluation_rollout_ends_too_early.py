@@ -21,8 +21,6 @@ more. The returns computed from it are low.
 # %%
 # Break it
 # --------
-#
-# Four environments are evaluated together.
 
 import torch
 from torchrl.envs import GymEnv, SerialEnv
@@ -59,8 +57,8 @@ assert unhealthy["finished"] == "1/4", (
 assert unhealthy["steps"] < 50, "no longer reproduces: the rollout is long"
 
 # %%
-# All episodes are cut where the shortest one ends, so with more environments the rollout is usually
-# shorter.
+# The other episodes are cut where the shortest one ends, so with more environments the rollout is
+# usually shorter.
 #
 # Fix it
 # ------

@@ -2,8 +2,8 @@
 Every environment plays the same episodes
 =========================================
 
-More environments or workers do not improve training. All environments start their first episode
-from the same observation, and later episodes start alike too.
+More environments or workers do not improve training. The first episode starts from the same
+observation in all environments, and so does each later one.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
@@ -20,8 +20,6 @@ from the same observation, and later episodes start alike too.
 # %%
 # Break it
 # --------
-#
-# The function that makes an environment calls ``set_seed``, so that runs are reproducible.
 
 import torch
 from torchrl.collectors import Collector

@@ -7,8 +7,8 @@ observations, the same policy acts as if it had learned nothing.
 
 :Subsystem: evaluation
 :Effect: silent
-:Cause: The two environments have separate ``VecNormV2`` transforms, with separate statistics. That
-   of the evaluation environment has seen only a few steps, so it normalizes observations
+:Cause: The two environments have separate ``VecNormV2`` transforms, with separate statistics. The
+   transform of the evaluation environment has seen only a few steps, so it normalizes observations
    differently.
 :Fix: Give the evaluation environment a frozen copy of the transform for training:
    ``vecnorm.frozen_copy()``.
@@ -56,8 +56,8 @@ broken = train_and_evaluate(own_statistics=True)
 # Check it
 # --------
 #
-# Normalize the same raw observation in both ways. ``to_observation_norm()`` returns the current
-# normalization, with statistics that no longer change.
+# Normalize the same raw observation with both transforms. ``to_observation_norm()`` returns the
+# current normalization, with statistics that no longer change.
 
 raw = TensorDict({"observation": torch.tensor([0.1, 0.5, 0.05, -0.5])})
 
@@ -77,7 +77,7 @@ assert unhealthy["largest difference"] > 0.5, (
 # %%
 # The policy was trained on observations with a standard deviation of about one, so this difference
 # is large. A copy that is not frozen starts with the right statistics, and drifts with each
-# evaluation. Its difference before and after one evaluation:
+# evaluation. The largest difference before and after one evaluation:
 
 drifting = {
     "env": broken["env"],

@@ -24,8 +24,7 @@ below one, and bad answers keep beginning with the same token.
 # Break it
 # --------
 #
-# A table of logits stands in for a language model. It has the methods that ``TransformersWrapper``
-# calls, so the ``transformers`` package is not needed.
+# The language model is a table of logits that has the methods that ``TransformersWrapper`` calls.
 #
 # .. fold:: The model and its tokenizer
 
@@ -74,7 +73,7 @@ class Table(torch.nn.Module):
 
 # %%
 # The wrapper writes the log-probabilities of the answer, but ``GRPOLoss`` reads those of prompt and
-# answer. Here NaN fills the positions of the prompt, and the loss ignores NaN. These are the stored
+# answer. Here NaN fills the positions of the prompt, and the loss ignores NaN. The stored
 # log-probabilities of the first answer:
 
 
@@ -128,8 +127,8 @@ assert unhealthy["clip_fraction"] > 0.1, (
 # %%
 # The ratio of a first token is its probability, which is far below one. With a negative advantage,
 # such a ratio is clipped and has no gradient, so nothing makes the first token of a bad answer less
-# likely. In this example, only first tokens follow a question mark, so the norm of their gradient
-# is that of one row of the table:
+# likely. Here only first tokens follow a question mark, so one row of the table has their gradient.
+# Its norm:
 
 
 def gradient_of_first_tokens(batch, loss):

@@ -72,7 +72,7 @@ for way, other in {
 # Check it
 # --------
 #
-# Compare the ``frameskip`` that your environment was made with to the registered one.
+# Compare the ``frameskip`` in use with the registered one.
 
 
 def check(env):

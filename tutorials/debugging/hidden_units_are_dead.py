@@ -95,7 +95,7 @@ network = dead[0][2]
 # --------
 #
 # Run a batch of observations through the network up to each ReLU, and count the units whose output
-# is zero for all observations.
+# is always zero.
 
 
 def check(network, observations):

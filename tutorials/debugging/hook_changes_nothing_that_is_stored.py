@@ -22,7 +22,7 @@ When the collector writes to a replay buffer instead, the stored rewards are not
 # Break it
 # --------
 #
-# Both hooks are meant to scale the rewards, and the collector fills a buffer.
+# Both hooks should scale the rewards that the collector stores.
 
 import torch
 from torchrl.collectors import Collector
@@ -56,7 +56,7 @@ broken = collect(scale_in_place)
 # Check it
 # --------
 #
-# CartPole pays one for each step, so each stored reward should be a hundred.
+# The reward of CartPole is 1 at each step, so each stored reward should be 100.
 
 
 def check(replay_buffer):

@@ -23,9 +23,9 @@ finite until the first episode is over, and NaN from then on.
 # Break it
 # --------
 #
-# Isaac Lab needs a GPU, so four carts stand in for it. The action moves a cart to the right, and
-# its episode ends at 3. ``GymWrapper`` does not read last observations from Isaac Lab, so
-# ``as_isaac_lab`` removes what reads them.
+# Isaac Lab needs a GPU, so four carts stand in for it. Action 1 moves a cart to the right, and its
+# episode ends at position 3. ``GymWrapper`` does not read last observations from Isaac Lab, so
+# ``as_isaac_lab`` turns this off.
 #
 # .. fold:: Imports and the carts
 

@@ -22,7 +22,7 @@ that you never wrote yourself.
 # Break it
 # --------
 #
-# These are the parts that PPO needs. The actor has its default settings.
+# The actor has its default settings.
 
 import torch
 from tensordict.nn import TensorDictModule

@@ -2,8 +2,8 @@
 The mean reward of a sample is far too low
 ==========================================
 
-CartPole pays one for every step, but the mean reward of a sample from the buffer is far below one.
-Observations are full of zeros. There is no error, only a warning that advises another way to
+The reward of CartPole is 1 at each step, but the mean reward of a sample from the buffer is far
+below. Many observations are zero. There is no error, only a warning that advises another way to
 sample.
 
 :Subsystem: trajectories and slices
@@ -58,7 +58,7 @@ for warning in heard:
 # Check it
 # --------
 #
-# Compute the mean reward, and count the rows that are no steps.
+# Compute the mean reward, and count the rows of padding.
 
 
 def check(sample):

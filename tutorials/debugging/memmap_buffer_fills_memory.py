@@ -81,7 +81,7 @@ if before:
 # %%
 # So you save no memory, and you may have even less room than before, because a container often has
 # a small ``/dev/shm``. A single tensor that is larger than the free space there goes to an unnamed
-# file in a folder for temporary files instead. But if several tensors fit only one by one, the
+# file in a folder for temporary files instead. But if several tensors fit only one at a time, the
 # process may die while they fill.
 #
 # Fix it

@@ -104,7 +104,7 @@ ROWS = {
         "that cleans `/tmp`. The open mapping keeps the data readable until the process ends.",
         "Give the storage `scratch_dir=tempfile.mkdtemp()` and `auto_cleanup=True`, so that the "
         "folder lives as long as the buffer. If a job cleans `/tmp`, choose another place with "
-        "`mkdtemp(dir=...)`. Save with `dumps` what has to outlive the run.",
+        "`mkdtemp(dir=...)`. Call `dumps` to save rows that have to outlive the run.",
     ),
     "burn_in_works_once": Row(
         "silent",
@@ -171,7 +171,7 @@ ROWS = {
         "The optimizer steps are too large, and no bonus rewards entropy. The policy becomes "
         "deterministic before it has learned, and then the log-probability of its action has "
         "hardly any gradient.",
-        "Lower the learning rate. If that is not enough, raise the bonus for entropy: "
+        "Lower the learning rate. If that is not enough, raise the entropy bonus: "
         "`ClipPPOLoss(..., entropy_coeff=0.1)`.",
     ),
     "environments_share_one_memory": Row(
@@ -270,8 +270,8 @@ ROWS = {
     ),
     "good_in_training_poor_in_evaluation": Row(
         "silent",
-        "The two environments have separate `VecNormV2` transforms, with separate statistics. "
-        "That of the evaluation environment has seen only a few steps, so it normalizes "
+        "The two environments have separate `VecNormV2` transforms, with separate statistics. The "
+        "transform of the evaluation environment has seen only a few steps, so it normalizes "
         "observations differently.",
         "Give the evaluation environment a frozen copy of the transform for training: "
         "`vecnorm.frozen_copy()`.",
