@@ -60,7 +60,7 @@ broken = collect(random_frames=20)
 # --------
 #
 # For a discrete action, a log-probability of exactly zero means that no other action was possible.
-# An untrained network never gives that.
+# An untrained network does not give that.
 
 
 def check(batch):
