@@ -69,7 +69,7 @@ broken = collect(workers_write=True)
 # Check it
 # --------
 #
-# Check a value that you know.
+# Check a value that you know, here the reward.
 
 
 def check(replay_buffer):

@@ -24,7 +24,7 @@ raises as soon as it touches the GPU.
 # Break it
 # --------
 #
-# This page simulates a GPU: a forked process is told that its parent has used CUDA. torch then
+# This page simulates a GPU: a forked process is told that its parent has used CUDA. PyTorch then
 # raises as it would with a GPU. ``collect(...)`` starts a worker with ``fork`` and takes one batch.
 #
 # .. fold:: Imports, the simulation, and how a worker starts

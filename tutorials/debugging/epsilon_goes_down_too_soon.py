@@ -120,7 +120,7 @@ assert abs(healthy["epsilon"] - healthy["scheduled"]) < 0.01, (
 # With ``step()`` after each of the eight updates, the return drops to that of a constant action and
 # rises later: CartPole is small enough to be learned with little exploration.
 # :claim:`epsilon-too-soon-costs-frames` A task whose reward has to be found by random actions may
-# not be; that was not measured.
+# not recover; that was not measured.
 #
 # If your environment skips frames, set ``annealing_num_steps`` in the unit that you pass to
 # ``step()``.

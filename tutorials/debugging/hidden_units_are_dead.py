@@ -7,8 +7,8 @@ are finite.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: An optimizer step that was too large has made the inputs of a layer's ReLUs negative for
-   every observation. Their output and their gradient are then zero, so no later step revives them.
+:Cause: An optimizer step that was too large has made the inputs of many ReLUs negative for every
+   observation. Their output and their gradient are then zero, so no later step revives them.
 :Fix: Lower the learning rate, and clip the norm of the gradients. Start the training again, because
    dead units stay dead.
 :Decided in: :source:`torchrl.modules.MLP`

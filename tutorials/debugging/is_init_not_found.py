@@ -7,8 +7,8 @@ never used this key yourself.
 
 :Subsystem: recurrent state
 :Effect: loud
-:Cause: A recurrent module reads from ``is_init`` where an episode begins, and no transform of the
-   environment writes that key.
+:Cause: A recurrent module needs ``is_init`` to know where an episode begins, and no transform of
+   the environment writes that key.
 :Fix: Append two transforms to the environment: ``InitTracker()`` and the primer of the module,
    ``module.make_tensordict_primer()``.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`,

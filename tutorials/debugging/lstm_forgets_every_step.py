@@ -52,8 +52,8 @@ broken = collect(with_primer=False)
 # Check it
 # --------
 #
-# Compare the features of each step with those of an LSTM that starts from zeros. Only at the first
-# step of an episode may they be equal.
+# Compare the features of each step with those of an LSTM that starts from zeros. They may be equal
+# only at the first step of an episode.
 
 
 def check(batch, lstm):

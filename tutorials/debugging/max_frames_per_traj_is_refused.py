@@ -9,7 +9,7 @@ that the call does not mention.
 :Effect: loud
 :Cause: ``max_frames_per_traj`` appends a ``StepCounter`` to the environment, and refuses an
    environment that already has a ``step_count``.
-:Fix: Leave out the argument, and set the limit in the counter that exists:
+:Fix: Leave out the argument, and set the limit in the existing counter:
    ``StepCounter(max_steps=...)``.
 :Decided in: :source:`torchrl.collectors.Collector._setup_max_frames_per_traj`
 :Behind it: :doc:`/reference/collectors_basics`

@@ -3,7 +3,7 @@ The mean reward of a sample is far too low
 ==========================================
 
 The reward of CartPole is 1 at each step, but the mean reward of a sample from the buffer is far
-below. Many observations are zero. There is no error, only a warning that advises another way to
+below 1. Many observations are zero. There is no error, only a warning that advises another way to
 sample.
 
 :Subsystem: trajectories and slices

@@ -293,7 +293,7 @@ ROWS = {
     ),
     "hidden_units_are_dead": Row(
         "silent",
-        "An optimizer step that was too large has made the inputs of a layer's ReLUs negative for "
+        "An optimizer step that was too large has made the inputs of many ReLUs negative for "
         "every observation. Their output and their gradient are then zero, so no later step "
         "revives them.",
         "Lower the learning rate, and clip the norm of the gradients. Start the training again, "
@@ -308,8 +308,8 @@ ROWS = {
     ),
     "is_init_not_found": Row(
         "loud",
-        "A recurrent module reads from `is_init` where an episode begins, and no transform of the "
-        "environment writes that key.",
+        "A recurrent module needs `is_init` to know where an episode begins, and no transform of "
+        "the environment writes that key.",
         "Append two transforms to the environment: `InitTracker()` and the primer of the module, "
         "`module.make_tensordict_primer()`.",
     ),
@@ -391,7 +391,7 @@ ROWS = {
         "loud",
         "`max_frames_per_traj` appends a `StepCounter` to the environment, and refuses an "
         "environment that already has a `step_count`.",
-        "Leave out the argument, and set the limit in the counter that exists: "
+        "Leave out the argument, and set the limit in the existing counter: "
         "`StepCounter(max_steps=...)`.",
     ),
     "mean_reward_is_far_too_low": Row(
