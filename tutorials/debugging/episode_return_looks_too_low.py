@@ -21,8 +21,8 @@ at each step.
 # Break it
 # --------
 #
-# A hook of the collector logs the mean of ``episode_reward`` for each batch: over all rows, or over
-# those where an episode ends.
+# A hook logs the mean of ``episode_reward`` in each batch, over all rows or over those where an
+# episode ends.
 
 import torch
 from torchrl.collectors import Collector
