@@ -80,7 +80,8 @@ print("targets:", targets(**broken))
 assert targets(**broken) == [103, 103, 103, 102, 1], "no longer reproduces"
 
 # %%
-# The last three targets should be sums of the rewards that are left, without a value.
+# In the last three rows, the targets should be the sums of the rewards that are left, with no value
+# added.
 #
 # Check it
 # --------

@@ -109,8 +109,8 @@ assert unhealthy["versions that acted"] == late, "no longer reproduces: no lag o
 
 # %%
 # If training is quicker than collecting, the update arrives in the middle of a batch, which then
-# holds both versions. Read ``("next", "policy_version")``, which is the version that chose the
-# action. The entry at the root is the version of the step before.
+# holds both versions. Read ``("next", "policy_version")``, the version that chose the action. The
+# entry at the root is the version of the step before.
 #
 # Fix it
 # ------

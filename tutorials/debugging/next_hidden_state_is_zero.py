@@ -7,8 +7,8 @@ step. A critic that computes V(s') from them gets zeros.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: ``compact_obs=True`` keeps the collector from writing the next state. But the collector has
-   reserved memory for that state before, and this memory, still zero, becomes part of the batch.
+:Cause: With ``compact_obs=True``, the collector does not write the next states. But it has already
+   reserved memory for them in the batch, and this memory stays zero.
 :Fix: Collect without ``compact_obs``. Or add ``use_buffers=False``, which removes the zeros, and
    rebuild the next states.
 :Decided in: :source:`torchrl.collectors.Collector._maybe_make_final_rollout`,

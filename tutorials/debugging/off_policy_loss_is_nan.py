@@ -11,8 +11,9 @@ too.
 :Cause: With ``compact_obs=True``, the next observation in the last row of each slice is NaN. Losses
    such as ``DQNLoss`` call ``value_estimate`` of the value estimator, which does not replace NaN.
    The estimator's ``forward``, which PPO uses, replaces it.
-:Fix: With TD(0), the default of these losses, drop the rows without a next observation, but keep
-   terminated rows and put zeros there. With TD(lambda), store both observations of each step.
+:Fix: With TD(0), the default of these losses, drop the rows whose next observation is NaN, but keep
+   the terminated ones, with zeros instead of NaN. With TD(lambda), store both observations of each
+   step.
 :Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -77,7 +78,7 @@ assert unhealthy["loss"] != unhealthy["loss"], (
 # ---------------------
 #
 # PPO gets its advantages from ``forward`` of the same estimator. Where the next observation is NaN,
-# ``forward`` takes the current one. The advantage is then exact only for terminated rows, but it is
+# ``forward`` uses the current one. The advantage is then exact only for terminated rows, but it is
 # finite.
 
 advantage = loss_module.value_estimator(

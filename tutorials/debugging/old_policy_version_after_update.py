@@ -64,7 +64,8 @@ broken = collect(version_key="policy_version")
 # Check it
 # --------
 #
-# Pass the key that your code or the sampler reads. The sampler's default is the one at the root.
+# Pass the key that your code or the sampler reads. By default, the sampler reads the one at the
+# root.
 
 
 def check(batch, key):

@@ -22,8 +22,8 @@ there is one, is a warning about copying tensors.
 # Break it
 # --------
 #
-# The code updates the priorities twenty times. The only mistake is ``priority_key="error"`` in the
-# last line.
+# The code computes a DQN loss and updates the priorities twenty times. The only mistake is
+# ``priority_key="error"`` in the last line.
 
 import warnings
 

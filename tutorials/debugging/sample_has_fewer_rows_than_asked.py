@@ -2,8 +2,8 @@
 A sample has fewer rows than asked for
 ======================================
 
-``sample(128)`` returns fewer rows than that, and another number in each call. Nothing is raised
-until you reshape the sample into sequences.
+``sample(128)`` returns fewer rows than you asked for, and another number in each call. Nothing is
+raised until you reshape the sample into sequences.
 
 :Subsystem: trajectories and slices
 :Effect: loud

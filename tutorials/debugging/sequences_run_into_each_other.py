@@ -8,9 +8,9 @@ and a recurrent network carries its hidden state from one sequence into the next
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: The batch does not show where one slice ends and the next begins. The slice sampler returns
-   these marks, but a plain ``ReplayBuffer`` does not write them into the batch.
-:Fix: Use ``TensorDictReplayBuffer``, which writes them. Or call ``sample(return_info=True)`` and
-   write the marks that it returns into the batch yourself.
+   marks for that, but a plain ``ReplayBuffer`` does not write them into the batch.
+:Fix: Use ``TensorDictReplayBuffer``, which writes these marks. Or call ``sample(return_info=True)``
+   and write the marks that it returns into the batch yourself.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
 :Behind it: :ref:`recurrent-slices`
 :Threads: none found
@@ -59,7 +59,7 @@ broken = fill(ReplayBuffer)
 # --------
 #
 # The last row of each slice has to be done, and ``is_init`` has to be True in its first row.
-# ``"wrong advantages"`` counts those that change when each slice is computed alone.
+# ``"wrong advantages"`` counts the advantages that change when each slice is computed alone.
 
 
 def check(sample, slice_len, gae):

@@ -86,8 +86,8 @@ assert unhealthy["too long"] == 1, gone
 # Fix it
 # ------
 #
-# This is the fix for slices of different length. ``split_trajectories`` then cuts at the ends of
-# slices, which are marked in the samples of a ``TensorDictReplayBuffer``.
+# The code shows the fix for slices of different length. ``split_trajectories`` then cuts at the
+# ends of slices, which are marked in the samples of a ``TensorDictReplayBuffer``.
 
 fixed = split_sample(frames=100, by_ids=False)
 healthy = check(fixed["batch"], SLICE_LEN)

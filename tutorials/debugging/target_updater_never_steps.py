@@ -21,7 +21,7 @@ next reward, as if the target network were frozen.
 # Break it
 # --------
 #
-# The ``HardUpdate`` should replace the weights of the target network every few steps.
+# DQN has a ``HardUpdate``, which should replace the weights of the target network every few steps.
 
 import copy
 import warnings

@@ -2,7 +2,7 @@
 ParallelEnv or a collector raises "Too many open files"
 =======================================================
 
-A few environments work. With many workers, or with several collectors in one process, their start
+A few environments work. With many workers, or with several collectors in one process, starting them
 raises ``OSError: [Errno 24]``.
 
 :Subsystem: multi-process and weight sync

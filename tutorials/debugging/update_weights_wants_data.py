@@ -2,8 +2,8 @@
 update_policy_weights_(policy) raises AttributeError
 ====================================================
 
-You pass the policy to ``update_policy_weights_``, as its docstring says you can. A ``Collector``
-raises an ``AttributeError``: one of the modules in the policy has no attribute ``data``.
+You pass the policy to ``update_policy_weights_``, as its docstring allows. A ``Collector`` raises
+an ``AttributeError``: one of the modules in the policy has no attribute ``data``.
 
 :Subsystem: multi-process and weight sync
 :Effect: loud

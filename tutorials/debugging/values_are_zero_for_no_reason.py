@@ -7,8 +7,8 @@ In your samples, a key is right in some rows and zero in others, although you ne
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: Not all stored batches had that key. If a key first comes with a later batch,
-   ``LazyTensorStorage`` adds it, with zeros in the earlier rows. If a row that is written after
-   that lacks the key, its entry keeps the value that was in memory before.
+   ``LazyTensorStorage`` adds it, with zeros in the earlier rows. If a batch after that lacks the
+   key, its rows keep the values that were in memory before.
 :Fix: Write the same keys to every batch, with ``nan`` where a value is not known.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`,
    :source:`tensordict._td._SubTensorDict._set_str`

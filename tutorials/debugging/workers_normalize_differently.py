@@ -2,7 +2,7 @@
 Workers normalize one observation differently
 =============================================
 
-Several environments normalize observations with ``VecNormV2``, and each turns the same raw
+Several environments normalize observations with ``VecNormV2``, but they turn the same raw
 observation into different numbers. The policy learns more slowly with more workers.
 
 :Subsystem: multi-process and weight sync

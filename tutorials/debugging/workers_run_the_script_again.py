@@ -9,7 +9,7 @@ once more for each worker.
 :Subsystem: multi-process and weight sync
 :Effect: loud
 :Cause: TorchRL starts its workers with ``spawn``, so each worker imports your script. Without a
-   main guard, the import starts workers again.
+   guard, this import starts workers again.
 :Fix: Put everything that the script does into a function, and call it below ``if __name__ ==
    "__main__":``.
 :Decided in: :source:`torchrl._utils._get_default_mp_start_method`

@@ -457,9 +457,8 @@ ROWS = {
     ),
     "next_hidden_state_is_zero": Row(
         "silent",
-        "`compact_obs=True` keeps the collector from writing the next state. But the collector "
-        "has reserved memory for that state before, and this memory, still zero, becomes part of "
-        "the batch.",
+        "With `compact_obs=True`, the collector does not write the next states. But it has "
+        "already reserved memory for them in the batch, and this memory stays zero.",
         "Collect without `compact_obs`. Or add `use_buffers=False`, which removes the zeros, and "
         "rebuild the next states.",
     ),
@@ -510,9 +509,9 @@ ROWS = {
         "With `compact_obs=True`, the next observation in the last row of each slice is NaN. "
         "Losses such as `DQNLoss` call `value_estimate` of the value estimator, which does not "
         "replace NaN. The estimator's `forward`, which PPO uses, replaces it.",
-        "With TD(0), the default of these losses, drop the rows without a next observation, but "
-        "keep terminated rows and put zeros there. With TD(lambda), store both observations of "
-        "each step.",
+        "With TD(0), the default of these losses, drop the rows whose next observation is NaN, "
+        "but keep the terminated ones, with zeros instead of NaN. With TD(lambda), store both "
+        "observations of each step.",
     ),
     "old_policy_version_after_update": Row(
         "silent",
@@ -753,9 +752,9 @@ ROWS = {
     "sequences_run_into_each_other": Row(
         "silent",
         "The batch does not show where one slice ends and the next begins. The slice sampler "
-        "returns these marks, but a plain `ReplayBuffer` does not write them into the batch.",
-        "Use `TensorDictReplayBuffer`, which writes them. Or call `sample(return_info=True)` and "
-        "write the marks that it returns into the batch yourself.",
+        "returns marks for that, but a plain `ReplayBuffer` does not write them into the batch.",
+        "Use `TensorDictReplayBuffer`, which writes these marks. Or call "
+        "`sample(return_info=True)` and write the marks that it returns into the batch yourself.",
     ),
     "sequences_run_over_episode_ends": Row(
         "silent",
@@ -896,8 +895,8 @@ ROWS = {
     "values_are_zero_for_no_reason": Row(
         "silent",
         "Not all stored batches had that key. If a key first comes with a later batch, "
-        "`LazyTensorStorage` adds it, with zeros in the earlier rows. If a row that is written "
-        "after that lacks the key, its entry keeps the value that was in memory before.",
+        "`LazyTensorStorage` adds it, with zeros in the earlier rows. If a batch after that lacks "
+        "the key, its rows keep the values that were in memory before.",
         "Write the same keys to every batch, with `nan` where a value is not known.",
     ),
     "values_too_low_at_time_limits": Row(
@@ -938,7 +937,7 @@ ROWS = {
     "workers_run_the_script_again": Row(
         "loud",
         "TorchRL starts its workers with `spawn`, so each worker imports your script. Without a "
-        "main guard, the import starts workers again.",
+        "guard, this import starts workers again.",
         "Put everything that the script does into a function, and call it below `if __name__ == "
         '"__main__":`.',
     ),
