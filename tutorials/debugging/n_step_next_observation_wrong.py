@@ -23,8 +23,8 @@ over n steps, as they should be, but each next observation is only one step ahea
 # Break it
 # --------
 #
-# The code stores the steps of one environment in three ways. The observation is the number of the
-# step, so the next observation minus the observation is the number of steps between them.
+# The observation is the number of the step, so the next observation minus the observation is the
+# number of steps between them.
 
 import gymnasium as gym
 import numpy as np
@@ -86,8 +86,8 @@ broken = buffer_of_three_steps("compact_obs")
 # --------
 #
 # ``"steps_to_next_obs"`` is the number of rewards that were summed, and the next observation has to
-# be as many steps ahead. The check prints the share of rows with the right sum of rewards, and the
-# mean number of steps to the next observation.
+# be as many steps ahead. The check prints the share of rows with the right sum, and the mean number
+# of steps to the next observation.
 
 
 def check(sample):

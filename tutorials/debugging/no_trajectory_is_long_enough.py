@@ -77,7 +77,7 @@ assert unhealthy["continued"] == 0, gone
 # Fix it
 # ------
 #
-# For trajectories that really are shorter than a slice, sample shorter slices, or see
+# If the trajectories really are shorter than a slice, sample shorter slices, or see
 # :ref:`replay-strict`.
 
 fixed = fill(steps=2, ndim=2)

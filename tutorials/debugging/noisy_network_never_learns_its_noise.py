@@ -52,8 +52,6 @@ broken = train(noise_in_loss=False)
 # %%
 # Check it
 # --------
-#
-# See which parameters got a gradient in the last step.
 
 
 def check(layer):

@@ -59,8 +59,6 @@ broken = parts["objects"]
 # %%
 # Check it
 # --------
-#
-# Take a training step and see whether the noise has changed.
 
 
 def check(layer, train):

@@ -19,8 +19,6 @@ You keep one step of every batch in a list, for a plot or an evaluation set. Acc
 # %%
 # Break it
 # --------
-#
-# The list gets the last step of each of five batches.
 
 import torch
 from torchrl.collectors import Collector

@@ -21,7 +21,7 @@ an error about shapes that appear nowhere in your program.
 # Break it
 # --------
 #
-# A batch has two dimensions: four CartPoles, and one step of each.
+# A batch has two dimensions: four CartPoles and time, which is one step here.
 
 import torch
 from torchrl.collectors import Collector
@@ -54,8 +54,6 @@ assert "incompatible with dest shape" in str(broken.get("error")), gone
 # %%
 # Check it
 # --------
-#
-# Count the steps in the batch. Its last dimension is time.
 
 
 def check(batch):

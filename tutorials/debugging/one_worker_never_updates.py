@@ -23,8 +23,8 @@ still acts as it did in the first batch.
 # Break it
 # --------
 #
-# There are two workers. ``cpu:0`` stands in for a second device such as ``cuda:0``, so that the
-# code runs without a GPU: TorchRL treats ``cpu`` and ``cpu:0`` as different devices.
+# ``cpu:0`` stands in for a second device such as ``cuda:0``, so that the code runs without a GPU:
+# TorchRL treats ``cpu`` and ``cpu:0`` as different devices.
 #
 # .. fold:: Imports, environment, policy, and how a collector starts and ends
 
@@ -109,8 +109,6 @@ assert unhealthy["acted with these weights"] == [True, False], (
 # %%
 # Fix it
 # ------
-#
-# ``MultiProcessWeightSyncScheme`` sends the weights to each worker.
 
 fixed = batch_after_an_update(MultiProcessWeightSyncScheme())
 healthy = check(fixed["batch"], fixed["policy"])

@@ -75,8 +75,6 @@ broken = collect(resets_clock=False)
 # %%
 # Check it
 # --------
-#
-# List the lengths of the first episodes, in order.
 
 
 def check(batch):

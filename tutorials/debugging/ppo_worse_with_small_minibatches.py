@@ -21,8 +21,6 @@ although each loss is finite.
 # %%
 # Break it
 # --------
-#
-# As in an epoch of PPO, a batch is stored and a random minibatch is drawn from it.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -95,8 +93,6 @@ assert unhealthy["loss"] != unhealthy["rows in reverse order"], (
 #
 # Fix it
 # ------
-#
-# Call the advantage module once, in the order of time, before the rows are shuffled.
 
 fixed = prepare(with_advantage=True)
 healthy = check(fixed["batch"], fixed["loss_module"])

@@ -68,8 +68,6 @@ assert "SumSegmentTreeFp32 is not available" in str(broken.get("error")), (
 # %%
 # Check it
 # --------
-#
-# See whether the sampler got the classes of the compiled part.
 
 
 def check(module):

@@ -48,8 +48,6 @@ broken = {"collector": start(seed_first=False)}
 # %%
 # Check it
 # --------
-#
-# Start twice, and count the rows in which the observations differ.
 
 
 def check(collector, twin):

@@ -22,8 +22,6 @@ last batch, the constructor of the buffer raises.
 # %%
 # Break it
 # --------
-#
-# This buffer gets no batch size.
 
 import torch
 from tensordict import TensorDict

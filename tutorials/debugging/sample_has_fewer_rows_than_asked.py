@@ -20,8 +20,6 @@ raised until you reshape the sample into sequences.
 # %%
 # Break it
 # --------
-#
-# Slices of up to sixteen rows are drawn from random CartPole episodes.
 
 import torch
 from torchrl.collectors import Collector

@@ -22,8 +22,6 @@ several times the memory that it should.
 # %%
 # Break it
 # --------
-#
-# The batch of four CartPoles has the shape ``(environments, time)``.
 
 import torch
 from torchrl.collectors import Collector

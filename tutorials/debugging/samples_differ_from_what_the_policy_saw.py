@@ -21,8 +21,6 @@ much too large, or squeezed into a small range.
 # %%
 # Break it
 # --------
-#
-# The environment normalizes, and the buffer gets the same transform.
 
 import torch
 from torchrl.collectors import Collector

@@ -68,7 +68,7 @@ broken = {"error": error}
 # Check it
 # --------
 #
-# Print the dtype in the storage and the dtype that the reconstructor gets.
+# Compare the dtype in the storage with the one that the reconstructor gets.
 
 
 def check(storage, *before):

@@ -21,8 +21,6 @@ raises.
 # %%
 # Break it
 # --------
-#
-# ``start`` collects a number of batches (here none) and then samples from the buffer.
 
 import torch
 from torchrl.collectors import Collector

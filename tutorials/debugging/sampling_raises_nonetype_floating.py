@@ -20,8 +20,6 @@ transform.
 # %%
 # Break it
 # --------
-#
-# The observation of this environment has the key ``"position"``.
 
 import torch
 from torchrl.collectors import Collector

@@ -59,7 +59,6 @@ def fill(transform, kind=TensorDictReplayBuffer):
 broken = fill(transform=fold)
 
 # %%
-# This is the message:
 
 try:
     broken["replay_buffer"].sample()

@@ -21,8 +21,6 @@ raises.
 # %%
 # Break it
 # --------
-#
-# The buffer was saved with ``prefetch=4`` and is created without it after the restart.
 
 import torch
 from tensordict import TensorDict
@@ -55,8 +53,6 @@ assert "Cannot restore a prefetch queue" in str(broken.get("error")), (
 #
 # Check it
 # --------
-#
-# Compare the ``prefetch`` of the saved buffer with that of the new one.
 
 
 def check(saved, replay_buffer):

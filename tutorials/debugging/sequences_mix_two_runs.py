@@ -21,8 +21,6 @@ from one episode into another.
 # %%
 # Break it
 # --------
-#
-# Two collectors take turns, seven rows at a time.
 
 import torch
 from torchrl.collectors import Collector

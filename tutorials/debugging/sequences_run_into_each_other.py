@@ -20,8 +20,6 @@ and a recurrent network carries its hidden state from one sequence into the next
 # %%
 # Break it
 # --------
-#
-# The buffer is a plain ``ReplayBuffer``. Slices have eight rows.
 
 import torch
 from torchrl.collectors import Collector

@@ -20,8 +20,6 @@ one.
 # %%
 # Break it
 # --------
-#
-# Slices of sixteen steps are drawn from random CartPole episodes.
 
 import torch
 from torchrl.collectors import Collector

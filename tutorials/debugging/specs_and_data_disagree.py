@@ -86,7 +86,7 @@ assert "'speed'" in unknown, "no longer reproduces: the list is another one"
 # Check it
 # --------
 #
-# Compare the types of specs and data, without the assertion.
+# Compare the types in the specs with those in the data.
 
 
 def check(env):

@@ -59,8 +59,6 @@ except RuntimeError as error:
 # %%
 # Check it
 # --------
-#
-# Count the entries of the batch that require gradients. There should be none.
 
 
 def check(batch):

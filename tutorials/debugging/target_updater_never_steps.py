@@ -63,8 +63,6 @@ broken = make_loss()
 # %%
 # Check it
 # --------
-#
-# Count how many training steps change the target network.
 
 
 def check(loss, take_a_step, steps=10):

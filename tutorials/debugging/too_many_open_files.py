@@ -86,7 +86,7 @@ assert "Too many open files" in str(broken.get("error")), (
 # --------
 #
 # Expect to need a hundred files for the process, and ten for each worker. The number for a worker
-# is rough: it grows with the number of entries in an observation.
+# grows with the number of entries in an observation.
 
 
 def check(workers):

@@ -23,7 +23,7 @@ environment and the discount of the loss are the same.
 # --------
 #
 # Each step has a reward of 1, and no episode ends. With a discount of 0.5, every state has a value
-# of 2. The critic returns this value already, so the targets should equal it.
+# of 2. The critic already returns this value, so the targets should equal it.
 
 import torch
 from tensordict import TensorDict
@@ -71,8 +71,6 @@ assert targets(**broken) != [2.0], "no longer reproduces: targets are right"
 # %%
 # Check it
 # --------
-#
-# Compare the two discounts.
 
 
 def check(replay_buffer, loss_module):

@@ -62,8 +62,6 @@ assert "has no attribute 'data'" in str(error), "no longer reproduces: another e
 # %%
 # Check it
 # --------
-#
-# See whether the collector has the weights that you passed.
 
 
 def check(collector, policy):
@@ -79,9 +77,8 @@ assert not unhealthy["equal weights"], "no longer reproduces: a module is accept
 # Fix it
 # ------
 #
-# Pass the weights as a TensorDict. If you passed ``policy=`` to the collector, it keeps a reference
-# to your policy even if it has copied it to another device. Then the call without an argument is
-# enough.
+# If you passed ``policy=`` to the collector, it keeps a reference to your policy even if it has
+# copied it to another device. Then the call without an argument is enough.
 
 fixed = update(TensorDict.from_module)
 assert "error" not in fixed, "the fix does not work"

@@ -22,9 +22,8 @@ far below the return that the policy would still get.
 # Break it
 # --------
 #
-# Trajectories are cut after a few steps. A ``select`` keeps what the loss seems to need, such as
-# the reward and ``done``. The critic returns the same number for each state, so the targets are
-# easy to judge.
+# A ``select`` keeps what the loss seems to need, such as the reward and ``done``. The critic
+# returns the same number for each state, so the targets are easy to judge.
 
 import torch
 from tensordict.nn import TensorDictModule

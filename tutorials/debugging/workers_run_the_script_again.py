@@ -101,8 +101,6 @@ assert "bootstrapping phase" in message, (
 #
 # Check it
 # --------
-#
-# With ``spawn``, the file that you run needs a guard.
 
 
 def check(script):

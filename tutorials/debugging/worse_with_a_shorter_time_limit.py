@@ -77,8 +77,6 @@ broken = collect(Walk(max_steps=LIMIT))
 # %%
 # Check it
 # --------
-#
-# Count how the episodes end, and look at the value target of their last step.
 
 
 def check(batch, estimator):
