@@ -93,8 +93,7 @@ broken = collect(MultiAsyncCollector)
 # Check it
 # --------
 #
-# List the policy versions that acted in each batch. There is one update between two batches, so
-# both printed lists should have the same numbers.
+# There is one update between two batches, so both printed lists should have the same numbers.
 
 
 def check(batches):

@@ -23,9 +23,6 @@ sizes differ or that a value cannot be broadcast.
 # %%
 # Break it
 # --------
-#
-# The batches hold padded trajectories of CartPole. The longest one has another length in each
-# batch.
 
 import warnings
 

@@ -21,8 +21,6 @@ of four steps. According to the message, the longest trajectory has one step.
 # %%
 # Break it
 # --------
-#
-# Each batch has one step of each of four CartPoles, and is flattened.
 
 import torch
 from torchrl.collectors import Collector

@@ -50,8 +50,6 @@ assert "fds_to_keep" in str(broken.get("error")), (
 # %%
 # Check it
 # --------
-#
-# Count the files that a process would get, and how many of them differ.
 
 
 def check(*given):

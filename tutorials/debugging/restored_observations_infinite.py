@@ -82,7 +82,7 @@ assert unhealthy["next"] > 0, "no longer reproduces: restored observations are f
 # Fix it
 # ------
 #
-# ``bfloat16`` has the larger range, but keeps fewer digits of the difference.
+# ``bfloat16`` keeps fewer digits of the difference.
 
 fixed = buffer_of_deltas(delta_dtype=torch.bfloat16)
 healthy = check(fixed["replay_buffer"].sample())

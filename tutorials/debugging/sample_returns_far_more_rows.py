@@ -76,9 +76,9 @@ assert allocated.numel() > MAX_ROWS, gone
 # Fix it
 # ------
 #
-# To train on single transitions, flatten before you store. To sample sequences, or to keep
-# trajectories in one piece, use ``LazyTensorStorage(..., ndim=2)`` and store the batch as it is.
-# For a recurrent network, you may want whole sequences as items. Then give all sizes in sequences.
+# To sample sequences, or to keep trajectories in one piece, use ``LazyTensorStorage(..., ndim=2)``
+# and store the batch as it is. For a recurrent network, you may want whole sequences as items. Then
+# give all sizes in sequences.
 
 fixed = fill(flatten=True)
 healthy = check(fixed["replay_buffer"], fixed["batch"])

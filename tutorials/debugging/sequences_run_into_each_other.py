@@ -83,8 +83,7 @@ assert unhealthy["wrong advantages"] > 0, gone
 # Why
 # ---
 #
-# The sampler returns the marks together with the indices. ``TensorDictReplayBuffer`` writes them
-# into the batch. The plain buffer returns them only on request:
+# The plain buffer returns the marks only on request, together with the indices:
 
 _, info = broken["replay_buffer"].sample(return_info=True)
 print(sorted(map(str, info)))

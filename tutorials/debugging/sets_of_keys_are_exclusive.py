@@ -20,8 +20,6 @@ raises, with a message about stacking that names no key.
 # %%
 # Break it
 # --------
-#
-# Actor and critic share their first layer. The collector gets both as its policy.
 
 import torch
 from tensordict.nn import TensorDictModule

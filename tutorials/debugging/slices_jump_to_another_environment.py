@@ -20,8 +20,6 @@ Some sequences start in one environment and continue in another.
 # %%
 # Break it
 # --------
-#
-# The batch of four CartPoles has the shape ``(environments, time)``. Here it is flattened.
 
 import torch
 from torchrl.collectors import Collector
