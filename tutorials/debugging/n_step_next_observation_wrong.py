@@ -2,15 +2,16 @@
 N-step rewards come with the wrong next observation
 ===================================================
 
-Training with n-step returns is worse than with one step. The rewards of a sample are sums over n
-steps as they should be.
+Training with n-step returns is worse than with one-step returns. The rewards of a sample are sums
+over n steps, as they should be, but each next observation is only one step ahead.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: ``MultiStepTransform`` moves next observations when rows are written. Here they do not
-   exist yet, because they are rebuilt when rows are sampled, one step ahead.
-:Fix: Keep both observations: with ``MultiStepTransform`` use neither ``compact_obs`` nor
-   ``NextObservationDelta``.
+:Cause: ``MultiStepTransform`` replaces next observations when rows are written to the buffer. With
+   ``compact_obs`` or ``NextObservationDelta`` there are none yet: they are rebuilt when you sample,
+   from a single step.
+:Fix: Store both observations of each step: do not combine ``MultiStepTransform`` with
+   ``compact_obs`` or ``NextObservationDelta``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
    :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/n_step_and_truncations`
@@ -22,8 +23,8 @@ steps as they should be.
 # Break it
 # --------
 #
-# One environment, three ways to store it. Its observation is the number of the step, so each next
-# observation shows how far it looks ahead.
+# The observation is the number of the step, so the next observation minus the observation is the
+# number of steps between them.
 
 import gymnasium as gym
 import numpy as np
@@ -84,7 +85,9 @@ broken = buffer_of_three_steps("compact_obs")
 # Check it
 # --------
 #
-# ``"steps_to_next_obs"`` says how many rewards were summed. The observation has to be as far away.
+# ``"steps_to_next_obs"`` is the number of rewards that were summed, and the next observation has to
+# be as many steps ahead. The check prints the share of rows with the right sum, and the mean number
+# of steps to the next observation.
 
 
 def check(sample):
@@ -105,7 +108,8 @@ assert unhealthy == {"rewards": 1, "steps ahead": 1}, (
 )
 
 # %%
-# A delta does not help. It adds the difference of a step three steps later to the observation.
+# ``NextObservationDelta`` does not help: only the change of the last of the three steps is added to
+# the observation.
 
 delta = check(buffer_of_three_steps("delta")["replay_buffer"].sample())
 print(delta)

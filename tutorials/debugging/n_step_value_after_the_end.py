@@ -3,14 +3,14 @@ N-step targets add a value after the end of the episode
 =======================================================
 
 With n-step returns, values near the end of an episode are too high. The rewards of a sample are
-sums over n steps, as they should be, and the next observation is right, too.
+correct sums over n steps, and its next observations are correct, too.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: By default, ``MultiStepTransform`` leaves ``"terminated"`` as it was after the first of the
-   n steps. In the n - 1 rows before an end, the next observation is the last one of the episode,
-   and its value is added although nothing follows.
-:Fix: Let ``"terminated"`` move with the observation:
+:Cause: By default, ``MultiStepTransform`` keeps the ``"terminated"`` of the first of the n steps.
+   So the n - 1 rows before the last step of an episode are not terminated, and their targets add
+   the value of the last observation, although no reward follows it.
+:Fix: Leave ``"terminated"`` out of ``done_keys``, so that it is moved with the next observation:
    ``MultiStepTransform(..., done_keys=["done", "truncated"])``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform.done_keys`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`
@@ -24,8 +24,8 @@ sums over n steps, as they should be, and the next observation is right, too.
 # Break it
 # --------
 #
-# Two episodes of five steps with a reward of 1 each, and a critic whose value is 100 in every
-# state.
+# The data are two episodes of five steps with a reward of 1 in each step. The value of every state
+# is 100.
 
 import torch
 from tensordict import TensorDict
@@ -80,12 +80,13 @@ print("targets:", targets(**broken))
 assert targets(**broken) == [103, 103, 103, 102, 1], "no longer reproduces"
 
 # %%
-# Three steps before the end, the target can be no more than the three rewards that are left.
+# In the last three rows, the targets should be the sums of the rewards that are left, with no value
+# added.
 #
 # Check it
 # --------
 #
-# Count the rows that lead to the last observation of an episode and are not terminated.
+# Count the rows whose next observation is the last one of an episode, but which are not terminated.
 
 
 def check(replay_buffer):
@@ -118,8 +119,9 @@ assert healthy["rows that go on after the end"] == 0, (
 )
 
 # %%
-# Keep ``"done"`` among them, as a ``SliceSampler`` cuts episodes there. ``MultiStep``, which a
-# collector takes as ``postproc``, does the same. It has no such argument, so set the attribute:
+# Keep ``"done"`` in ``done_keys``, because a ``SliceSampler`` cuts episodes where it is true.
+# ``MultiStep``, which you pass to a collector as ``postproc``, has the same fault. It has no
+# argument ``done_keys``, so set the attribute:
 
 postproc = MultiStep(gamma=1.0, n_steps=3)
 ended = {"default": postproc(episode(0))["next", "terminated"].flatten().tolist()}

@@ -2,14 +2,16 @@
 The batch after an update is from old weights
 =============================================
 
-An on-policy loss is unstable although ``update_policy_weights_()`` is called after each round. With
-``track_policy_version``, the batch that follows a call shows the version before it.
+An on-policy loss is unstable, although you call ``update_policy_weights_()`` after each batch. With
+``track_policy_version=True``, you see that the batch after a call still has the version of the old
+weights.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: The workers of :class:`~torchrl.collectors.MultiAsyncCollector` collect while you train,
-   so a batch is complete or half complete when the new weights arrive.
-:Fix: Use :class:`~torchrl.collectors.MultiSyncCollector`, or a loss that allows for older data.
+:Cause: The workers of :class:`~torchrl.collectors.MultiAsyncCollector` collect while you train, so
+   the next batch is complete or partly complete when the new weights arrive.
+:Fix: Use :class:`~torchrl.collectors.MultiSyncCollector`, or a loss that corrects for data of older
+   policies.
 :Decided in: :source:`torchrl.collectors.MultiAsyncCollector.iterator`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: :thread:`3032`
@@ -21,8 +23,8 @@ An on-policy loss is unstable although ``update_policy_weights_()`` is called af
 # Break it
 # --------
 #
-# One worker (forked, which is the quickest way to start it). The loop waits until the worker has
-# its next batch ready, as it has after a training step that takes longer than a batch.
+# There is one worker, started by ``fork`` because that is the quickest way. The loop waits until
+# the worker has its next batch ready, as if training took longer than collecting a batch.
 
 import multiprocessing
 import time
@@ -91,7 +93,7 @@ broken = collect(MultiAsyncCollector)
 # Check it
 # --------
 #
-# The versions that acted in each batch. There is one update between two batches.
+# There is one update between two batches, so both printed lists should have the same numbers.
 
 
 def check(batches):
@@ -105,15 +107,15 @@ late = [[0], [0], [1], [2]]
 assert unhealthy["versions that acted"] == late, "no longer reproduces: no lag of one"
 
 # %%
-# Where training is quicker than a batch, the update arrives in the middle: the batch holds both
-# versions. The entry at the root belongs to the step before; ``("next", "policy_version")`` belongs
-# to the action.
+# If training is quicker than collecting, the update arrives in the middle of a batch, which then
+# holds both versions. Read ``("next", "policy_version")``, the version that chose the action. The
+# entry at the root is the version of the step before.
 #
 # Fix it
 # ------
 #
-# The synchronous collector starts a batch when it is asked for. The price is that nothing is
-# collected during training.
+# ``MultiSyncCollector`` starts a batch only when the loop asks for it. So nothing is collected
+# while you train.
 
 fixed = collect(MultiSyncCollector)
 healthy = check(fixed["batch"])

@@ -2,16 +2,16 @@
 The buffer takes the first batch and refuses the next
 =====================================================
 
-The first ``extend`` works. The second one raises an error with two shapes, about a batch size that
-differs or a value that cannot be broadcast.
+The first ``extend`` works. The next one raises an error that shows two shapes, and says that batch
+sizes differ or that a value cannot be broadcast.
 
 :Subsystem: replay buffers
 :Effect: loud
 :Cause: A tensor storage allocates its memory for the shapes of the first batch.
-   ``split_trajs=True`` pads trajectories to the longest of their batch, and that length changes
-   from batch to batch.
-:Fix: Store single steps, not padded trajectories: ``batch[batch["collector", "mask"]]``, whose mask
-   is true for real steps. Or collect without ``split_trajs``.
+   ``split_trajs=True`` pads trajectories to the length of the longest one in their batch, and that
+   length differs from batch to batch.
+:Fix: Store single steps instead of padded trajectories: ``batch[batch["collector", "mask"]]`` (the
+   mask is true for real steps). Or collect without ``split_trajs``.
 :Decided in: :source:`torchrl.data.TensorStorage`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`1671`
@@ -23,8 +23,6 @@ differs or a value that cannot be broadcast.
 # %%
 # Break it
 # --------
-#
-# Padded trajectories of CartPole, which last a different number of steps in each batch.
 
 import warnings
 
@@ -88,8 +86,8 @@ print(unhealthy)
 assert unhealthy["row of the buffer"] != unhealthy["of the batch"]
 
 # %%
-# An entry of another size fails as well, with another message. Here the observations come from an
-# environment with five numbers instead of four.
+# An entry of another size fails as well, with another message. Here each observation has five
+# numbers instead of four.
 
 other = fill(batch[batch["collector", "mask"]] for batch in collect(1))
 rows = other["batch"].clone()
@@ -105,7 +103,7 @@ assert "cannot be broadcast to indexing result of shape" in message
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A size of one raises nothing. The storage repeats the one number in all four places:
+#    If the size is one, nothing is raised. The storage repeats that number in all four places:
 
 rows["observation"] = torch.ones(len(rows), 1)
 other["replay_buffer"].extend(rows)
@@ -117,7 +115,7 @@ assert stored.tolist() == [1.0] * 4, "no longer reproduces: it raises"
 # Fix it
 # ------
 #
-# The steps keep their trajectory ids, by which a :class:`~torchrl.data.SliceSampler` finds
+# The single steps keep their trajectory ids, so a :class:`~torchrl.data.SliceSampler` still finds
 # sequences.
 
 fixed = fill(batch[batch["collector", "mask"]] for batch in collect(3))

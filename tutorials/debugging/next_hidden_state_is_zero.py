@@ -2,14 +2,15 @@
 The hidden state under "next" is zero in every step
 ===================================================
 
-The batch has a next hidden state, and it is zero everywhere, although each step remembers the one
-before. A critic that reads it for V(s') gets zeros.
+The hidden states at the root of the batch are right, but those under ``"next"`` are zero in every
+step. A critic that computes V(s') from them gets zeros.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: ``compact_obs=True`` leaves the next state out of the batch. The collector has reserved
-   memory for that state with a call of the policy, and hands out the reserved zeros.
-:Fix: Collect without ``compact_obs``, or add ``use_buffers=False`` and rebuild what is missing.
+:Cause: With ``compact_obs=True``, the collector does not write the next states. But it has already
+   reserved memory for them in the batch, and this memory stays zero.
+:Fix: Collect without ``compact_obs``. Or add ``use_buffers=False``, which removes the zeros, and
+   rebuild the next states.
 :Decided in: :source:`torchrl.collectors.Collector._maybe_make_final_rollout`,
    :source:`torchrl.modules.LSTMModule.forward`
 :Behind it: :doc:`/reference/recurrent_state_lifecycle`
@@ -54,7 +55,7 @@ broken = collect(compact_obs=True)
 # Check it
 # --------
 #
-# A state is all zeros where an episode begins, and not after a step.
+# A hidden state should be all zeros where an episode begins, and never after a step.
 
 
 def check(batch, key="recurrent_state"):
@@ -73,9 +74,9 @@ assert unhealthy["has a next state"], "no longer reproduces: there is no next st
 assert unhealthy["zero next"] == unhealthy["steps"], "no longer reproduces: not zero"
 
 # %%
-# The policy is not affected: it reads the root. The next observation is left out too, so GAE raises
-# by default. Once you rebuild the observation, V(s') is computed from the zeros, and nothing is
-# raised.
+# The policy is not affected, because it reads the states at the root. By default, GAE raises,
+# because the next observations are missing as well. Once you rebuild these, V(s') is computed from
+# the zero states, and nothing is raised.
 
 gru, batch = broken["policy"][0], broken["batch"]
 left_out = {"observation", "is_init"} - set(batch["next"].keys())
@@ -89,8 +90,8 @@ assert (~same).sum() > 20, "no longer reproduces: the next step has its state"
 # Fix it
 # ------
 #
-# Without reserved memory the entry is missing, as the next observation is. Rebuild both in the same
-# way.
+# With ``use_buffers=False``, the next states are missing like the next observations. Rebuild both
+# in the same way. The second line that is printed is from a collector without ``compact_obs``.
 
 fixed = collect(compact_obs=True, use_buffers=False)
 healthy = check(fixed["batch"])

@@ -2,14 +2,15 @@
 Some next images of a sample are all black
 ==========================================
 
-An agent that learns from pictures values the end of every slice as if the picture went black
-there. The stored pictures are fine, and a check for NaN finds nothing.
+You learn from images, and collect with ``compact_obs=True``. In a sample, the next image in the
+last row of every slice is black, and the value of that image is wrong. The stored images are fine,
+and a check for NaN finds nothing.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Where a sample does not hold the next picture, the reconstructor writes its ``fill_value``.
-   In bytes, that is a picture like any other.
-:Fix: Turn the bytes into floats before they are rebuilt, with ``ToTensorImage`` in the buffer, and
+:Cause: Where a sample does not hold the next image, ``NextStateReconstructor`` writes its
+   ``fill_value``. In bytes, the result is an image like any other.
+:Fix: Put ``ToTensorImage`` before the reconstructor in the buffer, so that it works on floats, and
    pass no ``fill_value``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -21,7 +22,7 @@ there. The stored pictures are fine, and a check for NaN finds nothing.
 # Break it
 # --------
 #
-# Without a ``fill_value`` bytes are refused, so this code passes zero.
+# ``NextStateReconstructor`` refuses bytes without a ``fill_value``, so this code passes zero.
 
 import gymnasium as gym
 import numpy as np
@@ -77,7 +78,7 @@ broken = buffer_of_pictures(fill_value=0)
 # Check it
 # --------
 #
-# A picture with one value everywhere is suspicious. Pictures of NaN are counted apart.
+# Count the next images that have the same value everywhere and, separately, those with NaN.
 
 
 def check(sample):
@@ -96,8 +97,8 @@ assert unhealthy["plain"] > 0 == unhealthy["NaN"], (
 # Fix it
 # ------
 #
-# The storage keeps its bytes. A picture that a sample lacks is NaN now: a value estimator sees it,
-# and ``isnan`` finds the rows.
+# The storage still holds bytes. A next image that the sample lacks is now NaN, which value
+# estimators recognize and ``isnan`` finds.
 
 fixed = buffer_of_pictures(ToTensorImage(in_keys=["pixels"]))
 healthy = check(fixed["replay_buffer"].sample())

@@ -2,13 +2,14 @@
 Some next observations belong to another step
 =============================================
 
-An agent trains with ``compact_obs=True``. In a few rows of a sample, the next observation is not
-the one that followed. It is not NaN either.
+You collect with ``compact_obs=True``. In a few rows of a sample, the next observation is neither
+the one that followed nor NaN: it is from another step.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: If two slices of one trajectory are side by side in a sample, ``NextStateReconstructor`` by
-   default treats the first row of the second slice as the step that followed the first slice.
+:Cause: If a slice in a sample is followed by another slice of the same trajectory,
+   ``NextStateReconstructor`` by default takes the first row of the second slice as the step that
+   followed the first slice.
 :Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
    ``NextStateReconstructor``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`
@@ -56,9 +57,9 @@ broken = buffer_of_slices()
 # Check it
 # --------
 #
-# A sample has under ``"index"`` where each row was stored. If the index jumps, the row below is not
-# the next step. The next observation is then unknown and should be NaN. Count the jumps where it is
-# not.
+# ``"index"`` is the position of each row in the storage. Where the index jumps, the row below is
+# not the next step, so the next observation is unknown and should be NaN. Count the jumps, and the
+# jumps where it is not NaN.
 
 
 def check(sample):
@@ -81,10 +82,11 @@ assert unhealthy["filled all the same"] > 0, (
 # Why
 # ---
 #
-# At such a jump the trajectory id is the same on both sides, and ``done`` is False in the stored
-# row. The end of a slice does get marked as done, but
-# :source:`torchrl.data.TensorDictReplayBuffer.sample` adds the mark after the transforms have run.
-# So you see it in the sample, and the reconstructor did not.
+# At such a jump, the trajectory id is the same on both sides and the stored ``done`` is False, so
+# nothing tells the reconstructor that a slice ends.
+# :source:`torchrl.data.TensorDictReplayBuffer.sample` marks the ends of slices as done, but only
+# after the transforms have run. So you see the mark in the sample, but the reconstructor did not
+# see it.
 
 jumps = sample["index"].flatten().diff() != 1
 wrong = jumps & sample["next", "observation"][:-1].isfinite().all(-1)

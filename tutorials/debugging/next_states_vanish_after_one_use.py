@@ -2,14 +2,14 @@
 Hidden states vanish from the batch after one use
 =================================================
 
-The first epoch over a batch is right. In the second, most next hidden states are zero, and an
-estimator gives different values, although nothing was trained in between.
+The first use of a batch works. In the second, most next hidden states are zero, and a value
+estimator returns other values, although nothing was trained in between.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: A module writes its outputs into the data that it is given. In recurrent mode, these outputs
-   hold a state for the last step of each sequence and zeros for all others.
-:Fix: Give a module that you call yourself a copy, ``batch.copy()``.
+:Cause: A module writes its outputs into the TensorDict that you pass. In recurrent mode, a GRU or
+   LSTM writes next hidden states only for the last step of each sequence, and zeros for the others.
+:Fix: When you call a module yourself, pass it a copy: ``batch.copy()``.
 :Decided in: :source:`torchrl.modules.LSTMModule._lstm`
 :Behind it: :ref:`recurrent-trust`
 :Threads: :thread:`3711`
@@ -20,7 +20,8 @@ estimator gives different values, although nothing was trained in between.
 # Break it
 # --------
 #
-# The program computes outputs of the policy once more, for a log or a KL divergence.
+# The code calls the policy once more on a collected batch, as you would for a log or a KL
+# divergence.
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential
@@ -51,7 +52,8 @@ broken = use(copy=lambda batch: batch)
 # Check it
 # --------
 #
-# Within an episode, each step starts from the state that the step before it left.
+# Within an episode, the next hidden state of a step is the hidden state of the step after it. Count
+# the steps where it is not.
 
 
 def check(batch, key="recurrent_state"):
@@ -65,16 +67,16 @@ print(unhealthy)
 assert unhealthy["next states lost"] > 30, "no longer reproduces: the states are kept"
 
 # %%
-# The layer returns one state for each sequence. Elsewhere there is a placeholder that keeps the
-# shape. The states at the root stay, and the policy is replayed from these. A critic that reads
-# ``"next"`` for V(s') takes the placeholders.
+# The zeros are placeholders that keep the shape. The states at the root are unchanged, and the
+# policy is replayed from those. But a critic that reads ``"next"`` for V(s') reads the
+# placeholders.
 
 # %%
 # Fix it
 # ------
 #
-# A shallow copy is enough: the tensors of the batch are not written to, but replaced. GAE and
-# ``ClipPPOLoss`` make one themselves, ``ReinforceLoss`` does not.
+# A shallow copy is enough, because the module replaces tensors of the batch and does not write into
+# them. GAE and ``ClipPPOLoss`` make such a copy themselves; ``ReinforceLoss`` does not.
 
 fixed = use(copy=lambda batch: batch.copy())
 healthy = check(fixed["batch"])

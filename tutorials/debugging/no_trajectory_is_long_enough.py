@@ -2,16 +2,16 @@
 No trajectory is long enough for a slice
 ========================================
 
-The buffer holds episodes of many steps, and ``sample`` raises because it cannot find a trajectory
-of four steps. The message says that the longest has one.
+The buffer holds episodes of many steps, but ``sample`` raises because it cannot find a trajectory
+of four steps. According to the message, the longest trajectory has one step.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: Each batch holds one step of every environment. When it is flattened, the environments
-   alternate from row to row, and no two rows of a trajectory are neighbors.
-:Fix: Do not flatten: ``LazyTensorStorage(..., ndim=2)`` puts the steps of an environment side
-   by side. Collect at least two steps at a time. If the episodes themselves are shorter than a
-   slice, set ``strict_length=False``.
+:Cause: Each batch holds one step of every environment. After flattening, the environments alternate
+   from row to row, so consecutive rows never belong to the same trajectory.
+:Fix: Do not flatten the batch: ``LazyTensorStorage(..., ndim=2)`` keeps the steps of each
+   environment together. Collect at least two steps per environment at a time. If the episodes
+   themselves are shorter than a slice, set ``strict_length=False``.
 :Decided in: :source:`torchrl.data.SliceSampler._sample_slices`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`3194` :thread:`2011`
@@ -21,8 +21,6 @@ of four steps. The message says that the longest has one.
 # %%
 # Break it
 # --------
-#
-# Four CartPoles.
 
 import torch
 from torchrl.collectors import Collector
@@ -58,7 +56,7 @@ assert "Did not find a single trajectory" in str(broken.get("error")), gone
 # Check it
 # --------
 #
-# How often does a row have the trajectory id of the row before it? Time is the last dimension.
+# Count the rows that have the same trajectory id as the row before. Time is the last dimension.
 
 
 def check(rows):
@@ -77,8 +75,8 @@ assert unhealthy["continued"] == 0, gone
 # Fix it
 # ------
 #
-# If the trajectories really are shorter than a slice, take shorter slices, or
-# ``strict_length=False`` (:ref:`replay-strict`).
+# If the trajectories really are shorter than a slice, sample shorter slices, or see
+# :ref:`replay-strict`.
 
 fixed = fill(steps=2, ndim=2)
 healthy = check(fixed["replay_buffer"][:])

@@ -3,12 +3,12 @@ A noisy network never learns its noise
 ======================================
 
 A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. The weights are trained, but the
-scale of the noise stays what it was at the start, and exploration does not fade.
+scale of the noise keeps its initial value, and exploration does not fade.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: By default, a loss calls its networks with the exploration type ``DETERMINISTIC``, in which
-   a ``NoisyLinear`` leaves out its noise, so no gradient reaches the scale.
+:Cause: By default, a loss calls its networks with the exploration type ``DETERMINISTIC``. In this
+   mode ``NoisyLinear`` adds no noise, so the scale of the noise gets no gradient.
 :Fix: Set ``loss.deterministic_sampling_mode = ExplorationType.RANDOM``.
 :Decided in: :source:`torchrl.objectives.common._forward_wrapper`,
    :source:`torchrl.modules.NoisyLinear._should_use_noise`
@@ -52,8 +52,6 @@ broken = train(noise_in_loss=False)
 # %%
 # Check it
 # --------
-#
-# Look at the gradients that the last step left behind.
 
 
 def check(layer):
@@ -70,8 +68,8 @@ assert not unhealthy["of the noise"], "no longer reproduces: the noise has a gra
 # Fix it
 # ------
 #
-# Both runs train inside ``set_exploration_type(ExplorationType.RANDOM)``: the loss overrides that,
-# and follows only its own attribute.
+# Both runs of this page train inside ``set_exploration_type(ExplorationType.RANDOM)``, but the loss
+# overrides that with its own attribute.
 
 fixed = train(noise_in_loss=True)
 healthy = check(fixed["policy"].module[0].module)

@@ -2,8 +2,8 @@
 A noisy network always makes the same noise
 ===========================================
 
-A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. If it goes wrong in a state, it
-goes wrong in the same way each time, as if it did not explore.
+A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. In the same state it makes the
+same mistake each time, as if it did not explore.
 
 :Subsystem: exploration
 :Effect: silent
@@ -21,7 +21,7 @@ goes wrong in the same way each time, as if it did not explore.
 # Break it
 # --------
 #
-# The loss is fine, but nothing draws new noise.
+# The loss does use the noise (``deterministic_sampling_mode``), but nothing draws new noise.
 
 import torch
 from torchrl.envs import ExplorationType, GymEnv, set_exploration_type
@@ -59,8 +59,6 @@ broken = parts["objects"]
 # %%
 # Check it
 # --------
-#
-# Take a training step and see whether the noise has changed.
 
 
 def check(layer, train):
@@ -79,8 +77,8 @@ assert not unhealthy["drawn again"], (
 # Fix it
 # ------
 #
-# Within a rollout the noise stays on purpose: the network tries one consistent variation of its
-# behavior at a time.
+# Within a rollout the noise stays the same on purpose: the network tries one consistent variation
+# of its behavior.
 
 parts = make_step(draw=True)
 fixed = parts["objects"]

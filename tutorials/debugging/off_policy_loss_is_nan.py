@@ -2,15 +2,18 @@
 The loss of DQN or SAC is NaN from the first batch
 ==================================================
 
-Rewards, actions and observations in the buffer are finite, PPO trains on the same data, and yet
-the first loss of an off-policy algorithm is NaN. One optimizer step later the weights are, too.
+The first loss of an off-policy algorithm is NaN, although rewards, actions and observations in the
+buffer are finite and PPO trains on the same data. After one optimizer step, the weights are NaN,
+too.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: The last row of each slice of compact observations has NaN as its next observation.
-   These losses call ``value_estimate``, which does not replace NaN as ``forward`` does.
-:Fix: With TD(0), the default of these losses, drop the rows without a next observation, except
-   terminated ones: put zeros there. With TD(lambda), store both observations.
+:Cause: With ``compact_obs=True``, the next observation in the last row of each slice is NaN. Losses
+   such as ``DQNLoss`` call ``value_estimate`` of the value estimator, which does not replace NaN.
+   The estimator's ``forward``, which PPO uses, replaces it.
+:Fix: With TD(0), the default of these losses, drop the rows whose next observation is NaN, but keep
+   the terminated ones, with zeros instead of NaN. With TD(lambda), store both observations of each
+   step.
 :Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -21,8 +24,6 @@ the first loss of an off-policy algorithm is NaN. One optimizer step later the w
 # %%
 # Break it
 # --------
-#
-# A buffer of compact observations, one sample of slices from it, and a DQN loss.
 
 import torch
 from torchrl.collectors import Collector
@@ -76,8 +77,9 @@ assert unhealthy["loss"] != unhealthy["loss"], (
 # Why PPO does not mind
 # ---------------------
 #
-# PPO gets its advantages from ``forward`` of the same estimator. ``forward`` puts the current
-# observation where the next one is NaN. That is exact only for terminated rows, but it is finite.
+# PPO gets its advantages from ``forward`` of the same estimator. Where the next observation is NaN,
+# ``forward`` uses the current one. The advantage is then exact only for terminated rows, but it is
+# finite.
 
 advantage = loss_module.value_estimator(
     sample.clone(),
@@ -91,8 +93,8 @@ assert advantage.isfinite().all(), "no longer reproduces: forward gives NaN as w
 # Fix it
 # ------
 #
-# The target of a terminated row does not use its next observation, so zeros will do. Drop no rows
-# before GAE or TD(lambda), which go on from row to row.
+# The target of a terminated row does not depend on its next observation, so zeros do no harm. Drop
+# no rows before GAE or TD(lambda), which pass values on from row to row.
 
 missing = sample["next", "observation"].isnan().any(-1)
 terminated = sample["next", "terminated"].squeeze(-1)

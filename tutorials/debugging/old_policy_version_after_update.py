@@ -2,14 +2,14 @@
 The frame after an update has the old policy version
 ====================================================
 
-With ``track_policy_version``, frames carry the version of the policy that acted. After each update
-of the weights, one new frame of each environment still has the old number, and a buffer that drops
-old frames drops it.
+With ``track_policy_version=True``, each frame has the version of the policy that acted. But after
+each update of the weights, the first frame of each environment still has the old version, and a
+sampler that skips old frames skips it.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: A frame gets the version together with the observation that a step returns. So at the
-   root it has the version of the step before.
+:Cause: A step writes the version beside the next observation. Like that observation, it moves to
+   the root of the next frame, so the version at the root is that of the step before.
 :Fix: Read ``("next", "policy_version")``, as with
    ``StalenessAwareSampler(version_key=("next", "policy_version"))``.
 :Decided in: :source:`torchrl.envs.llm.transforms.policy_version.PolicyVersion._step`
@@ -22,7 +22,7 @@ old frames drops it.
 # Break it
 # --------
 #
-# The version changes between two batches, so all of the second is made by the new policy.
+# The version increases between two batches, so the new policy collects the whole second batch.
 
 import torch
 from torchrl.collectors import Collector
@@ -64,7 +64,8 @@ broken = collect(version_key="policy_version")
 # Check it
 # --------
 #
-# ``key`` is the one that your code reads, or the sampler: at the root by default.
+# Pass the key that your code or the sampler reads. By default, the sampler reads the one at the
+# root.
 
 
 def check(batch, key):
@@ -79,7 +80,7 @@ assert unhealthy["old version"] == 1, (
 )
 
 # %%
-# A sampler that may draw nothing older than the last update never draws that frame.
+# With ``max_staleness=0``, the sampler never draws that frame.
 
 drawn = broken["replay_buffer"].sample()["index"].unique()
 print("drawn:", drawn.tolist())
@@ -91,8 +92,8 @@ assert drawn.tolist() == [1, 2, 3, 4, 5], (
 # Fix it
 # ------
 #
-# Where other code reads the root and cannot be told otherwise, a ``postproc`` of the collector can
-# write the correct version there.
+# If other code reads the root and you cannot change it, write the correct version there with a
+# ``postproc`` of the collector.
 
 fixed = collect(version_key=("next", "policy_version"))
 healthy = check(fixed["batch"], ("next", "policy_version"))

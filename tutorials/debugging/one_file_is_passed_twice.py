@@ -2,15 +2,15 @@
 Starting a worker raises "bad value(s) in fds_to_keep"
 ======================================================
 
-A process that starts by ``spawn`` raises a ``ValueError`` before it runs. With ``fork``, the same
+With the start method ``spawn``, starting a process raises a ``ValueError``. With ``fork``, the same
 script works.
 
 :Subsystem: multi-process and weight sync
 :Effect: loud
-:Cause: What is sent to the process refers to one open file more than once. ``spawn`` hands each
-   file on by its number, and refuses a number that it has twice.
-:Fix: Pass each connection, and each tensor in shared memory, as one object, or send copies:
-   ``tensor.clone()``.
+:Cause: The objects that you send to the process refer to the same open file more than once.
+   ``spawn`` passes files by their numbers, and refuses to pass a number twice.
+:Fix: Pass each connection and each tensor in shared memory as a single object, or send copies
+   (``tensor.clone()``).
 :Decided in: :source:`torchrl.collectors.MultiCollector._run_processes`
 :Behind it: :term:`start method`
 :Threads: none found
@@ -22,8 +22,8 @@ script works.
 # Break it
 # --------
 #
-# Two objects for one socket. A collector sends its workers what you give it: environment functions,
-# their arguments and the policy.
+# Two objects refer to one socket. With a collector, look for such pairs in what it sends to its
+# workers: environment functions, their arguments and the policy.
 
 import multiprocessing
 import socket
@@ -50,8 +50,6 @@ assert "fds_to_keep" in str(broken.get("error")), (
 # %%
 # Check it
 # --------
-#
-# Count the files that a process would get. Try your objects one by one.
 
 
 def check(*given):
@@ -71,7 +69,7 @@ assert unhealthy == {"files": 2, "different": 1}, (
 # Fix it
 # ------
 #
-# One object may be in several places: it is sent once.
+# The same object may be in several places, because it is sent only once.
 
 healthy = check(one, [one])
 print(healthy)
@@ -80,7 +78,8 @@ same.detach()
 fixed = {}
 
 # %%
-# Views of one tensor in shared memory are no cause with this torch, which sends their memory once:
+# Views of one tensor in shared memory do not cause the error with this version of torch, which
+# sends their memory once:
 
 shared = torch.zeros(10).share_memory_()
 views = check(shared[:5], shared[5:])

@@ -2,12 +2,12 @@
 Memory grows although only one step per batch is kept
 =====================================================
 
-A list collects one interesting step of every batch, for a plot or an evaluation set. By their
+You keep one step of every batch in a list, for a plot or an evaluation set. According to
 ``bytes()`` these steps are tiny, but the memory of the process grows by a whole batch each time.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Indexing a tensordict with a number or a slice gives views, and a view keeps the memory of
+:Cause: Indexing a TensorDict with a number or a slice returns views, and a view keeps the memory of
    the whole batch alive.
 :Fix: Keep a copy: ``batch[i].clone()``.
 :Decided in: :source:`tensordict.TensorDict.__getitem__`
@@ -19,8 +19,6 @@ A list collects one interesting step of every batch, for a plot or an evaluation
 # %%
 # Break it
 # --------
-#
-# The last step of each of five batches.
 
 import torch
 from torchrl.collectors import Collector
@@ -43,7 +41,7 @@ broken = keep_last_steps(copy=False)
 # Check it
 # --------
 #
-# Compare the bytes that the tensors show with the memory that they keep from being freed.
+# Compare the size of the kept tensors with the size of the memory that they keep alive.
 
 
 def check(kept):

@@ -2,14 +2,14 @@
 Learning is slow: one observation dwarfs the others
 ===================================================
 
-The return rises slowly or not at all. One entry of the observation is in the tens or hundreds, the
-others are around one.
+The return rises slowly or not at all. One entry of the observation has values in the tens or
+hundreds, the others are around one.
 
 :Subsystem: environments
 :Effect: silent
-:Cause: Entries of the observation have units of their own. The first layer starts with weights of
-   one size for all of them, so the largest entry drowns the others in each unit.
-:Fix: Bring all entries to one scale: append ``ObservationNorm(in_keys=["observation"],
+:Cause: The entries of the observation have different scales. The first layer starts with weights of
+   the same size for all entries, so the largest entry dominates every hidden unit.
+:Fix: Bring all entries to the same scale: append ``ObservationNorm(in_keys=["observation"],
    standard_normal=True)`` and call its ``init_stats``, or append ``VecNormV2``.
 :Decided in: :source:`torchrl.envs.transforms.ObservationNorm._apply_transform`
 :Behind it: :doc:`/how-to/normalize_across_workers`
@@ -23,7 +23,7 @@ others are around one.
 # Break it
 # --------
 #
-# PPO on CartPole, with the position of the cart in millimeters, for three seeds.
+# PPO trains on CartPole with three seeds. The position of the cart is in millimeters.
 #
 # .. fold:: Imports and training
 
@@ -103,7 +103,7 @@ broken = slow[-1][1]
 # Check it
 # --------
 #
-# Compare the standard deviations of the entries, in a batch of what the policy reads.
+# Compare the standard deviations of the entries of the observation, as the policy reads it.
 
 
 def check(batch, key="observation"):
@@ -121,8 +121,8 @@ assert max(unhealthy["deviations"]) > 30 * median(unhealthy["deviations"]), (
 # Fix it
 # ------
 #
-# ``init_stats`` takes random actions and keeps the mean and the deviation of each entry. Here
-# environments are dimension 0 and time is dimension 1, and ``init_stats`` reduces both.
+# ``init_stats`` takes random actions, and stores the mean and the standard deviation of each entry.
+# Both are taken over dimension 0 (environments) and dimension 1 (time).
 
 
 def normalize(env):
@@ -140,9 +140,10 @@ assert max(healthy["deviations"]) < 10 * median(healthy["deviations"]), (
 )
 
 # %%
-# A trained cart goes farther than one with random actions, so the deviation of its position is
-# above one. If that does harm in your task, take :class:`~torchrl.envs.transforms.VecNormV2`, whose
-# statistics follow the training (:doc:`/how-to/normalize_across_workers`).
+# A trained policy moves the cart farther than random actions do, so the deviation of its position
+# (the first entry) is above one. If that does harm in your task, use
+# :class:`~torchrl.envs.transforms.VecNormV2`, which updates its statistics during training
+# (:doc:`/how-to/normalize_across_workers`).
 #
 # What it does to the return
 # --------------------------
@@ -166,4 +167,5 @@ plt.show()
 assert better[0] > last[-1], "normalization no longer helps each seed"
 
 # %%
-# Each line is a seed. Even the worst one with normalized observations ends above all others.
+# Each line is one seed. The worst seed with normalized observations still ends above the best one
+# in millimeters.

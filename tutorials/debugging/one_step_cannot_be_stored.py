@@ -2,15 +2,15 @@
 A single step of several environments cannot be stored
 ======================================================
 
-Longer batches go into the buffer. A batch with one step of each environment does not: ``extend``
-raises about shapes that appear nowhere in the program.
+The buffer takes longer batches. But with one step of each environment in a batch, ``extend`` raises
+an error about shapes that appear nowhere in your program.
 
 :Subsystem: trajectories and slices
 :Effect: loud
 :Cause: With ``ndim=2``, ``TensorDictReplayBuffer`` writes two coordinates for each row into the
-   batch. With one step per environment, it mistakes the shape of this table.
+   batch. With one step per environment, it gets the shape of these coordinates wrong.
 :Fix: Collect at least two steps at a time, or use a plain ``ReplayBuffer`` if you need neither
-   priorities nor the marks of slices.
+   priorities nor done marks at the ends of slices.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._set_index_in_td`
 :Behind it: :ref:`replay-slices`
 :Threads: none found
@@ -21,7 +21,7 @@ raises about shapes that appear nowhere in the program.
 # Break it
 # --------
 #
-# Four CartPoles, and a storage that knows the two dimensions of a batch.
+# A batch has two dimensions: four CartPoles and time, which is one step here.
 
 import torch
 from torchrl.collectors import Collector
@@ -54,8 +54,6 @@ assert "incompatible with dest shape" in str(broken.get("error")), gone
 # %%
 # Check it
 # --------
-#
-# The last dimension of a batch is time.
 
 
 def check(batch):
@@ -67,7 +65,8 @@ print(unhealthy)
 assert unhealthy["steps"] == 1, gone
 
 # %%
-# The rows are stored nevertheless. A program that catches the exception and goes on trains on them.
+# The rows are stored all the same, so a program that catches the exception and continues will train
+# on them.
 
 stored = len(broken["replay_buffer"])
 print(stored)

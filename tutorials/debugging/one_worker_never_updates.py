@@ -2,13 +2,14 @@
 One worker of several never updates
 ===================================
 
-Training changes the policy. Most workers of a multi-process collector follow, and one acts as it
-did in the first batch.
+Training changes the policy. Most workers of a multi-process collector use the new weights, but one
+still acts as it did in the first batch.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
 :Cause: The ``policy_device`` of that worker is not the device of your policy, so the worker has a
-   copy. The default scheme shares memory with the others, and sends the copy nothing.
+   copy of the policy. The default weight-sync scheme shares memory with the other workers, and
+   never updates the copy.
 :Fix: Pass ``weight_sync_schemes={"policy": MultiProcessWeightSyncScheme()}``, and call
    ``collector.update_policy_weights_()`` after the optimizer steps.
 :Decided in: :source:`torchrl.weight_update.SharedMemWeightSyncScheme`
@@ -22,8 +23,8 @@ did in the first batch.
 # Break it
 # --------
 #
-# Two workers. ``cpu:0`` stands for a second device, so that this page runs everywhere: TorchRL
-# finds ``cpu`` and ``cpu:0`` different, as it finds ``cpu`` and ``cuda:0``.
+# ``cpu:0`` stands in for a second device such as ``cuda:0``, so that the code runs without a GPU:
+# TorchRL treats ``cpu`` and ``cpu:0`` as different devices.
 #
 # .. fold:: Imports, environment, policy, and how a collector starts and ends
 
@@ -89,8 +90,8 @@ broken = batch_after_an_update(SharedMemWeightSyncScheme())  # the default
 # Check it
 # --------
 #
-# Run the trained policy on the batch, and compare what it computes with what each worker computed.
-# Workers are the first dimension of the batch.
+# Run the updated policy on the batch, and compare its action values with those that each worker
+# computed. The first dimension of the batch is the workers.
 
 
 def check(batch, policy):
@@ -108,8 +109,6 @@ assert unhealthy["acted with these weights"] == [True, False], (
 # %%
 # Fix it
 # ------
-#
-# This scheme sends the weights to each worker.
 
 fixed = batch_after_an_update(MultiProcessWeightSyncScheme())
 healthy = check(fixed["batch"], fixed["policy"])

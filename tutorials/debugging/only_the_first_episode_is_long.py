@@ -2,13 +2,14 @@
 Only the first episode is long
 ==============================
 
-The first episode of a custom environment has the length it should. All later ones end after their
-first step, and the mean return collapses.
+In a custom environment, the first episode has the right length. All later episodes end after one
+step, and the mean return collapses.
 
 :Subsystem: environments
 :Effect: silent
-:Cause: ``_reset`` leaves an attribute as the last episode left it, here the number of steps.
-:Fix: Set in ``_reset`` everything that ``_step`` changes.
+:Cause: ``_reset`` does not reset an attribute that ``_step`` changes (here the number of steps), so
+   it keeps its value from the last episode.
+:Fix: In ``_reset``, set everything that ``_step`` changes.
 :Decided in: :source:`torchrl.envs.EnvBase.reset`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found
@@ -20,7 +21,8 @@ first step, and the mean return collapses.
 # Break it
 # --------
 #
-# An episode of ten steps. The reset sets back the position, but not the clock.
+# An episode should last ten steps. ``_reset`` resets the position, but not ``clock``, the number of
+# steps.
 
 import torch
 from tensordict import TensorDict
@@ -73,8 +75,6 @@ broken = collect(resets_clock=False)
 # %%
 # Check it
 # --------
-#
-# The lengths of the episodes, in the order in which they were played.
 
 
 def check(batch):
@@ -87,14 +87,14 @@ print(unhealthy)
 assert unhealthy["lengths"] == [10, 1, 1, 1, 1], "no longer reproduces"
 
 # %%
-# ``reset`` calls ``_reset`` of the environment and adds the other entries that the specs name. It
-# cannot know an attribute.
+# TorchRL's ``reset`` calls ``_reset`` and adds entries of the specs that are missing. It does not
+# know the attributes of your environment.
 #
 # Fix it
 # ------
 #
-# Reset the clock as well. A counter in the TensorDict, as
-# :class:`~torchrl.envs.transforms.StepCounter` writes it, is reset by TorchRL.
+# Reset ``clock`` as well. Or use :class:`~torchrl.envs.transforms.StepCounter`, which keeps a
+# counter in the TensorDict and resets it for you.
 
 fixed = collect(resets_clock=True)
 healthy = check(fixed["batch"])

@@ -2,14 +2,16 @@
 The last rows of each batch have no advantage
 =============================================
 
-From some row of each batch to its end, advantages and value targets are exactly zero. The loss
-learns from fewer rows than were collected.
+In the last rows of each batch, advantages and value targets are exactly zero. The loss learns from
+fewer rows than you collected.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: With ``shifted=True``, each trajectory that was cut takes an extra slot in the call of the
-   critic. If ``shifted_budget`` has too few slots, rows at the end of the batch are pushed out.
-:Fix: Give ``shifted_budget`` one slot more than a batch has cuts, or use ``shifted=False``.
+:Cause: With ``shifted=True``, each trajectory that was cut needs an extra slot in the call of the
+   critic. If ``shifted_budget`` is too small, these slots take the place of rows at the end of the
+   batch.
+:Fix: Set ``shifted_budget`` to the number of cut trajectories in a batch plus one, or use
+   ``shifted=False``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_net_shifted`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._mask_shifted_output`
 :Behind it: :ref:`recurrent-advantages`
@@ -21,8 +23,8 @@ learns from fewer rows than were collected.
 # Break it
 # --------
 #
-# With ``shifted=True``, the critic evaluates most observations once, not twice. Here a time limit
-# cuts all trajectories short.
+# With ``shifted=True``, the critic evaluates most observations once instead of twice. Here
+# ``max_frames_per_traj`` cuts the trajectories short.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -52,7 +54,7 @@ broken = with_slots(1)
 # Check it
 # --------
 #
-# Count the rows whose advantage is exactly zero. The estimator marks such rows in
+# Count the rows whose advantage is exactly zero. The estimator also marks such rows, in
 # ``shifted_valid``.
 
 
@@ -72,10 +74,10 @@ assert unhealthy["zero"] > 0, "no longer reproduces: each row has an advantage"
 assert unhealthy["last"], "no longer reproduces: the rows at the end have an advantage"
 
 # %%
-# The losses of PPO, A2C and REINFORCE leave the marked rows out of the means that they return
-# under ``loss_``, by :source:`torchrl.objectives.common.AUTO_LOSS_MASK_KEYS`. Their numbers for a
-# log, such as ``entropy``, count these rows. A mean of your own, or a buffer that drops the mask,
-# counts the zeros.
+# The losses of PPO, A2C and REINFORCE leave the marked rows out of their ``loss_...`` entries
+# (:source:`torchrl.objectives.common.AUTO_LOSS_MASK_KEYS`). But their entries for a log, such as
+# ``entropy``, include these rows. So does a mean that you compute yourself, and any loss if your
+# buffer drops the mask.
 
 assert "shifted_valid" in AUTO_LOSS_MASK_KEYS, "the losses use another mask"
 
@@ -83,8 +85,8 @@ assert "shifted_valid" in AUTO_LOSS_MASK_KEYS, "the losses use another mask"
 # Fix it
 # ------
 #
-# Terminations need no slot; a trajectory that was cut does, because the value of its last
-# observation is needed.
+# A trajectory that was cut needs a slot for the value of its last observation. A terminated one
+# needs none.
 
 cuts = batch["next", "done"] & ~batch["next", "terminated"]
 fixed = with_slots(int(cuts.sum()) + 1)
@@ -93,7 +95,7 @@ print(healthy)
 assert healthy["zero"] == 0, "the fix does not work"
 
 # %%
-# The advantages are then those of ``shifted=False``, whose calls need no budget.
+# The advantages now equal those of ``shifted=False``, which needs no budget.
 
 plain = GAE(value_network=critic, gamma=0.99, lmbda=0.95)
 expected = plain(batch.clone())["advantage"]

@@ -7,9 +7,9 @@ it has risen.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The steps are too large, or there are too many on one batch. Once the ratio has left the
-   clipping range, the objective has no gradient that would bring it back.
-:Fix: Lower the learning rate, take fewer epochs on a batch, or leave the epochs when ``kl_approx``
+:Cause: The optimizer steps are too large, or there are too many of them on one batch. Once the
+   ratio has left the clipping range, the objective has no gradient that would bring it back.
+:Fix: Lower the learning rate, run fewer epochs on each batch, or stop the epochs when ``kl_approx``
    is above a bound.
 :Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`
 :Behind it: :ref:`doctor-logs`
@@ -22,8 +22,8 @@ it has risen.
 # Break it
 # --------
 #
-# PPO on CartPole with eight epochs on each batch, for three seeds. The action is the force on the
-# cart, so it is continuous. The learning rate is far too large.
+# PPO trains on CartPole with three seeds and eight epochs on each batch. The action is the force on
+# the cart, so it is continuous. The learning rate is far too large.
 #
 # .. fold:: Imports and training
 
@@ -109,7 +109,8 @@ broken = rough[0][1]
 # Check it
 # --------
 #
-# Log the ``"clip_fraction"`` that the loss returns. It is zero in the first update on a batch.
+# Log the ``"clip_fraction"`` that the loss returns, and take the median over the second half of the
+# training.
 
 
 def check(log):
@@ -122,8 +123,8 @@ print(unhealthy)
 assert unhealthy["median"] > 0.6, "no longer reproduces: few ratios are clipped"
 
 # %%
-# If it is not zero in the first update on a batch, the learning rate is not the cause:
-# :ref:`symptom-ppo-clips-before-the-first-update`.
+# In the first update on each batch, the clip fraction should be zero. If it is not, the learning
+# rate is not the cause: see :ref:`symptom-ppo-clips-before-the-first-update`.
 #
 # Fix it
 # ------
@@ -157,4 +158,5 @@ plt.show()
 assert better[0] > last[-1], "the smaller learning rate no longer helps each seed"
 
 # %%
-# Each line is a seed. Even the worst one with the smaller learning rate ends above all others.
+# Each line is one seed. The worst seed with the smaller learning rate still ends above the best one
+# with the larger.

@@ -9,7 +9,7 @@ slow and unstable.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The stored log-probability has shape ``[N, 1]`` and the loss computes one of shape ``[N]``.
-   Their difference broadcasts to shape ``[N, N]``, a ratio for each pair of rows.
+   Their difference broadcasts to shape ``[N, N]``, so there is a ratio for each pair of rows.
 :Fix: Store the log-probability as the policy wrote it, with the shape of the batch. If your
    own code added a dimension, drop it: ``batch["action_log_prob"] = log_prob.squeeze(-1)``.
 :Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`
@@ -76,10 +76,10 @@ assert unhealthy["clip_fraction"] > 0.05, (
 
 # %%
 # The approximate KL divergence stays near zero, because errors of both signs cancel in its mean. An
-# *advantage* of the wrong shape raises, in
-# :source:`torchrl.objectives.ppo._check_advantage_broadcast`. A log-probability of the wrong shape
-# does not raise: the loss treats the second dimension of the ratios as the tokens of one action, in
-# :source:`torchrl.objectives.ppo._broadcast_advantage_to_log_weight`.
+# *advantage* of the wrong shape raises an error
+# (:source:`torchrl.objectives.ppo._check_advantage_broadcast`). A log-probability of the wrong
+# shape does not: the loss treats the second dimension of the ratios as the tokens of one action
+# (:source:`torchrl.objectives.ppo._broadcast_advantage_to_log_weight`).
 #
 # Fix it
 # ------
@@ -95,7 +95,7 @@ assert healthy["clip_fraction"] == 0, "the fix does not work"
 assert healthy["max_ratio"] == 1, "the fix does not work"
 
 # %%
-# Do not remove the trailing dimension of the advantage to match. Without it, the loss raises:
+# Do not remove the trailing dimension of the advantage instead. Without it, the loss raises:
 
 flat = fixed["batch"].clone()
 flat["advantage"] = flat["advantage"].squeeze(-1)

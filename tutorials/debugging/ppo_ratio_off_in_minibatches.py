@@ -2,14 +2,15 @@
 The PPO ratio of an LSTM is off in every minibatch
 ==================================================
 
-PPO worked with a feed-forward policy. With an LSTM in its place, nearly every row has a ratio other
-than one before the first update. Actions are clipped, and the KL divergence is not zero.
+PPO worked with a feed-forward policy. With an LSTM or GRU in its place, nearly every row has a
+ratio other than one already before the first update. Ratios are clipped, and the KL divergence is
+not zero.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The minibatches are drawn row by row, and the loss treats the rows of a minibatch as one
+:Cause: The minibatches are drawn row by row, but the loss treats the rows of a minibatch as one
    sequence.
-:Fix: Draw slices, with ``SliceSampler``.
+:Fix: Draw slices of consecutive steps: ``SliceSampler(slice_len=8, end_key=("next", "done"))``.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`,
    :source:`torchrl.data.SliceSampler`
 :Behind it: :ref:`recurrent-slices`
@@ -59,7 +60,7 @@ env = TransformedEnv(
 env.set_seed(0)
 with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
     for weight in policy.parameters():
-        weight.mul_(3)  # what is remembered shall matter
+        weight.mul_(3)  # so that the hidden state matters
     batch = env.rollout(120, policy, break_when_any_done=False)
 
 
@@ -76,7 +77,8 @@ broken = fill(SamplerWithoutReplacement())
 # Check it
 # --------
 #
-# As long as the weights do not change, each action has the probability that was stored with it.
+# As long as the weights do not change, each action should have the probability that was stored with
+# it. Count the rows where it does not.
 
 
 def check(sample, policy):
@@ -91,14 +93,14 @@ print(unhealthy)
 assert unhealthy["ratio not 1"] > 20, "no longer reproduces: the ratios are one"
 
 # %%
-# Stored hidden states are read in the first row of the sample and at ``is_init``. All other rows go
-# on from the row above them, even if that row is of another episode.
+# The policy reads stored hidden states only in the first row of the sample and where ``is_init`` is
+# true. In all other rows it continues from the row above, even if that row is from another episode.
 
 # %%
 # Fix it
 # ------
 #
-# Slices are marked by the sampler, so each starts from the state stored in its first row.
+# The sampler marks the slices, so each one starts from the hidden state stored in its first row.
 
 sampler = SliceSampler(slice_len=8, end_key=("next", "done"))
 fixed = fill(sampler)

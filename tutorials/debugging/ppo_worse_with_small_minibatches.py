@@ -2,14 +2,15 @@
 PPO gets worse with smaller minibatches
 =======================================
 
-The training loop calls collector, buffer, loss and optimizer, and each loss is finite. Whole
-batches work. The smaller the minibatches, the worse the result.
+PPO learns if you train on whole batches. The smaller the minibatches, the worse the result,
+although each loss is finite.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: No advantage is stored in the data. So the loss computes an advantage for each minibatch, as
-   if its shuffled rows were one trajectory.
-:Fix: Call the advantage module on each batch of the collector before the batch is stored.
+:Cause: The batch has no advantage, so the loss computes one for each minibatch, as if its shuffled
+   rows were one trajectory.
+:Fix: Call an advantage module such as ``GAE`` on each batch of the collector before you store the
+   batch.
 :Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`
 :Behind it: :ref:`layout-time`
 :Threads: none found
@@ -20,8 +21,6 @@ batches work. The smaller the minibatches, the worse the result.
 # %%
 # Break it
 # --------
-#
-# One epoch of PPO: a batch is stored and drawn again in random pieces.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -86,16 +85,14 @@ assert unhealthy["loss"] != unhealthy["rows in reverse order"], (
 )
 
 # %%
-# The loss finds no ``"advantage"`` in the minibatch and calls a value estimator of its own, without
-# a warning. On a whole batch in the order of time, that would be right.
+# The loss finds no ``"advantage"`` in the minibatch and, without a warning, calls its own value
+# estimator. On a whole batch in the order of time, that would be right.
 #
-# The same happens where the advantage has another name: after
-# ``advantage_module.set_keys(advantage="adv")`` the loss needs ``loss.set_keys(advantage="adv")``.
+# The same happens if the advantage has another key: after
+# ``advantage_module.set_keys(advantage="adv")``, call ``loss.set_keys(advantage="adv")`` as well.
 #
 # Fix it
 # ------
-#
-# Call the estimator once, in the order of time, before the rows are shuffled.
 
 fixed = prepare(with_advantage=True)
 healthy = check(fixed["batch"], fixed["loss_module"])

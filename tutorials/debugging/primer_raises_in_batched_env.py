@@ -2,13 +2,13 @@
 TensorDictPrimer raises with several environments
 =================================================
 
-A primer for the hidden state works with one environment. Around a batched or vectorized one it
+A primer for the hidden state works with one environment. With a batched or vectorized one, it
 raises an error about ``expand_specs`` or about shapes.
 
 :Subsystem: recurrent state
 :Effect: loud
-:Cause: The specs of a hand-written primer have the shape of one environment, and ``expand_specs``,
-   which decides whether to expand them to all environments, is not set.
+:Cause: The specs of a hand-written primer have the shape of one environment. The primer cannot tell
+   whether to expand them to all environments, because ``expand_specs`` is not set.
 :Fix: Use the primer of the module, ``module.make_tensordict_primer()``. If you write a primer by
    hand with the shapes of a single environment, pass ``expand_specs=True``.
 :Decided in: :source:`torchrl.envs.transforms.TensorDictPrimer.transform_observation_spec`
@@ -69,8 +69,8 @@ assert not unhealthy["specs fit"], "no longer reproduces: the specs fit"
 # Fix it
 # ------
 #
-# The primer of the module has the right names and shapes, with the dimension of the layers. The
-# first lines try the other fix, ``expand_specs=True``.
+# The primer of the module has the right names and shapes, including the dimension of the layers.
+# The first lines of the code try the other fix, ``expand_specs=True``.
 
 told = build(TensorDictPrimer(state, expand_specs=True))
 assert use(told["env"])["recurrent_state"][:, 1].any(), (
@@ -86,8 +86,8 @@ assert state[:, 1].any(), "the fix does not work: no state is carried"
 
 # %%
 # You do not always get the error. If the environment is reset before anything reads the specs, the
-# primer expands them silently. It does so even to specs that already have the shape of all
-# environments, which then have that dimension twice:
+# primer expands them silently. It expands even specs that already have the shape of all
+# environments, so these get that dimension twice:
 
 full = build(TensorDictPrimer({"recurrent_state": Unbounded((2, 1, 8))}))["env"]
 full.reset()

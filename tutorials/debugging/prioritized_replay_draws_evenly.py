@@ -2,13 +2,13 @@
 Prioritized replay draws every sample equally often
 ===================================================
 
-The buffer has a prioritized sampler, but learning looks as it does with uniform replay. At most
-there is a warning about copying tensors.
+The buffer has a prioritized sampler, but training goes as with uniform replay. The only hint, if
+there is one, is a warning about copying tensors.
 
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: The loss writes the error under a key that the buffer does not read, or writes it to a copy
-   of the sample. The buffer then gives the rows one default priority.
+   of the sample. The buffer then gives all rows the same default priority.
 :Fix: Give the buffer the key that the loss writes (``priority_key="td_error"``, the default), and
    pass the same sample first to the loss and then to ``update_tensordict_priority``.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._get_priority_vector`
@@ -22,8 +22,8 @@ there is a warning about copying tensors.
 # Break it
 # --------
 #
-# A buffer of transitions, a DQN loss and twenty updates of the priorities. The only mistake is
-# ``priority_key="error"`` at the end of the cell.
+# The code computes a DQN loss and updates the priorities twenty times. The only mistake is
+# ``priority_key="error"`` in the last line.
 
 import warnings
 
@@ -76,8 +76,8 @@ for text in sorted({f"{w.category.__name__}: {w.message}" for w in caught}):
 # --------
 #
 # Each sampled row has a ``"priority_weight"``, which corrects for how often it is drawn. If all
-# weights are equal, these rows are drawn equally often. (With ``beta=0`` this check tells you
-# nothing.)
+# weights are equal, these rows are drawn equally often. (With ``beta=0``, all weights are equal in
+# any case.)
 
 
 def check(replay_buffer):

@@ -2,15 +2,16 @@
 Prioritized replay: "SumSegmentTreeFp32 is not available"
 =========================================================
 
-A fresh installation works until you use prioritized replay. Its sampler raises when it is made,
-and points to a warning above that was often never printed.
+A fresh installation works until you create a prioritized sampler. This raises an error, which
+refers to a "warning above" that often was never printed.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: The compiled part of TorchRL cannot be loaded, for example because it was built for
-   another version of torch. The import hides that error: the classes become ``None``.
+:Cause: The compiled part of TorchRL cannot be loaded, for example because it was built for another
+   version of torch. The import hides this error, and the classes of the compiled part become
+   ``None``.
 :Fix: Install versions of torch and torchrl that belong together, or build torchrl from source.
-   ``python -c "import torchrl._torchrl"`` names the missing piece.
+   ``python -c "import torchrl._torchrl"`` shows the hidden error.
 :Decided in: :source:`torchrl.data.PrioritizedSampler._init`
 :Behind it: :ref:`performance-replay_buffers-priorities`
 :Threads: :thread:`3508`, :thread:`1926`, :thread:`3112`
@@ -21,9 +22,8 @@ and points to a warning above that was often never printed.
 # Break it
 # --------
 #
-# The installation that runs this page is complete, so this cell imitates an incomplete one: the
-# file of the sampler is executed once more while ``torchrl._torchrl`` cannot be imported. The
-# installed sampler stays as it is.
+# This cell imitates an incomplete installation: it executes the file of the sampler once more,
+# while ``torchrl._torchrl`` cannot be imported.
 
 import importlib.util
 import sys
@@ -68,8 +68,6 @@ assert "SumSegmentTreeFp32 is not available" in str(broken.get("error")), (
 # %%
 # Check it
 # --------
-#
-# The classes of the compiled part, as the sampler sees them.
 
 
 def check(module):
@@ -87,8 +85,8 @@ assert not any(unhealthy.values()), (
 # Fix it
 # ------
 #
-# With versions that belong together, the same lines run. :doc:`/reference/torch_versions` lists the
-# pairs.
+# With versions that belong together, the same code works. :doc:`/reference/torch_versions` lists
+# which versions do.
 
 fixed = buffer_with(prioritized)
 healthy = check(prioritized)

@@ -7,8 +7,9 @@ and swings by orders of magnitude.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: ``eps`` of ``SoftUpdate`` is the share that the target network keeps. With ``eps=0.005``, it
-   takes over nearly all of the trained weights, and the network chases its own values.
+:Cause: ``eps`` of ``SoftUpdate`` is the share of its weights that the target network keeps in each
+   update. With ``eps=0.005``, the target network becomes nearly a copy of the trained network,
+   which then chases its own values.
 :Fix: Pass the small number as ``tau``: ``SoftUpdate(loss, tau=0.005)`` is the same as
    ``eps=0.995``.
 :Decided in: :source:`torchrl.objectives.SoftUpdate._step`
@@ -22,7 +23,8 @@ and swings by orders of magnitude.
 # Break it
 # --------
 #
-# DQN on a fixed batch of CartPole, with other libraries' small ``tau`` given as ``eps``.
+# DQN trains on a fixed batch of CartPole. The small number that other libraries call ``tau`` is
+# passed as ``eps``.
 #
 # .. fold:: Imports, batch, and how the loss is made and trained
 
@@ -82,7 +84,8 @@ assert losses[-1] > losses[99], "no longer reproduces: the loss falls"
 # Check it
 # --------
 #
-# Compare the largest Q-value with the return of the largest reward at each step, forever.
+# Compare the largest Q-value with a limit: the return of an episode without an end that gets the
+# largest reward in each step.
 
 
 def check(loss_module, batch, gamma):
@@ -134,14 +137,14 @@ print(found)
 assert found["largest Q"] > found["limit"], "no longer reproduces without a target"
 
 # %%
-# Other causes, with the same check:
+# Other causes of Q-values that are too large:
 #
-# * **No episode ends for the loss**: ``batch["next", "terminated"].sum()`` is 0. With equal rewards
-#   the values then approach the limit, however bad the policy.
+# * **No episode ends for the loss**: ``batch["next", "terminated"].sum()`` is 0. If all rewards are
+#   equal, the values then approach the limit, however bad the policy is.
 # * **The n-step discount is lost**: a ``select`` drops ``"steps_to_next_obs"``, which
-#   ``MultiStepTransform`` writes, and the loss discounts n steps like one.
+#   ``MultiStepTransform`` writes, so the loss discounts n steps like one.
 # * **Rewards are large**, and so is the limit. Scale them with ``RewardScaling``.
-# * **The steps are too large.** Lower the learning rate, or clip gradients with
+# * **The optimizer steps are too large.** Lower the learning rate, or clip gradients with
 #   ``torch.nn.utils.clip_grad_norm_``.
 #
 # If the loss is NaN at once, see :doc:`/tutorials/debugging/off_policy_loss_is_nan`.

@@ -23,8 +23,6 @@ the next reward, however long you train.
 # %%
 # Break it
 # --------
-#
-# ``make_loss`` builds DQN with a target network, with an updater or without one.
 
 import copy
 import warnings
@@ -143,5 +141,5 @@ assert frozen["mean Q-value"] < followed["mean Q-value"] / 2, (
 )
 
 # %%
-# Creating an updater is enough to stop the warning, even if nothing calls its ``step()``:
+# The warning stops as soon as you create an updater, even if nothing calls its ``step()``: see
 # :doc:`/tutorials/debugging/target_updater_never_steps`.

@@ -2,13 +2,13 @@
 Stored rewards change although nothing is written
 =================================================
 
-Statistics over the buffer drift from one epoch to the next, and the same rows come back scaled,
-clipped or zeroed. In between, the buffer was only read.
+Statistics of the buffer drift from one epoch to the next, and the same rows come back scaled,
+clipped or zeroed. But in between, your code only reads the buffer.
 
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: With a ``LazyTensorStorage`` or ``LazyMemmapStorage``, ``buffer[:]`` and ``buffer[i]`` are
-   views, so an in-place operation on them edits the stored rows. ``sample()`` copies.
+   views, so an in-place operation on them edits the stored rows. ``sample()`` returns a copy.
 :Fix: Clone what you read by index before you change it: ``buffer[:].clone()``.
 :Decided in: :source:`torchrl.data.LazyTensorStorage.get`
 :Behind it: :doc:`/reference/collectors_replay`
@@ -20,7 +20,7 @@ clipped or zeroed. In between, the buffer was only read.
 # Break it
 # --------
 #
-# Rewards are standardized where they are looked at, to see their distribution.
+# To look at the rewards, the code reads all rows and subtracts the mean.
 
 import torch
 from torchrl.collectors import Collector
@@ -48,7 +48,7 @@ broken = look_at_rewards(copy=False)
 # --------
 #
 # The rows that you read are a view if they share memory with the storage. The rewards of CartPole
-# are all one, so their stored mean shows whether they were changed.
+# are all one, so a stored mean other than one shows that they were changed.
 
 
 def check(replay_buffer, batch):
@@ -64,8 +64,8 @@ assert unhealthy == {"is a view": True, "stored mean": 0.0}, (
 )
 
 # %%
-# ``sample`` copies, so the same line on a sample does no harm. With a memory-mapped storage the
-# view is one of the file: the edit is on disk.
+# ``sample`` returns a copy, so the same edit of a sample does no harm. With a memory-mapped
+# storage, the view is a view of the file, so the edit goes to disk.
 
 sample = broken["replay_buffer"].sample()
 print({"a sample is a view": check(broken["replay_buffer"], sample)["is a view"]})

@@ -2,15 +2,15 @@
 Some next observations of a sample are infinite
 ===============================================
 
-The environment never returned an infinite number and the stored observations are finite. Samples
-from the buffer hold infinite next observations, and then the loss is not finite either.
+Samples from the buffer hold infinite next observations, and then the loss is not finite either. But
+the environment never returned an infinite number, and the stored observations are finite.
 
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: ``NextObservationDelta`` stores differences as ``float16``, and a difference beyond the
    largest ``float16`` becomes infinite.
-:Fix: Pass ``delta_dtype=torch.bfloat16``, which is as small and has the range of ``float32``,
-   or scale the observations.
+:Fix: Pass ``delta_dtype=torch.bfloat16``, which takes no more memory and has the range of
+   ``float32``. Or scale the observations.
 :Decided in: :source:`torchrl.envs.transforms.NextObservationDelta._step`
 :Behind it: :doc:`/tutorials/memory/saving_by_observation_size`
 :Threads: :thread:`3777`
@@ -21,7 +21,8 @@ from the buffer hold infinite next observations, and then the loss is not finite
 # Break it
 # --------
 #
-# A scale that counts in small units: what it shows moves by hundreds of thousands in one step.
+# The environment is a scale that shows a weight in small units, so the observation changes by
+# hundreds of thousands in one step.
 
 import gymnasium as gym
 import numpy as np
@@ -81,7 +82,7 @@ assert unhealthy["next"] > 0, "no longer reproduces: restored observations are f
 # Fix it
 # ------
 #
-# ``bfloat16`` keeps fewer digits of the difference, and the whole range.
+# ``bfloat16`` keeps fewer digits of the difference.
 
 fixed = buffer_of_deltas(delta_dtype=torch.bfloat16)
 healthy = check(fixed["replay_buffer"].sample())

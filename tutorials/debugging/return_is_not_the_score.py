@@ -2,13 +2,13 @@
 The logged return is not the score of the game
 ==============================================
 
-The return that is logged at the end of each episode is far from what others report, or
-from what the same policy scores in a plain environment.
+The return that you log at the end of each episode is far from what others report, or from what the
+same policy scores in the environment without transforms.
 
 :Subsystem: evaluation
 :Effect: silent
-:Cause: ``RewardSum`` adds up the reward that the transforms before it pass on: scaled,
-   clipped, or reduced to its sign.
+:Cause: ``RewardSum`` adds up the rewards as the transforms before it have changed them: scaled,
+   clipped, or reduced to the sign.
 :Fix: Put ``RewardSum`` before the transforms that change the reward.
 :Decided in: :source:`torchrl.envs.transforms.RewardSum._step`,
    :source:`torchrl.envs.transforms.Compose._step`
@@ -22,7 +22,7 @@ from what the same policy scores in a plain environment.
 # Break it
 # --------
 #
-# Pendulum, with rewards scaled for the loss. The two transforms can come in either order.
+# The rewards of Pendulum are scaled for the loss, either before or after they are summed.
 
 import torch
 from torchrl.envs import Compose, GymEnv, RewardScaling, RewardSum, TransformedEnv
@@ -45,7 +45,7 @@ broken = make_env("scale, then sum")
 # Check it
 # --------
 #
-# The same seed and the same actions once more, in the environment without its transforms.
+# Run the environment with and without its transforms, with the same seed and the same actions.
 
 
 def check(env):
@@ -67,13 +67,13 @@ assert unhealthy["logged"] > 0.1 * unhealthy["game"], (
 )
 
 # %%
-# You could multiply by the factor here. A clipped reward cannot be restored: two policies with
+# Here you could undo the scaling of the logged return. You cannot undo clipping: two policies with
 # different scores may log the same return.
 #
 # Fix it
 # ------
 #
-# The loss still gets the scaled reward, and the log the score.
+# The loss still gets the scaled reward, and the log gets the score.
 
 fixed = make_env("sum, then scale")
 healthy = check(fixed["env"])

@@ -6,9 +6,8 @@ Each run calls ``collector.set_seed(0)``, but two runs differ from their first o
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: The collector resets its environment when it is built. ``set_seed`` restarts the
-   environment afterwards, but the first step still shows the policy the observation from
-   before.
+:Cause: The collector resets its environment when it is built. ``set_seed`` resets the environment
+   again afterwards, but in the first step the policy still gets the observation from before.
 :Fix: Seed the environment before the collector is built.
 :Decided in: :source:`torchrl.collectors.Collector._make_carrier`,
    :source:`torchrl.collectors.Collector.set_seed`
@@ -22,7 +21,7 @@ Each run calls ``collector.set_seed(0)``, but two runs differ from their first o
 # Break it
 # --------
 #
-# The policy always pushes to the right: nothing but the environment is random.
+# The policy always pushes to the right, so only the environment is random.
 
 import torch
 from torchrl.collectors import Collector
@@ -49,8 +48,6 @@ broken = {"collector": start(seed_first=False)}
 # %%
 # Check it
 # --------
-#
-# Start twice, and count the rows in which the observations differ.
 
 
 def check(collector, twin):
@@ -68,14 +65,15 @@ assert unhealthy["differ"] > 0, (
 # Why
 # ---
 #
-# Only the first row differs, because this policy does not read it. It is a transition that the
-# environment never made: an observation from before the seed, followed by one from after it. A
-# policy that reads it may act differently, and then everything differs.
+# Here only the first row differs, because the policy does not read observations. This row is a
+# transition that the environment never made: its observation is from before the seeding, its next
+# observation from after it. A policy that reads this observation may act differently, and then all
+# later rows differ.
 #
 # Fix it
 # ------
 #
-# ``env.set_seed(0)`` fixes the reset that the constructor makes.
+# ``env.set_seed(0)`` seeds the reset that the constructor of the collector makes.
 
 fixed = {"collector": start(seed_first=True)}
 healthy = check(start(seed_first=True), start(seed_first=True))
@@ -83,7 +81,7 @@ print(healthy)
 assert healthy["differ"] == 0, "the fix does not work: the runs differ"
 
 # %%
-# Where you have no environment to seed, reset the collector after you have seeded it.
+# If you have no environment to seed, seed the collector and then reset it.
 
 late = [start(seed_first=False), start(seed_first=False)]
 for collector in late:

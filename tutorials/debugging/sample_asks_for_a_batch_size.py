@@ -2,14 +2,15 @@
 The buffer raises because it knows no batch size
 ================================================
 
-The buffer is filled, and ``sample()`` raises. Or the buffer raises when it is made, with
-``prefetch`` or with a sampler that drops the last batch.
+The buffer is filled, but ``sample()`` raises. With ``prefetch``, or with a sampler that drops the
+last batch, the constructor of the buffer raises.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: The size of a sample has no default. A buffer that draws ahead or counts batches has to
-   know it when it is made.
-:Fix: ``ReplayBuffer(..., batch_size=32)``. For plain sampling, ``sample(32)`` is enough.
+:Cause: The size of a sample has no default. A buffer that prefetches or drops the last batch needs
+   the size in its constructor.
+:Fix: Pass the size: ``ReplayBuffer(..., batch_size=32)``. For plain sampling, ``sample(32)`` is
+   enough.
 :Decided in: :source:`torchrl.data.ReplayBuffer.sample`,
    :source:`torchrl.data.ReplayBuffer.__init__`
 :Behind it: :term:`batch size`
@@ -21,8 +22,6 @@ The buffer is filled, and ``sample()`` raises. Or the buffer raises when it is m
 # %%
 # Break it
 # --------
-#
-# The same rows in a buffer that knows the size and in one that does not.
 
 import torch
 from tensordict import TensorDict
@@ -49,7 +48,8 @@ def sample(**options):
 broken = sample()
 
 # %%
-# The message when it samples, and those of buffers that cannot be made without the size:
+# The first message is from ``sample()``. The others are from the constructor, with ``prefetch`` and
+# with ``drop_last=True``:
 
 assert "error" in broken, "no longer reproduces: the size has a default"
 without = [

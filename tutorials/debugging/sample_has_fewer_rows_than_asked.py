@@ -2,15 +2,15 @@
 A sample has fewer rows than asked for
 ======================================
 
-``sample(128)`` returns fewer rows, and a different number in each call. Nothing is raised until the
-program reshapes the sample into sequences.
+``sample(128)`` returns fewer rows than you asked for, and another number in each call. Nothing is
+raised until you reshape the sample into sequences.
 
 :Subsystem: trajectories and slices
 :Effect: loud
 :Cause: With ``strict_length=False``, an episode that is shorter than a slice is drawn as it is, and
-   nothing fills up the missing rows.
-:Fix: Add ``pad_output=True`` and use the mask that it writes; or cut the sample at ``("next",
-   "truncated")`` and do not reshape.
+   nothing fills the missing rows.
+:Fix: Pass ``pad_output=True`` to the sampler, and use the mask that it writes. Or do not reshape
+   the sample, but cut it at ``("next", "truncated")``.
 :Decided in: :source:`torchrl.data.SliceSampler._get_index`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2947` :thread:`2011`
@@ -20,8 +20,6 @@ program reshapes the sample into sequences.
 # %%
 # Break it
 # --------
-#
-# Random CartPole episodes, and slices of up to sixteen rows.
 
 import torch
 from torchrl.collectors import Collector
@@ -72,7 +70,8 @@ assert unhealthy["fewest"] < unhealthy["asked"], gone
 # Fix it
 # ------
 #
-# A padded slice repeats its last row. The mask marks the real steps: apply it in every mean.
+# In a padded slice, the last row is repeated. The mask is True for real steps: apply it in every
+# mean.
 
 fixed = fill(pad_output=True)
 healthy = check(fixed["replay_buffer"])

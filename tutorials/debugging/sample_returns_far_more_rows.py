@@ -2,16 +2,16 @@
 sample(32) returns far more than 32 transitions
 ===============================================
 
-With several environments side by side, ``buffer.sample(32)`` returns hundreds of rows in two
-dimensions, ``len(buffer)`` is far below the number of frames collected, and the storage takes a
-multiple of the memory it should.
+With a batch of several environments, ``buffer.sample(32)`` returns hundreds of rows in two
+dimensions. ``len(buffer)`` is far below the number of frames collected, and the storage takes
+several times the memory that it should.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: The batch has two dimensions, environment and time. A storage counts one dimension
-   unless it is told otherwise, so an item is a whole stretch of time.
-:Fix: ``buffer.extend(batch.reshape(-1))`` for single transitions, or ``ndim=2`` in the
-   storage.
+:Cause: The batch has two dimensions, environments and time. By default, a storage counts only the
+   first one, so one item is all steps of one environment.
+:Fix: Store single transitions, ``buffer.extend(batch.reshape(-1))``, or create the storage with
+   ``ndim=2``.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
 :Behind it: :ref:`replay-transitions`
 :Threads: :thread:`1885`
@@ -22,8 +22,6 @@ multiple of the memory it should.
 # %%
 # Break it
 # --------
-#
-# Four CartPoles. The batch has the shape ``(environments, time)``.
 
 import torch
 from torchrl.collectors import Collector
@@ -67,8 +65,8 @@ assert unhealthy["sampled"] > ASKED, gone
 # Why
 # ---
 #
-# The storage multiplies its size by the dimensions of an item. Room for a thousand transitions
-# becomes room for a thousand stretches:
+# The storage allocates a thousand items. But each item is a sequence of transitions, not a single
+# one:
 
 allocated = broken["replay_buffer"].storage._storage.shape
 print(tuple(allocated))
@@ -78,9 +76,9 @@ assert allocated.numel() > MAX_ROWS, gone
 # Fix it
 # ------
 #
-# To train on single transitions, flatten before you store. To sample sequences, or to keep
-# trajectories in one piece, use ``LazyTensorStorage(..., ndim=2)`` and store the batch as it is.
-# For a network with memory, you may want to store stretches. Then count in stretches.
+# To sample sequences, or to keep trajectories in one piece, use ``LazyTensorStorage(..., ndim=2)``
+# and store the batch as it is. For a recurrent network, you may want whole sequences as items. Then
+# give all sizes in sequences.
 
 fixed = fill(flatten=True)
 healthy = check(fixed["replay_buffer"], fixed["batch"])

@@ -2,14 +2,13 @@
 The slice sampler refuses the batch size
 ========================================
 
-``sample`` raises, because the batch size must be divisible by the length of a slice. With other
-numbers it works, and returns far fewer sequences than ``batch_size``.
+``sample`` raises because the batch size must be divisible by the length of a slice. With a number
+that is divisible it works, but returns far fewer sequences than ``batch_size``.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: ``batch_size`` counts rows, not slices. A slice sampler divides the rows among its
-   slices.
-:Fix: ``batch_size=n_slices * slice_len``.
+:Cause: ``batch_size`` counts rows, not slices. The slice sampler divides these rows into slices.
+:Fix: Pass ``batch_size=n_slices * slice_len``.
 :Decided in: :source:`torchrl.data.SliceSampler._adjusted_batch_size`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`1748`
@@ -20,7 +19,7 @@ numbers it works, and returns far fewer sequences than ``batch_size``.
 # Break it
 # --------
 #
-# Ten sequences of eight steps are wanted.
+# You want ten sequences of eight steps, and pass ``batch_size=10``.
 
 import torch
 from torchrl.collectors import Collector
@@ -72,7 +71,7 @@ assert unhealthy["rows left over"] > 0, gone
 # ------
 #
 # With ``num_slices`` instead of ``slice_len``, the length of a slice is ``batch_size`` divided by
-# their number.
+# ``num_slices``.
 
 fixed = fill(batch_size=WANTED * SLICE_LEN)
 healthy = check(fixed["replay_buffer"])

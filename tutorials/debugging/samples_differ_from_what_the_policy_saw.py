@@ -2,15 +2,15 @@
 Samples differ from what the policy saw
 =======================================
 
-Collection works, but the loss is computed from observations that the policy never saw: much too
-large, or squeezed into a corner.
+Collection works, but the loss is computed from observations that the policy never saw: they are
+much too large, or squeezed into a small range.
 
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: The same ``ObservationNorm`` is a transform of the environment and of the replay
    buffer. The batch is already normalized, and the buffer normalizes each sample again.
-:Fix: Keep only one of the two transforms. If you keep that of the buffer, the policy has to
-   normalize for itself.
+:Fix: Keep only one of the two transforms. If you keep the one of the buffer, the policy has to
+   normalize its observations itself.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._sample`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: :thread:`2406`
@@ -21,9 +21,6 @@ large, or squeezed into a corner.
 # %%
 # Break it
 # --------
-#
-# The environment normalizes, and the buffer is made with "the transforms of the
-# environment".
 
 import torch
 from torchrl.collectors import Collector
@@ -56,8 +53,8 @@ broken = collect(transform=make_norm())
 # Check it
 # --------
 #
-# A sample carries the ``index`` of its rows. The first batch begins at index 0, so each
-# row can be compared with what the policy saw there.
+# The buffer holds a single batch, so the ``index`` of a sampled row is also its position in this
+# batch. Compare the row with what the policy saw there.
 
 
 def check(batch, replay_buffer, key="observation"):
@@ -73,8 +70,8 @@ assert unhealthy["changed"] == unhealthy["rows"], (
 )
 
 # %%
-# A transform does not know what was done to a key before. The storage is correct, only the samples
-# are not, so keep the buffer and remove the transform.
+# The stored rows are correct, only the samples are not. So keep the buffer and remove its
+# transform.
 #
 # Fix it
 # ------

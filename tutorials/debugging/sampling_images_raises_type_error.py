@@ -2,15 +2,14 @@
 Sampling images raises TypeError: non-floating dtype
 ====================================================
 
-The buffer takes pictures that were collected with ``compact_obs=True``. The first ``sample()``
-raises. The message asks for a number to write where a picture is missing. Such a number would only
-hide the gap.
+You store images that were collected with ``compact_obs=True``, and the first ``sample()`` raises.
+The message asks for a ``fill_value``. But with that value, a missing image looks like any other.
 
 :Subsystem: memory and storage
 :Effect: loud
-:Cause: ``NextStateReconstructor`` marks a missing next observation with NaN, and pictures are
-   stored as bytes, which have none.
-:Fix: Turn the bytes into floats first: ``Compose(ToTensorImage(in_keys=["pixels"]),
+:Cause: ``NextStateReconstructor`` marks a missing next observation with NaN. Images are stored as
+   bytes, which cannot be NaN.
+:Fix: Convert the bytes to floats first: ``Compose(ToTensorImage(in_keys=["pixels"]),
    NextStateReconstructor(["pixels"], ...))``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -22,7 +21,7 @@ hide the gap.
 # Break it
 # --------
 #
-# Pictures of one trajectory, as a collector with ``compact_obs=True`` delivers them.
+# The rows are images of one trajectory, as a collector with ``compact_obs=True`` returns them.
 
 import torch
 from tensordict import TensorDict
@@ -69,7 +68,7 @@ broken = {"error": error}
 # Check it
 # --------
 #
-# Print what the storage holds, and what the reconstructor gets.
+# Compare the dtype in the storage with the one that the reconstructor gets.
 
 
 def check(storage, *before):
@@ -88,7 +87,7 @@ assert unhealthy["rebuilt"] == "torch.uint8", (
 # Fix it
 # ------
 #
-# The bytes stay in the storage. Only samples become floats, between zero and one.
+# The storage still holds bytes. Only the samples are floats, between zero and one.
 
 to_floats = ToTensorImage(in_keys=["pixels"])
 outcome = sample_pictures(to_floats)

@@ -2,13 +2,14 @@
 Sampling from the buffer raises at the start
 ============================================
 
-The collector has the buffer, so there should be data in it. The first ``sample`` raises.
+You passed the buffer to the collector, so there should be data in it. But the first ``sample``
+raises.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: Nothing is stored yet. A ``Collector`` with ``replay_buffer`` fills it when its next batch
-   is asked for, not when it is made.
-:Fix: Sample inside the loop over the collector, once ``replay_buffer.can_sample()``.
+:Cause: Nothing is stored yet. A ``Collector`` writes to its ``replay_buffer`` only when you ask for
+   a batch, not when you create the collector.
+:Fix: Sample inside the loop over the collector, as soon as ``replay_buffer.can_sample()`` is True.
 :Decided in: :source:`torchrl.data.RandomSampler.sample`,
    :source:`torchrl.data.SliceSampler.sample`
 :Behind it: :doc:`/reference/collectors_replay`
@@ -20,9 +21,6 @@ The collector has the buffer, so there should be data in it. The first ``sample`
 # %%
 # Break it
 # --------
-#
-# A buffer and a collector that writes to it, asked for a sample before or after the first
-# batch.
 
 import torch
 from torchrl.collectors import Collector
@@ -54,7 +52,7 @@ def start(batches, sampler=None):
 broken = start(batches=0)
 
 # %%
-# The message, and what a sampler of slices says instead:
+# The first message is from the default sampler, the second one from a ``SliceSampler``:
 
 assert "error" in broken, "no longer reproduces: there is something to sample"
 print(f"{type(broken['error']).__name__}: {broken['error']}")
@@ -85,7 +83,8 @@ assert unhealthy == {"stored": 0, "can sample": False}, (
 # Fix it
 # ------
 #
-# One batch is enough. The collector then yields ``None``: the data is in the buffer.
+# One batch is enough here. The collector yields ``None`` instead of the batch, because the data is
+# in the buffer.
 
 fixed = start(batches=1)
 healthy = check(fixed["replay_buffer"])

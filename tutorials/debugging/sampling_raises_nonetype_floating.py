@@ -2,15 +2,15 @@
 Sampling raises "NoneType has no is_floating_point"
 ===================================================
 
-The buffer rebuilds next observations when it samples. That worked with CartPole. In another
-environment, the first ``sample()`` ends in an AttributeError that names neither a key nor the
+The buffer rebuilds next observations when you sample. That works with CartPole. With another
+environment, the first ``sample()`` raises an AttributeError that names neither a key nor the
 transform.
 
 :Subsystem: memory and storage
 :Effect: loud
-:Cause: ``NextStateReconstructor`` rebuilds the key ``"observation"`` unless told otherwise.
-   The observation of this environment has another name.
-:Fix: Name the keys: ``NextStateReconstructor(["pixels"], ...)``.
+:Cause: By default, ``NextStateReconstructor`` rebuilds the key ``"observation"``. The observation
+   of this environment has another key.
+:Fix: Pass the keys of the observations, for example ``NextStateReconstructor(["pixels"], ...)``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
 :Threads: :thread:`3743`
@@ -20,8 +20,6 @@ transform.
 # %%
 # Break it
 # --------
-#
-# An environment that calls its observation ``"position"``.
 
 import torch
 from torchrl.collectors import Collector

@@ -2,13 +2,13 @@
 Sampling raises as soon as the buffer has a transform
 =====================================================
 
-The buffer can be filled. ``sample`` raises, with a message about metadata that the program never
+You can fill the buffer, but ``sample`` raises with a message about metadata that your program never
 set.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: A ``TensorDictReplayBuffer`` writes an index for each row drawn. A transform that
-   changes the number of rows leaves no place for it.
+:Cause: ``TensorDictReplayBuffer`` writes an index for each row that it draws into the sample. After
+   a transform has changed the number of rows, the indices no longer fit.
 :Fix: Do not change the number of rows in the transform. Reshape what ``sample`` returns
    instead.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
@@ -22,7 +22,8 @@ set.
 # Break it
 # --------
 #
-# Slices of four rows. The transform folds them, so that each sample has a time dimension.
+# The sampler draws slices of four rows. The transform reshapes the sample, so that it has a time
+# dimension.
 
 import torch
 from torchrl.collectors import Collector
@@ -58,7 +59,6 @@ def fill(transform, kind=TensorDictReplayBuffer):
 broken = fill(transform=fold)
 
 # %%
-# The message:
 
 try:
     broken["replay_buffer"].sample()
@@ -74,7 +74,7 @@ assert "Failed to set the metadata" in str(broken["error"]), (
 # Check it
 # --------
 #
-# ``replay_buffer[:]`` goes through the transform too, and gets no index.
+# ``replay_buffer[:]`` goes through the transform, too. It does not raise, because it gets no index.
 
 
 def check(replay_buffer):
@@ -88,10 +88,9 @@ assert unhealthy["transformed"] < unhealthy["stored"], (
 )
 
 # %%
-# A plain ``ReplayBuffer`` raises nothing, because it writes nothing to the sample: neither
-# ``index`` nor the ends of the slices. For the transform that
-# ``CatFrames.make_rb_transform_and_sampler`` returns it is the right buffer; for slices
-# it is not.
+# A plain ``ReplayBuffer`` raises nothing, because it writes neither ``index`` nor the ends of the
+# slices to the sample. Use it with the transform that ``CatFrames.make_rb_transform_and_sampler``
+# returns, but not with slices.
 
 sample = fill(transform=fold, kind=ReplayBuffer)["replay_buffer"].sample()
 ends = sample["next", "done"][:, -1].float().mean().item()

@@ -2,14 +2,15 @@
 Loading a buffer raises "Cannot restore a prefetch queue"
 =========================================================
 
-The run was saved and starts again. ``load_state_dict`` or ``loads`` of its replay buffer raises.
+You restart a run from a checkpoint, and ``load_state_dict`` or ``loads`` of its replay buffer
+raises.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: A checkpoint holds the batches that were prefetched. Only a buffer with the same
-   ``prefetch`` takes them.
-:Fix: Make the buffer with the ``prefetch`` that it had when it was saved. To change it, empty the
-   saved queue.
+:Cause: The checkpoint holds the batches that the buffer had prefetched. Only a buffer with the same
+   ``prefetch`` can load them.
+:Fix: Create the buffer with the same ``prefetch`` as before. To change ``prefetch``, delete the
+   saved queue: ``del state["_prefetch_state"]``.
 :Decided in: :source:`torchrl.data.ReplayBuffer._validate_prefetch_state`
 :Behind it: :term:`prefetch`
 :Threads: :thread:`4089`
@@ -20,8 +21,6 @@ The run was saved and starts again. ``load_state_dict`` or ``loads`` of its repl
 # %%
 # Break it
 # --------
-#
-# The buffer was saved with ``prefetch=4`` and is made without it after the restart.
 
 import torch
 from tensordict import TensorDict
@@ -50,12 +49,10 @@ assert "Cannot restore a prefetch queue" in str(broken.get("error")), (
 )
 
 # %%
-# ``dumps`` and ``loads`` do the same. They keep the queue in the file ``prefetch.pkl``.
+# ``loads`` raises in the same way. ``dumps`` writes the queue to the file ``prefetch.pkl``.
 #
 # Check it
 # --------
-#
-# Compare what was saved with the buffer.
 
 
 def check(saved, replay_buffer):
@@ -76,7 +73,7 @@ assert unhealthy == {"saved with prefetch": 4, "this buffer": 0}, (
 # Fix it
 # ------
 #
-# The buffer first gives the batches that the earlier run had prefetched.
+# The buffer first returns the batches that the earlier run had prefetched.
 
 fixed = {"replay_buffer": make_buffer(prefetch=4)}
 fixed["replay_buffer"].load_state_dict(saved)
@@ -89,9 +86,9 @@ assert fixed["replay_buffer"].sample()["reward"].equal(expected), (
 )
 
 # %%
-# If you want another ``prefetch``, take the queue out of the state. With ``loads``, delete the file
-# ``prefetch.pkl`` first. The run then draws different batches: those of the queue are lost, and the
-# sampler was saved as it was after drawing them.
+# If you want another ``prefetch``, delete the queue from the state. With ``loads``, delete the file
+# ``prefetch.pkl`` first. The run then draws other batches: those of the queue are lost, and the
+# sampler was saved in its state after it had drawn them.
 
 del saved["_prefetch_state"]
 other = make_buffer(prefetch=2)

@@ -3,7 +3,7 @@ The script is done, and the process never ends
 ==============================================
 
 A script with a ``ParallelEnv`` or multi-process collector ran its last line or printed a traceback,
-and the prompt does not come back. A cluster's job runs until its time limit.
+but the prompt does not come back. A cluster job runs until its time limit.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
@@ -24,7 +24,7 @@ and the prompt does not come back. A cluster's job runs until its time limit.
 # Break it
 # --------
 #
-# The loop delivers all its frames and ends. The worker stays.
+# The loop collects all frames and ends, but the worker keeps running.
 #
 # .. fold:: Imports
 
@@ -63,7 +63,7 @@ broken = {"collector": collector}
 # Check it
 # --------
 #
-# Count the workers alive at the end of your script.
+# Count the workers that are still alive at the end of your script.
 
 
 def check(collector):
@@ -77,8 +77,8 @@ assert unhealthy["alive"] == 1, "no longer reproduces: the worker ends with the 
 assert not collector.procs[0].daemon, "no longer reproduces: Python does not wait"
 
 # %%
-# If you do not know what your script waits for, ask ``faulthandler``. Here a script with a
-# ``ParallelEnv`` and a buffer with ``prefetch`` raises an error:
+# If you do not know what your script waits for, use ``faulthandler``. Here it shows where a script
+# with a ``ParallelEnv`` and a buffer with ``prefetch`` waits after an error:
 #
 # .. fold:: The script, and where it waits
 
@@ -127,8 +127,8 @@ assert functions[-1] == "_exit_function in util.py", "no longer reproduces: it e
 assert "join in process.py" in functions, "no longer reproduces: it joins no worker"
 
 # %%
-# The script waits where ``multiprocessing`` ends an interpreter: it joins each worker that is no
-# daemon. A worker also ends with its collector:
+# The script waits in the exit function of ``multiprocessing``, which joins each worker that is not
+# a daemon. A worker also ends when its collector is deleted:
 
 collector = make_collector()
 worker = collector.procs[0]
@@ -136,8 +136,8 @@ del collector
 assert not worker.is_alive(), "no longer reproduces: the worker outlives its collector"
 
 # %%
-# But Python deletes the variables of a script only after it has joined the workers. Variables of a
-# function are deleted when it returns, and the workers may end with them.
+# But Python deletes the global variables of a script only after it has joined the workers. The
+# variables of a function are deleted when the function returns, so that the workers may end.
 #
 # Fix it
 # ------
@@ -154,15 +154,15 @@ print(healthy)
 assert healthy["alive"] == 0, "the fix does not work: a worker is alive"
 
 # %%
-# The script with an environment ends as well, with its error. The threads of ``prefetch`` need no
-# call: they end with the batch that they draw.
+# With ``env.close()`` in a ``finally`` block, the script with a ``ParallelEnv`` ends as well, with
+# its error. The threads of ``prefetch`` need no call: they end when they have drawn their batch.
 
 functions = where_it_waits("try: train(env)\n    finally: env.close()", seconds=60)
 assert functions == [], "the fix does not work: the script waits"
 
 # %%
-# Does it still hang? Python waits for each process and thread with ``daemon=False`` in
-# ``multiprocessing.active_children()`` and ``threading.enumerate()``.
+# If your script still hangs, look at ``multiprocessing.active_children()`` and
+# ``threading.enumerate()``: Python waits for each process and thread with ``daemon=False``.
 #
 # .. fold:: What ends the worker of the first collector, so that this page ends
 

@@ -2,14 +2,16 @@
 Sequences of one buffer mix two runs
 ====================================
 
-Two collectors fill one buffer: an old and a new policy, a demonstrator and a learner, a run and its
-restart. Each sampled sequence has one trajectory id, but jumps from one episode into another.
+Two collectors fill one buffer, for example with an old and a new policy, with a demonstrator and a
+learner, or in a run and its restart. Each sampled sequence has one trajectory id, but some jump
+from one episode into another.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: Each collector counts its trajectories from zero, so two of them use the same ids. The
-   sampler treats neighboring rows with equal ids as one trajectory.
-:Fix: Add an offset to the ids of each further collector before you extend.
+:Cause: Each collector counts its trajectories from zero, so both use the same ids. The sampler
+   treats neighboring rows with equal ids as one trajectory.
+:Fix: Before you extend, add an offset to the ids of each collector after the first:
+   ``batch["collector", "traj_ids"] += offset``.
 :Decided in: :source:`torchrl.collectors.Collector._traj_pool`
 :Behind it: :ref:`replay-writers`
 :Threads: none found
@@ -19,8 +21,6 @@ restart. Each sampled sequence has one trajectory id, but jumps from one episode
 # %%
 # Break it
 # --------
-#
-# Two collectors take turns, seven rows at a time.
 
 import torch
 from torchrl.collectors import Collector
@@ -55,7 +55,8 @@ broken = fill(offset=0)
 # Check it
 # --------
 #
-# In a slice, the next observation of each row is the observation of the row below.
+# In a slice, the next observation of each row should be the observation of the row below. Count the
+# slices in which one is not.
 
 
 def check(sample, slice_len):
@@ -73,8 +74,8 @@ assert unhealthy["with a jump"] > 0, gone
 # Fix it
 # ------
 #
-# Use ids that no other collector uses. The workers of one multi-process collector need no offset,
-# because they draw their ids from one counter.
+# Choose an offset above all ids of the other collectors. The workers of one multi-process collector
+# need no offset, because they take their ids from one counter.
 
 fixed = fill(offset=1_000_000)
 healthy = check(fixed["replay_buffer"].sample(), SLICE_LEN)

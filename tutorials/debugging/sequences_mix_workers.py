@@ -2,15 +2,15 @@
 Sequences mix the episodes of two workers
 =========================================
 
-Several workers fill one buffer. Sampled sequences jump from one episode into another, in a row that
-is not done. A warning at the start is easily missed.
+Several workers fill one buffer. Sampled sequences jump from one episode into another after a row
+that is not done. The warning at the start is easy to miss.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: The workers write their batches in turns, so rows of another worker follow the
-   unfinished episode of one. A sampler that cuts only at ``done`` sees no end there.
-:Fix: Give ``trajs_per_batch`` to the collector, so that workers write whole episodes; or drop
-   ``end_key``, so that the sampler cuts at trajectory ids.
+:Cause: The workers take turns to write their batches, so an unfinished episode of one worker is
+   followed by rows of another. A sampler that cuts only at ``done`` sees no end there.
+:Fix: Pass ``trajs_per_batch=1`` to the collector, so that workers write whole episodes. Or leave
+   out ``end_key``, so that the sampler cuts at trajectory ids.
 :Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`
    :source:`torchrl.collectors.MultiCollector._check_replay_buffer_init`
 :Behind it: :ref:`replay-writers`
@@ -22,9 +22,9 @@ is not done. A warning at the start is easily missed.
 # Break it
 # --------
 #
-# Two workers, ten frames at a time. They start by ``fork``, which needs no main guard in this
-# script. With ``shared_init=True``, the storage is in files that both map, so that they write to
-# the same one.
+# Two workers write ten frames at a time. They start by ``fork``, so this script needs no main
+# guard. With ``shared_init=True``, the storage is in files that both workers map, so both write to
+# the same storage.
 
 import multiprocessing
 import warnings
@@ -68,7 +68,7 @@ for warning in heard:
 # Check it
 # --------
 #
-# All rows of a slice have the same trajectory id.
+# All rows of a slice should have the same trajectory id.
 
 
 def check(sample, slice_len):

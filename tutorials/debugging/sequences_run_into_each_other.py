@@ -2,15 +2,15 @@
 Sampled sequences run into each other
 =====================================
 
-A buffer returns sequences one after the other in a flat batch. Advantages computed on it are wrong,
-and a recurrent network carries its memory from one sequence into the next.
+A sample from the buffer is a flat batch of several sequences. Advantages computed on it are wrong,
+and a recurrent network carries its hidden state from one sequence into the next.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: The slice sampler says where its slices end, but a plain ``ReplayBuffer`` keeps that
-   out of the batch that it returns.
-:Fix: Use ``TensorDictReplayBuffer``; or call ``sample(return_info=True)`` and write the ends
-   that it returns into the batch.
+:Cause: The batch does not show where one slice ends and the next begins. The slice sampler returns
+   marks for that, but a plain ``ReplayBuffer`` does not write them into the batch.
+:Fix: Use ``TensorDictReplayBuffer``, which writes these marks. Or call ``sample(return_info=True)``
+   and write the marks that it returns into the batch yourself.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
 :Behind it: :ref:`recurrent-slices`
 :Threads: none found
@@ -20,8 +20,6 @@ and a recurrent network carries its memory from one sequence into the next.
 # %%
 # Break it
 # --------
-#
-# The kind of the buffer is the only difference. Slices have eight rows.
 
 import torch
 from torchrl.collectors import Collector
@@ -58,8 +56,8 @@ broken = fill(ReplayBuffer)
 # Check it
 # --------
 #
-# The last row of each slice has to be done, and the first one the start of a sequence. The
-# third number counts advantages that change when each slice is computed alone.
+# The last row of each slice has to be done, and ``is_init`` has to be True in its first row.
+# ``"wrong advantages"`` counts the advantages that change when each slice is computed alone.
 
 
 def check(sample, slice_len, gae):
@@ -85,9 +83,7 @@ assert unhealthy["wrong advantages"] > 0, gone
 # Why
 # ---
 #
-# The sampler puts ``("next", "truncated")``, ``("next", "done")`` and ``is_init`` into the
-# information that it returns with the indices. ``TensorDictReplayBuffer`` writes this into the
-# batch. The plain buffer returns it only on request:
+# The plain buffer returns the marks only on request, together with the indices:
 
 _, info = broken["replay_buffer"].sample(return_info=True)
 print(sorted(map(str, info)))
@@ -96,8 +92,8 @@ print(sorted(map(str, info)))
 # Fix it
 # ------
 #
-# A plain buffer is enough for slices of one length that are reshaped to ``(slices, length)`` before
-# anything reads them.
+# A plain buffer is enough if all slices have the same length, and if you reshape the sample to
+# ``(slices, length)`` before anything reads it.
 
 fixed = fill(TensorDictReplayBuffer)
 healthy = check(fixed["batch"], SLICE_LEN, fixed["value_estimator"])

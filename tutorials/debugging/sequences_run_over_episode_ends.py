@@ -2,13 +2,13 @@
 Sequences run over the ends of episodes
 =======================================
 
-The sampler was told to cut at ``done``, but its sequences start in one episode and end in the next.
+The sampler has ``end_key="done"``, but its sequences start in one episode and end in the next.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: ``"done"`` at the root of a row belongs to the state before the step, and is never True
-   in what a collector yields; the end of an episode is ``("next", "done")``.
-:Fix: ``end_key=("next", "done")``, or leave ``end_key`` out.
+:Cause: ``"done"`` at the root of a row belongs to the state before the step, and is never True in
+   the batches of a collector. An episode ends where ``("next", "done")`` is True.
+:Fix: Pass ``end_key=("next", "done")``, or leave ``end_key`` out.
 :Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`
 :Behind it: :ref:`layout-flags`
 :Threads: none found
@@ -46,7 +46,7 @@ broken = fill(end_key="done")
 # Check it
 # --------
 #
-# Count the ends that the key finds in the buffer, and the slices with two episodes.
+# Count the ends that the key finds in the buffer, and the slices with more than one episode.
 
 
 def check(rows, slices, end_key):

@@ -2,13 +2,14 @@
 set_truncated=True marks nothing in the buffer
 ==============================================
 
-The collector is told to mark the last frame of each batch as truncated. In the replay buffer that
-it fills, no frame is marked, and slices run across the ends of batches.
+With ``set_truncated=True``, the collector should mark the last frame of each batch as truncated.
+But in the replay buffer that it fills, no frame is marked, and slices run across the ends of
+batches.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: With ``extend_buffer=False``, each frame goes into the buffer as soon as it is made. Marks
-   are set on whole batches, and here there are none.
+:Cause: With ``extend_buffer=False``, each frame goes into the buffer as soon as it is collected.
+   The marks are set on whole batches, and here no batch is built.
 :Fix: Leave out ``extend_buffer=False``.
 :Decided in: :source:`torchrl.collectors.Collector._maybe_set_truncated`,
    :source:`torchrl.collectors.Collector.rollout`
@@ -22,7 +23,7 @@ it fills, no frame is marked, and slices run across the ends of batches.
 # Break it
 # --------
 #
-# Batches are much shorter than episodes, so each mark comes from the collector.
+# Batches are much shorter than episodes, so each mark would come from the collector.
 
 import torch
 from torchrl.collectors import Collector
@@ -68,7 +69,7 @@ assert unhealthy["marked"] == 0, "no longer reproduces: single frames are marked
 # Fix it
 # ------
 #
-# By default, the buffer is extended by whole batches. Then the marks are there, and so is
+# By default, the collector extends the buffer with whole batches. Then it sets the marks, and does
 # everything else that works on a batch, such as ``post_collect_hook``.
 
 fixed = fill()

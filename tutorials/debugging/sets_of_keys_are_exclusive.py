@@ -2,14 +2,14 @@
 GAE: the sets of keys to stack are exclusive
 ============================================
 
-GAE works on a rollout with random actions. On the batches of the policy it fails, with a message
-about stacking that names no key.
+GAE works on a rollout with random actions. On batches that were collected with the policy it
+raises, with a message about stacking that names no key.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The policy is an actor and a critic in one, and writes ``state_value`` at the root
-   while it acts. Nothing writes it under ``next``, and GAE stacks the two.
-:Fix: Collect with ``actor_critic.get_policy_operator()``, which leaves the value to GAE.
+:Cause: The policy contains the critic, and writes ``state_value`` at the root while it acts.
+   Nothing writes it under ``next``, but GAE stacks the root and ``next``.
+:Fix: Collect with ``actor_critic.get_policy_operator()``, which does not write the value.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`layout-keys`
 :Threads: none found
@@ -20,8 +20,6 @@ about stacking that names no key.
 # %%
 # Break it
 # --------
-#
-# Actor and critic share their first layer. The whole of it goes to the collector.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -68,8 +66,8 @@ except RuntimeError as error:
 # Check it
 # --------
 #
-# GAE stacks the inputs of the critic and its value, once from the root and once from ``next``. Each
-# key has to be in both or in neither.
+# GAE stacks the inputs and the value of the critic at the root and under ``next``. So each key has
+# to be in both or in neither.
 
 
 def check(batch, estimator):
@@ -86,8 +84,8 @@ assert "sets of keys" in str(broken.get("error")), "no longer reproduces: GAE st
 # Fix it
 # ------
 #
-# The collector needs only the actor. If you have the batch already,
-# ``batch.exclude("state_value")`` helps too: GAE writes the value again.
+# If you have the batch already, ``batch.exclude("state_value")`` helps, too: GAE then computes the
+# value again.
 
 fixed = collect_with(actor_critic.get_policy_operator())
 healthy = check(fixed["batch"], fixed["value_estimator"])

@@ -2,14 +2,15 @@
 Short episodes are never replayed
 =================================
 
-The agent does not learn from its quick failures. They are in the buffer, but no sample holds one.
+The agent does not learn from episodes that fail early. They are in the buffer, but no sample holds
+one.
 
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: With ``strict_length=True``, the default, a slice sampler leaves out every trajectory
    that is shorter than a slice.
-:Fix: ``SliceSampler(..., strict_length=False, pad_output=True)`` and the mask that it writes,
-   or shorter slices.
+:Fix: Use ``SliceSampler(..., strict_length=False, pad_output=True)`` and the mask that it writes.
+   Or sample shorter slices.
 :Decided in: :source:`torchrl.data.SliceSampler._sample_slices`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2011`
@@ -19,8 +20,6 @@ The agent does not learn from its quick failures. They are in the buffer, but no
 # %%
 # Break it
 # --------
-#
-# Random CartPole episodes, and slices of sixteen steps.
 
 import torch
 from torchrl.collectors import Collector
@@ -64,7 +63,7 @@ gone = "no longer reproduces: short episodes are sampled"
 assert unhealthy["never sampled"] >= 3, gone
 
 # %%
-# The episodes that are never sampled are as many as those shorter than a slice:
+# That is also the number of episodes that are shorter than a slice:
 
 lengths = broken["replay_buffer"][:]["collector", "traj_ids"].bincount()
 print(f"{int((lengths < SLICE_LEN).sum())} of {len(lengths)} episodes are short")
@@ -75,8 +74,8 @@ assert int((lengths < SLICE_LEN).sum()) == unhealthy["never sampled"], gone
 # ------
 #
 # ``pad_output=True`` repeats the last row of a short slice, so that the sample has as many rows as
-# were asked for; ``("collector", "mask")`` says which rows to count. Without it, the sample is
-# smaller than asked for.
+# you asked for. ``("collector", "mask")`` is True for the rows to count. Without
+# ``pad_output=True``, the sample has fewer rows than you asked for.
 
 fixed = fill(strict_length=False, pad_output=True)
 healthy = check(fixed["replay_buffer"])

@@ -2,13 +2,13 @@
 SliceSampler refuses trajectory_key
 ===================================
 
-An example that you pasted from an older text raises a ``TypeError``.
+Code that you copied from an older example raises a ``TypeError``.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: The argument is called ``traj_key``. Older texts call it ``trajectory_key``, its name
-   in ``split_trajectories``.
-:Fix: ``SliceSampler(..., traj_key=("collector", "traj_ids"))``. You can also leave it out,
+:Cause: The argument is called ``traj_key``. Older examples call it ``trajectory_key``, as
+   ``split_trajectories`` does.
+:Fix: Write ``SliceSampler(..., traj_key=("collector", "traj_ids"))``. You can also leave it out,
    because the sampler finds these ids itself.
 :Decided in: :source:`torchrl.data.SliceSampler`
 :Behind it: :doc:`/reference/api_changes`

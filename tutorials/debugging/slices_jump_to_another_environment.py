@@ -2,14 +2,14 @@
 Sequences jump to another environment in the middle
 ===================================================
 
-Several environments run side by side. The batches are flattened, stored, and sampled as short
-sequences. Some sequences start in one environment and go on in another.
+You collect from several environments, flatten and store the batches, and sample short sequences.
+Some sequences start in one environment and continue in another.
 
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: A flat batch puts the last step of one environment before the first step of the next,
    and a sampler that cuts only at ``done`` sees no end there.
-:Fix: Store the batch as it is, in a storage with ``ndim=2``. Or drop ``end_key``, so that the
+:Fix: Store the batch as it is, in a storage with ``ndim=2``. Or leave out ``end_key``, so that the
    sampler cuts at trajectory ids.
 :Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`
 :Behind it: :ref:`replay-flat`
@@ -20,8 +20,6 @@ sequences. Some sequences start in one environment and go on in another.
 # %%
 # Break it
 # --------
-#
-# Four CartPoles. The batch has the shape ``(environments, time)``, and is flattened or not.
 
 import torch
 from torchrl.collectors import Collector
@@ -51,7 +49,7 @@ broken = fill(flatten=True)
 # Check it
 # --------
 #
-# All rows of a slice have the same trajectory id.
+# All rows of a slice should have the same trajectory id.
 
 
 def check(sample, slice_len):
@@ -67,9 +65,9 @@ assert unhealthy["mixed"] > 0, "no longer reproduces: no slice crosses the seams
 # Fix it
 # ------
 #
-# With ``ndim=2``, the storage counts time and environments apart, and a slice runs along time. This
-# is better than flat batches with trajectory ids: the next batch continues where this one ends, and
-# a trajectory stays in one piece.
+# With ``ndim=2``, the storage has one dimension for environments and one for time, and slices run
+# along time. This is better than flat batches with trajectory ids: the next batch continues where
+# this one ends, so a trajectory stays in one piece.
 
 fixed = fill(flatten=False)
 healthy = check(fixed["replay_buffer"].sample(), SLICE_LEN)

@@ -2,14 +2,14 @@
 check_env_specs says that specs and data differ
 ===============================================
 
-A custom environment resets and steps, and ``check_env_specs`` refuses it with an
-``AssertionError`` about keys, shapes or types of a *real* and a *fake* TensorDict.
+A custom environment resets and steps, but ``check_env_specs`` raises an ``AssertionError`` about
+keys, shapes or types of a *real* and a *fake* TensorDict.
 
 :Subsystem: environments
 :Effect: loud
-:Cause: What ``_reset`` and ``_step`` return does not fit the specs. *Fake* is made from the
-   specs, *real* comes from a short rollout.
-:Fix: Change the one that is wrong, the spec or the returned tensor.
+:Cause: The data that ``_reset`` and ``_step`` return do not match the specs. The *fake* TensorDict
+   is made from the specs, the *real* one comes from a short rollout.
+:Fix: Correct the spec or the returned tensor, whichever is wrong.
 :Decided in: :source:`torchrl.envs.utils.check_env_specs`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: :thread:`2052`, :thread:`1585`, :thread:`3260`, :thread:`1567`, :thread:`1713`
@@ -21,8 +21,8 @@ A custom environment resets and steps, and ``check_env_specs`` refuses it with a
 # Break it
 # --------
 #
-# Three mistakes, one at a time: NumPy's ``float64``, a dimension too many, and a key without a
-# spec.
+# The code makes three mistakes, one at a time: a ``float64`` from NumPy, an extra dimension, and a
+# key without a spec.
 
 import numpy as np
 import torch
@@ -74,8 +74,8 @@ for error in errors:
     print(f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
 # %%
-# The first message names two types, the second two shapes. The third goes on with two lists, of
-# which ``keys_in_real_not_in_fake`` holds what only the environment returns.
+# The third message goes on with two lists of keys. ``keys_in_real_not_in_fake`` has those that only
+# the environment returns.
 
 for error, word in zip(errors, ("dtypes", "shapes", "keys"), strict=True):
     assert word in str(error), "no longer reproduces: the message has changed"
@@ -86,7 +86,7 @@ assert "'speed'" in unknown, "no longer reproduces: the list is another one"
 # Check it
 # --------
 #
-# The types of spec and data beside each other, without the assertion.
+# Compare the types in the specs with those in the data.
 
 
 def check(env):
@@ -106,8 +106,8 @@ assert "angle" in unhealthy, "no longer reproduces: the types agree"
 # Fix it
 # ------
 #
-# Here the tensor is wrong. Where 64 bits are wanted, ``Unbounded((1,), dtype=torch.float64)`` is
-# the fix.
+# Here the tensor is wrong. If you want 64 bits, change the spec instead: ``Unbounded((1,),
+# dtype=torch.float64)``.
 
 fixed = build(lambda: {"angle": torch.from_numpy(np.array([0.5], dtype=np.float32))})
 assert "error" not in fixed, "the fix does not work"

@@ -2,16 +2,16 @@
 Splitting a sample into its sequences fails
 ===========================================
 
-``split_trajectories`` works on what a collector yields. On a sample of slices it raises about
-sizes that do not sum up, or it returns sequences that are longer than a slice.
+``split_trajectories`` works on batches of a collector. On a sample of slices, it raises an error
+about sizes that do not sum up, or it returns sequences that are longer than a slice.
 
 :Subsystem: trajectories and slices
 :Effect: loud
-:Cause: ``split_trajectories`` cuts where the trajectory id changes, but two slices of a sample
-   can come from the same trajectory. Side by side they are merged, further apart they are
-   counted twice.
-:Fix: ``sample.reshape(-1, slice_len)``. For slices of different length, leave the ids out and
-   pass ``done_key="truncated"``.
+:Cause: ``split_trajectories`` cuts where the trajectory id changes, but two slices of a sample can
+   come from the same trajectory. If these are next to each other, they are merged. If not, their
+   rows are counted twice.
+:Fix: Use ``sample.reshape(-1, slice_len)``. For slices of different length, exclude the trajectory
+   ids from the sample and pass ``done_key="truncated"``.
 :Decided in: :source:`torchrl.collectors.utils.split_trajectories`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2588`
@@ -22,8 +22,8 @@ sizes that do not sum up, or it returns sequences that are longer than a slice.
 # Break it
 # --------
 #
-# Eight slices of four rows. With one episode in the buffer all of them become one sequence,
-# and nothing is raised.
+# The sample has eight slices of four rows. The buffer holds one episode, so all slices become one
+# sequence, and nothing is raised.
 
 import torch
 from torchrl.collectors import Collector
@@ -70,7 +70,7 @@ assert "split_with_sizes" in str(broken.get("error")), gone
 # Check it
 # --------
 #
-# No sequence is longer than a slice.
+# No sequence should be longer than a slice.
 
 
 def check(sequences, slice_len):
@@ -86,9 +86,8 @@ assert unhealthy["too long"] == 1, gone
 # Fix it
 # ------
 #
-# For slices of one length a reshape is enough: ``sample.reshape(-1, SLICE_LEN)``. Slices of
-# different length are cut where the sampler has marked their ends, which it does in the samples of
-# a ``TensorDictReplayBuffer``.
+# The code shows the fix for slices of different length. ``split_trajectories`` then cuts at the
+# ends of slices, which are marked in the samples of a ``TensorDictReplayBuffer``.
 
 fixed = split_sample(frames=100, by_ids=False)
 healthy = check(fixed["batch"], SLICE_LEN)

@@ -2,15 +2,15 @@
 Stacked frames come from different episodes
 ===========================================
 
-Frames are stacked when they are sampled, to save memory. The stacks have the right shape, but
+To save memory, you stack frames only when you sample them. The stacks have the right shape, but
 their frames never followed each other in this order.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: ``CatFrames`` in a buffer stacks rows that are neighbors in the sample. A random
-   sampler draws neighbors from anywhere, and before the first row of a slice there is nothing.
-:Fix: ``transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)``, which draws the
-   frames that belong together, for a plain ``ReplayBuffer``.
+:Cause: ``CatFrames`` in a buffer stacks rows that are neighbors in the sample. A random sampler
+   draws these from anywhere, and a slice sampler draws no rows from before the start of a slice.
+:Fix: Use ``transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)`` in a plain
+   ``ReplayBuffer``. This sampler draws the frames that belong together.
 :Decided in: :source:`torchrl.envs.transforms.CatFrames.unfolding`,
    :source:`torchrl.envs.transforms.CatFrames.make_rb_transform_and_sampler`
 :Behind it: :doc:`/how-to/pixel_replay`, :doc:`/reference/data_layout`
@@ -23,8 +23,8 @@ their frames never followed each other in this order.
 # Break it
 # --------
 #
-# The number of the step takes the place of an image here, so that a stack can be read:
-# ``[4, 5, 6, 7]`` is right.
+# Here each frame is the number of its step instead of an image, so that you can read a stack: ``[4,
+# 5, 6, 7]`` is right.
 
 import warnings
 
@@ -60,8 +60,8 @@ broken = fill(sampler=None, transform=catframes)
 # Check it
 # --------
 #
-# Each frame of a stack is one step after the frame before it, unless the first frame of an episode
-# is repeated to fill the stack.
+# In a correct stack, each frame is one step after the frame before it. At the start of an episode,
+# the first frame is repeated to fill the stack.
 
 
 def check(replay_buffer):
@@ -79,8 +79,9 @@ assert unhealthy["wrong"] > 16, (
 )
 
 # %%
-# A sampler of slices is not enough. Before the first row of a slice comes the slice before it, or,
-# if you reshape the sample first, the same row again. Only the rows from the fourth on are right.
+# A ``SliceSampler`` is not enough. The stacks of the first rows of a slice contain copies of its
+# first row or, in a flat sample, rows of the slice before it. Only the stacks from the fourth row
+# on are right.
 
 
 def sampled_slices(transform):
@@ -102,7 +103,7 @@ for name, rows in slices.items():
     assert not follow[:, :3].all(), "no longer reproduces: slices are enough"
 
 # %%
-# A warning says which order is assumed. It comes with the fix as well:
+# A warning says which dimension ``CatFrames`` takes for time. It appears with the fix as well:
 
 print(f"{caught[-1].category.__name__}: {caught[-1].message}")
 assert "marked as 'time'" in str(caught[-1].message), "no longer reproduces: no warning"
@@ -111,9 +112,9 @@ assert "marked as 'time'" in str(caught[-1].message), "no longer reproduces: no 
 # Fix it
 # ------
 #
-# The sampler draws slices as long as a stack, and the transform keeps the last row of
-# each. If the transform was never in an environment, ``make_rb_transform_and_sampler`` needs the
-# ``reset_key``, as above.
+# The sampler draws slices as long as a stack, and the transform keeps the last row of each. If
+# ``catframes`` was never in an environment, create it with a ``reset_key``, as above:
+# ``make_rb_transform_and_sampler`` needs it.
 
 assert not hasattr(CatFrames(N=4, dim=-1, **keys), "reset_key"), "it is given by itself"
 transform, sampler = catframes.make_rb_transform_and_sampler(batch_size=32)

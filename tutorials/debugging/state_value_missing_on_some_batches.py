@@ -2,14 +2,14 @@
 KeyError: state_value, on some batches only
 ===========================================
 
-PPO with value clipping trains for a while. Then the loss says that the batch holds no
-``state_value``, although GAE was called on it as on all others.
+PPO with value clipping trains for a while. Then the loss raises because a batch has no
+``state_value``, although you called GAE on it as on all others.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The batch has NaN in its next observations. GAE replaces them in a copy and writes the
-   values to that copy, which is lost.
-:Fix: Call the critic on the batch after GAE, where ``state_value`` is missing.
+:Cause: The batch has NaN in its next observations. GAE replaces the NaN in a copy of the batch, and
+   writes the values only to this copy.
+:Fix: After GAE, call the critic on each batch in which ``state_value`` is missing.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`,
    :source:`torchrl.objectives.PPOLoss.loss_critic`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -22,9 +22,8 @@ PPO with value clipping trains for a while. Then the loss says that the batch ho
 # Break it
 # --------
 #
-# A batch without next observations, which are then rebuilt from the rows that follow. No row
-# follows the last row of a trajectory, and none follows the last row of the batch. These rows get
-# NaN.
+# The batch is collected without next observations, which are then rebuilt from the rows that
+# follow. No row follows the last row of a trajectory or of the batch, so these rows get NaN.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -76,7 +75,7 @@ except KeyError as error:
 #
 # Look at the batch that the loss refuses. A batch without NaN keeps its ``state_value``, so the
 # error comes with the first batch that has NaN. A whole batch that is rebuilt as above always has
-# it, in the last row.
+# NaN in its last row.
 
 
 def check(batch):
@@ -94,8 +93,8 @@ assert "clip_value is set to" in str(broken.get("error")), "no longer reproduces
 # Fix it
 # ------
 #
-# The advantages are in the batch, the values that belong to them are not. Write them yourself,
-# before the first step of the optimizer changes the critic. Do not write them before GAE, which
+# The batch has the advantages, but not the values that belong to them. Write the values yourself,
+# before the first step of the optimizer changes the critic. But do not write them before GAE, which
 # refuses a batch with ``state_value`` at the root and none under ``next``.
 
 fixed = collect(with_values=True)

@@ -2,14 +2,15 @@
 A stochastic policy takes no random action
 ==========================================
 
-PPO learns from batches of ``env.rollout(policy)`` and gets stuck at once. Each action in them is
-the most likely one.
+PPO trains on batches of ``env.rollout`` and gets stuck at once. Each action in these batches is the
+most likely one.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: Without an exploration type around it, a ``ProbabilisticActor`` uses its own default,
-   which is deterministic. A collector sets ``RANDOM`` by itself, ``env.rollout`` does not.
-:Fix: Roll out under ``set_exploration_type(ExplorationType.RANDOM)``, or use a collector.
+:Cause: Outside of ``set_exploration_type``, a ``ProbabilisticActor`` uses its own default, which is
+   deterministic. A collector sets ``RANDOM`` by itself; ``env.rollout`` does not.
+:Fix: Call ``env.rollout`` under ``set_exploration_type(ExplorationType.RANDOM)``, or use a
+   collector.
 :Decided in: :source:`torchrl.modules.SafeProbabilisticModule.__init__`
 :Behind it: :term:`exploration type`
 :Threads: :thread:`2175`
@@ -56,7 +57,7 @@ broken = collect(nullcontext())
 # Check it
 # --------
 #
-# How many actions differ from the most likely one, and how many should?
+# Count the actions that differ from the most likely one, and compute how many should.
 
 
 def check(batch):
@@ -76,8 +77,8 @@ assert unhealthy["not the most likely"] == 0, (
 # Fix it
 # ------
 #
-# ``ProbabilisticActor(..., default_interaction_type=ExplorationType.RANDOM)`` also works. It then
-# samples in an evaluation without a context, too.
+# ``ProbabilisticActor(..., default_interaction_type=ExplorationType.RANDOM)`` also works. But then
+# the policy also samples in an evaluation without ``set_exploration_type``.
 
 fixed = collect(set_exploration_type(ExplorationType.RANDOM))
 healthy = check(fixed["batch"])

@@ -2,14 +2,15 @@
 Stopping a rollout early raises an AttributeError
 =================================================
 
-An ``interruptor`` cuts the rollouts of a collector that fills a replay buffer. At the first cut,
-the collector fails on an attribute that your program does not mention.
+A collector with an ``interruptor`` fills a replay buffer. When the ``interruptor`` stops a rollout
+for the first time, the collector raises an error about an attribute that your program does not use.
 
 :Subsystem: collectors
 :Effect: loud
-:Cause: The loop of an interrupted rollout uses the output buffer, and a collector with a
-   replay buffer has none.
-:Fix: Leave the argument ``replay_buffer`` out, and extend the buffer with the rows before the cut.
+:Cause: When a rollout is interrupted, the collector uses its output buffer. A collector with a
+   replay buffer has no output buffer.
+:Fix: Leave out the argument ``replay_buffer``, and extend the buffer yourself with the rows before
+   the cut: ``buffer.extend(batch[batch["collector", "traj_ids"] >= 0])``.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :doc:`/reference/collectors_internals`
 :Threads: none found

@@ -2,13 +2,13 @@
 RuntimeError: stored action_log_prob requires grad
 ==================================================
 
-The policy loss refuses the data. The same loss accepted data from a collector, and memory
-grows with the length of a rollout.
+The policy loss refuses the data of ``env.rollout``, although it accepts data from a collector.
+Memory grows with the length of a rollout.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The policy acted with gradients on, so each stored log-probability keeps the graph of
-   the old policy. A collector turns gradients off, ``env.rollout`` does not.
+:Cause: The policy acted with gradients enabled, so each stored log-probability keeps the graph of
+   the old policy. A collector disables gradients; ``env.rollout`` does not.
 :Fix: Call ``env.rollout`` and your own loops under ``torch.no_grad()``.
 :Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`,
    :source:`torchrl.envs.EnvBase.rollout`
@@ -21,8 +21,6 @@ grows with the length of a rollout.
 # %%
 # Break it
 # --------
-#
-# A short loop without a collector: roll out, compute advantages, ask for the loss.
 
 import contextlib
 
@@ -61,8 +59,6 @@ except RuntimeError as error:
 # %%
 # Check it
 # --------
-#
-# Count the entries of the data that carry a graph. There should be none.
 
 
 def check(batch):
@@ -84,7 +80,7 @@ assert "requires grad" in str(broken.get("error")), "no longer reproduces"
 # Fix it
 # ------
 #
-# ``detach()`` on the batch silences the loss too, but the graph has been built by then.
+# ``batch.detach()`` also stops the error, but by then the graph has been built.
 
 fixed = roll_out(torch.no_grad())
 healthy = check(fixed["batch"])

@@ -21,7 +21,7 @@ next reward, as if the target network were frozen.
 # Break it
 # --------
 #
-# DQN with a ``HardUpdate``, which replaces the target network every few steps.
+# DQN has a ``HardUpdate``, which should replace the weights of the target network every few steps.
 
 import copy
 import warnings
@@ -63,8 +63,6 @@ broken = make_loss()
 # %%
 # Check it
 # --------
-#
-# Count how many training steps change the target network.
 
 
 def check(loss, take_a_step, steps=10):
@@ -88,8 +86,9 @@ assert unhealthy["target changed"] == 0, (
 # Fix it
 # ------
 #
-# ``HardUpdate`` copies one call later than its interval says (:ref:`performance-networks-target`),
-# so with an interval of two it changes the target in fewer than half of the steps.
+# ``HardUpdate`` copies the weights one call later than its interval says
+# (:ref:`performance-networks-target`), so with an interval of two it changes the target in fewer
+# than half of the steps.
 
 fixed = make_loss()
 healthy = check(fixed["loss_module"], lambda: train_step(**fixed))

@@ -2,14 +2,14 @@
 ParallelEnv or a collector raises "Too many open files"
 =======================================================
 
-A few environments work. With many workers, or several collectors in one process, making them raises
-``OSError: [Errno 24]``.
+A few environments work. With many workers, or with several collectors in one process, starting them
+raises ``OSError: [Errno 24]``.
 
 :Subsystem: multi-process and weight sync
 :Effect: loud
 :Cause: Each worker needs several open files, for its pipes and for each tensor in shared memory.
-   Many systems allow a process 1024 of them by default.
-:Fix: Raise the soft limit before you make the workers:
+   Many systems allow 1024 open files per process by default.
+:Fix: Raise the soft limit before you start the workers:
    ``resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))``, or ``ulimit -n 65536`` in the
    shell.
 :Decided in: :source:`torchrl.envs.ParallelEnv._start_workers`
@@ -23,7 +23,7 @@ A few environments work. With many workers, or several collectors in one process
 # Break it
 # --------
 #
-# The limit is lowered, so that a few environments reach it.
+# The code lowers the limit, so that a few environments reach it.
 #
 # .. fold:: Imports, environment, and how workers start
 
@@ -85,8 +85,8 @@ assert "Too many open files" in str(broken.get("error")), (
 # Check it
 # --------
 #
-# Count a hundred files for the process, and ten for each worker. The second number is rough: it
-# grows with the entries of an observation.
+# Expect to need a hundred files for the process, and ten for each worker. The number for a worker
+# grows with the number of entries in an observation.
 
 
 def check(workers):
@@ -102,7 +102,8 @@ assert not unhealthy["limit is high enough"], "no longer reproduces: the limit i
 # Fix it
 # ------
 #
-# The soft limit is yours to raise, up to the hard limit, which only the administrator can raise.
+# You can raise the soft limit up to the hard limit. Only the administrator can raise the hard
+# limit.
 
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -115,9 +116,9 @@ start(WORKERS)
 fixed = {}
 
 # %%
-# If the message comes late in a run, something keeps files open: collectors and environments that
-# were not shut down, or tensors in shared memory that you keep in a list. Each such tensor needs a
-# file while it lives, with the sharing strategy that torch chooses on Linux:
+# If the error comes late in a run, something keeps files open: collectors and environments that
+# were not shut down, or tensors in shared memory that you keep in a list. With the sharing strategy
+# that torch chooses on Linux, each such tensor needs an open file as long as it exists:
 
 before = open_files()
 kept = [torch.zeros(3).share_memory_() for _ in range(100)]

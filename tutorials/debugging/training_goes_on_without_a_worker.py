@@ -2,14 +2,16 @@
 Training goes on, and a worker is dead
 ======================================
 
-Workers write into a replay buffer in the background. The buffer grows more slowly than before, or
-the loop waits for frames and never goes on. Nothing raises.
+Workers fill a replay buffer in the background. The buffer grows more slowly than before, or your
+loop waits for frames forever. No error is raised.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: After ``start()``, the main process gets no news of its workers. If one raises, its error is
-   on the terminal; if the system kills it, for lack of memory for instance, there is none.
-:Fix: Look at ``collector.procs`` whenever you wait for frames, and raise if one is not alive.
+:Cause: After ``collector.start()``, the main process does not notice when a worker dies. If the
+   worker raised an error, you see it only on the terminal. If the system killed it, for example
+   because memory ran out, there is no error.
+:Fix: Whenever you wait for frames, call ``is_alive()`` on each worker in ``collector.procs``, and
+   raise if one is dead.
 :Decided in: :source:`torchrl.collectors.MultiCollector.start`
 :Behind it: :doc:`/how-to/collect_in_background`
 :Threads: none found
@@ -21,7 +23,7 @@ the loop waits for frames and never goes on. Nothing raises.
 # Break it
 # --------
 #
-# Two workers. One of them is killed within its second batch.
+# One of two workers is killed during its second batch.
 #
 # .. fold:: Imports, an environment that is killed, and how workers start
 
@@ -89,8 +91,8 @@ print("all updates are done")
 # Check it
 # --------
 #
-# An exit code is ``None`` while a worker runs. A negative one is the signal that ended it: ``-9``
-# comes from the system, ``-15`` from ``shutdown()``.
+# The exit code of a worker is ``None`` while it runs. A negative code is the signal that ended it:
+# ``-9`` if the system killed it, ``-15`` if ``shutdown()`` did.
 
 
 def check(collector):
@@ -122,7 +124,7 @@ except RuntimeError as error:
     print("raised:", error)
 
 # %%
-# Then fix what killed it.
+# Then fix what killed the worker. Here both environments are healthy:
 
 fixed = train([make_env] * 2, wait)
 healthy = check(**fixed)

@@ -2,13 +2,13 @@
 N-step values settle too high or too low
 ========================================
 
-With n-step returns the values end up elsewhere than with one step, although the environment and
-the discount of the loss are the same.
+With n-step returns, values converge to other numbers than with one-step returns, although the
+environment and the discount of the loss are the same.
 
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: ``MultiStepTransform`` sums the rewards with its own ``gamma``. The loss discounts the next
-   value with a different ``gamma``, its default if you pass none.
+   value with another ``gamma``: its default, if you pass none.
 :Fix: Pass the same ``gamma`` to the transform and to ``loss.make_value_estimator``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`
@@ -22,8 +22,8 @@ the discount of the loss are the same.
 # Break it
 # --------
 #
-# Each step pays 1, forever. With a discount of 0.5 every state is worth 2, and the critic knows
-# that: its targets should say the same.
+# Each step has a reward of 1, and no episode ends. With a discount of 0.5, every state has a value
+# of 2. The critic already returns this value, so the targets should equal it.
 
 import torch
 from tensordict import TensorDict
@@ -71,8 +71,6 @@ assert targets(**broken) != [2.0], "no longer reproduces: targets are right"
 # %%
 # Check it
 # --------
-#
-# Compare the two.
 
 
 def check(replay_buffer, loss_module):
@@ -90,8 +88,8 @@ assert unhealthy["gamma of the transform"] != unhealthy["gamma of the loss"], (
 )
 
 # %%
-# With one step there is nothing to sum, so nothing shows. ``MultiStep``, which a collector takes as
-# ``postproc``, has a ``gamma`` of its own as well.
+# With one step there is nothing to sum, so the mistake does not show. ``MultiStep``, which you pass
+# to a collector as ``postproc``, has its own ``gamma`` as well.
 #
 # Fix it
 # ------

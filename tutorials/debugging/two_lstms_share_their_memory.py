@@ -2,14 +2,14 @@
 With a second LSTM the policy acts on the wrong memory
 ======================================================
 
-Actor and critic have an LSTM each and act together. Collection runs, but the actor does not return
-what its LSTM alone returns on the same episode.
+Actor and critic each have an LSTM, and both run during collection. No error is raised, but the LSTM
+of the actor returns other outputs than when it runs alone on the same episode.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: With ``in_key=`` and ``out_key=``, every LSTM has the same names for its hidden state, so
-   the second overwrites the state of the first.
-:Fix: Give each module names of its own, with ``in_keys=`` and ``out_keys=``.
+:Cause: With ``in_key=`` and ``out_key=``, every LSTM has the same keys for its hidden state, so the
+   second LSTM overwrites the state of the first.
+:Fix: Give the hidden state of each LSTM its own keys, with ``in_keys=`` and ``out_keys=``.
 :Decided in: :source:`torchrl.modules.LSTMModule.__init__`
 :Behind it: :ref:`recurrent-wiring`
 :Threads: none found
@@ -62,7 +62,7 @@ broken = act(shared_names)
 # Check it
 # --------
 #
-# One episode, for the LSTM alone and as it was collected.
+# Run one LSTM alone on the episode, and compare its outputs with the collected ones.
 
 
 def check(episode, lstm):
@@ -78,9 +78,9 @@ assert unhealthy["steps with another memory"] == unhealthy["steps"] - 1, (
 )
 
 # %%
-# All steps but the first are wrong. At the first step, both states are zero. The critic comes last,
-# reads its own state and is right. A loss runs each LSTM over the whole sequence, which is right
-# too, so its outputs differ from the collected ones.
+# All steps but the first are wrong. At the first step, both states are zero. A loss runs each LSTM
+# over the whole sequence, which is right, so the actor's outputs there differ from the collected
+# ones. The LSTM of the critic runs last, reads its own state and is right:
 
 critic = check(broken["batch"], broken["policy"][2])
 print(critic)

@@ -2,15 +2,15 @@
 update_policy_weights_(policy) raises AttributeError
 ====================================================
 
-The docstring of ``update_policy_weights_`` accepts the policy. The collector of one process
-raises ``AttributeError`` about an attribute ``data`` of one of the modules in the policy.
+You pass the policy to ``update_policy_weights_``, as its docstring allows. A ``Collector`` raises
+an ``AttributeError``: one of the modules in the policy has no attribute ``data``.
 
 :Subsystem: multi-process and weight sync
 :Effect: loud
-:Cause: Without a weight-sync scheme, the collector treats the argument as a TensorDict of weights,
-   and reads its ``data``. A module has none.
-:Fix: Pass ``TensorDict.from_module(policy)``. Pass nothing if the collector was given the
-   policy itself.
+:Cause: Without a weight-sync scheme, the collector expects a TensorDict of weights and reads its
+   ``data``. A module has no ``data``.
+:Fix: Call ``collector.update_policy_weights_(TensorDict.from_module(policy))``. If you passed the
+   policy itself to the collector, make the call without an argument.
 :Decided in: :source:`torchrl.collectors.Collector._maybe_fallback_update`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: none found
@@ -21,7 +21,7 @@ raises ``AttributeError`` about an attribute ``data`` of one of the modules in t
 # Break it
 # --------
 #
-# The collector makes its policy with a factory, and learning goes on with another one.
+# The collector creates its own policy with ``policy_factory``, and you train another one.
 
 import torch
 from tensordict import TensorDict
@@ -62,8 +62,6 @@ assert "has no attribute 'data'" in str(error), "no longer reproduces: another e
 # %%
 # Check it
 # --------
-#
-# Does the collector have the weights?
 
 
 def check(collector, policy):
@@ -79,8 +77,8 @@ assert not unhealthy["equal weights"], "no longer reproduces: a module is accept
 # Fix it
 # ------
 #
-# The weights as a TensorDict. A collector that was given ``policy=`` and copied it to another
-# device keeps a reference to the original: there, the call without an argument is enough.
+# If you passed ``policy=`` to the collector, it keeps a reference to your policy even if it has
+# copied it to another device. Then the call without an argument is enough.
 
 fixed = update(TensorDict.from_module)
 assert "error" not in fixed, "the fix does not work"

@@ -8,7 +8,8 @@ share layers.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The gradient of an ``"l2"`` value loss grows with the rewards. With normalized advantages,
-   the gradient of the policy does not. In layers that both share, the policy's part is lost.
+   the gradient of the policy does not. In the shared layers, the gradient of the value loss drowns
+   that of the policy loss.
 :Fix: Scale the rewards until returns are of the order of 10:
    ``env.append_transform(RewardScaling(loc=0, scale=0.001))``.
 :Decided in: :source:`torchrl.objectives.PPOLoss.loss_critic`,
@@ -23,8 +24,8 @@ share layers.
 # Break it
 # --------
 #
-# CartPole with a reward of 100 instead of 1 for each step, one hidden layer for actor and critic,
-# and ``loss_critic_type="l2"``.
+# The task is CartPole with a reward of 100 instead of 1 for each step. Actor and critic share their
+# hidden layer, and the loss has ``loss_critic_type="l2"``.
 #
 # .. fold:: Imports, environment, networks and loss
 
@@ -89,8 +90,8 @@ print(f"policy: {losses['loss_objective']:.3f}, value: {losses['loss_critic']:,.
 # Check it
 # --------
 #
-# PPO's losses tell you little: with normalized advantages, the loss of the policy starts at zero.
-# Compare the gradients, in the weights that both losses reach.
+# The two losses themselves tell you little: with normalized advantages, the policy loss starts at
+# zero. Compare the gradients instead, in the weights that both losses train.
 
 
 def check(loss_module, batch):
@@ -121,8 +122,8 @@ assert unhealthy["value over policy"] > 1000, (
 # Fix it
 # ------
 #
-# To log the return in its own unit, append :class:`~torchrl.envs.transforms.RewardSum` before the
-# scaling.
+# To log the return without the scaling, append :class:`~torchrl.envs.transforms.RewardSum` before
+# it.
 
 env = make_env()
 env.append_transform(RewardScaling(loc=0, scale=0.001))
@@ -134,7 +135,7 @@ assert healthy["value over policy"] < 100, (
 )
 
 # %%
-# ``separate_losses=True`` is another way. The critic then trains only its own layers:
+# Another fix is ``separate_losses=True``. The value loss then trains only the layers of the critic:
 
 alone = check(**make(make_env(), separate_losses=True))
 print(alone)
@@ -151,7 +152,7 @@ assert alone["value over policy"] == 0, "the value loss still reaches the shared
 #    :rows: rewards-*
 #    :caption: Return of PPO on CartPole: median and quartiles of five seeds
 #
-# Rewards of 100 did no harm to two separate networks: Adam divides each gradient by its usual size.
-# :claim:`large-rewards-harm-shared-layers` The type ``"smooth_l1"`` bounds the gradient of
-# each row, so the ratio above stays small, but the shared layer learns as little.
-# :claim:`smooth-l1-does-not-save-shared-layers`
+# With two separate networks, rewards of 100 did no harm, because Adam divides each gradient by its
+# usual size. :claim:`large-rewards-harm-shared-layers` With ``loss_critic_type="smooth_l1"``, the
+# gradient of each row is bounded, so the ratio above stays small, but the shared layer learns as
+# little as with ``"l2"``. :claim:`smooth-l1-does-not-save-shared-layers`

@@ -2,13 +2,13 @@
 Part of the sampled values is zero for no reason
 ================================================
 
-A key of the samples is right in some rows and zero in others, although no zero was written there.
+In your samples, a key is right in some rows and zero in others, although you never wrote a zero.
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: Not all stored batches had that key. A ``LazyTensorStorage`` adds a key that comes
-   later, with zeros in the earlier rows. In a later row without the key, the entry keeps what was
-   in memory before.
+:Cause: Not all stored batches had that key. If a key first comes with a later batch,
+   ``LazyTensorStorage`` adds it, with zeros in the earlier rows. If a batch after that lacks the
+   key, its rows keep the values that were in memory before.
 :Fix: Write the same keys to every batch, with ``nan`` where a value is not known.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`,
    :source:`tensordict._td._SubTensorDict._set_str`
@@ -22,8 +22,7 @@ A key of the samples is right in some rows and zero in others, although no zero 
 # Break it
 # --------
 #
-# The first batch comes from random actions. From the second on, the program stores how
-# likely each action was.
+# Only the second batch has the probability of each action.
 
 import torch
 from torchrl.collectors import Collector
@@ -60,7 +59,7 @@ broken = store(write_always=False)
 # Check it
 # --------
 #
-# The program never writes a probability of zero.
+# The code never writes a probability of zero.
 
 
 def check(replay_buffer, key="probability"):
@@ -75,10 +74,10 @@ assert unhealthy["zero"] == 50, (
 )
 
 # %%
-# Other storages differ. A ``LazyMemmapStorage`` has no place for the new key and drops it; a
-# ``LazyStackStorage`` shows a key only where all rows of a sample have it. If a collector extends
-# its ``replay_buffer`` with a :term:`LazyStackedTensorDict` that has a new key, a
-# ``LazyTensorStorage`` raises: :doc:`/tutorials/debugging/log_probability_is_zero`.
+# Other storages do something else. ``LazyMemmapStorage`` has no place for the new key and drops it.
+# ``LazyStackStorage`` returns a key only if all rows of the sample have it. If a collector extends
+# its ``replay_buffer`` with a :term:`LazyStackedTensorDict` that has a new key,
+# ``LazyTensorStorage`` raises: see :doc:`/tutorials/debugging/log_probability_is_zero`.
 
 for storage in LazyMemmapStorage, LazyStackStorage:
     replay_buffer = TensorDictReplayBuffer(storage=storage(200))
@@ -95,7 +94,8 @@ for storage in LazyMemmapStorage, LazyStackStorage:
 # Fix it
 # ------
 #
-# With ``nan``, the storage has the key from the start, and a loss that reads such a row is ``nan``.
+# With ``nan``, the storage has the key from the start, and a loss that reads an unknown value is
+# ``nan``.
 
 fixed = store(write_always=True)
 healthy = check(fixed["replay_buffer"])

@@ -2,14 +2,14 @@
 Values are too low in a task with a time limit
 ==============================================
 
-Episodes are cut after some steps, and the critic learns that the world ends there. Value targets
-are far below the return that the policy would still get.
+Episodes are cut by a time limit, and the critic learns that no reward follows. Value targets are
+far below the return that the policy would still get.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The batch has lost ``("next", "terminated")``. The value estimator then reads ``done``
-   in its place, so each time limit counts as a death with nothing after it.
-:Fix: Keep ``("next", "terminated")`` wherever keys are selected, excluded or copied.
+:Cause: The batch has lost ``("next", "terminated")``. The value estimator then reads ``done`` in
+   its place, so each time limit counts as a termination with no reward after it.
+:Fix: Keep ``("next", "terminated")`` wherever you select, exclude or copy keys.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`
 :Behind it: :ref:`layout-flags`
@@ -22,8 +22,8 @@ are far below the return that the policy would still get.
 # Break it
 # --------
 #
-# Trajectories are cut after a few steps. A ``select`` keeps what the loss seems to need: reward and
-# ``done``. A critic that returns the same number for each state makes the targets easy to judge.
+# A ``select`` keeps what the loss seems to need, such as the reward and ``done``. The critic
+# returns the same number for each state, so the targets are easy to judge.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -66,8 +66,8 @@ broken = select_keys("done", "truncated")
 # Check it
 # --------
 #
-# The target of a step at which an episode was cut contains the value of what would have followed.
-# If the target is only the reward, that value was left out.
+# Where an episode was cut, the target of the last step should include the value of the next
+# observation. Count the targets that are only the reward.
 
 
 def check(batch, estimator):
@@ -90,9 +90,9 @@ assert unhealthy["of these nothing follows"] == unhealthy["cut by the limit"], (
 # Fix it
 # ------
 #
-# ``terminated`` says that the task itself ended and decides whether a value follows; ``done``
-# decides where a trajectory stops. Where ``terminated`` is missing, the estimators read ``done``
-# instead, without a warning.
+# ``terminated`` says that the task itself ended, and decides whether the next value counts.
+# ``done`` decides where a trajectory stops. If ``terminated`` is missing, the estimators read
+# ``done`` instead, without a warning.
 
 fixed = select_keys("done", "terminated", "truncated")
 healthy = check(fixed["batch"], fixed["value_estimator"])

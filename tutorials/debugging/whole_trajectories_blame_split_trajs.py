@@ -2,12 +2,12 @@
 trajs_per_batch fails and blames split_trajs
 ============================================
 
-A collector should yield whole trajectories. Its first batch raises a ``KeyError`` that asks for
-``split_trajs=False``, although that is already so.
+With ``trajs_per_batch``, a collector should yield whole trajectories. Its first batch raises a
+``KeyError`` that asks for ``split_trajs=False``, although you did not change that default.
 
 :Subsystem: collectors
 :Effect: loud
-:Cause: ``trajs_per_batch`` puts the pieces together by trajectory id, and
+:Cause: ``trajs_per_batch`` joins the pieces of a trajectory by their trajectory id, but
    ``track_traj_ids=False`` leaves the ids out.
 :Fix: Leave out ``track_traj_ids=False``.
 :Decided in: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`

@@ -3,13 +3,14 @@ All workers take the same random actions
 ========================================
 
 A collector with several workers explores no more than one with a single worker, because in each
-step all of them draw the same action. Their observations differ, so it goes unnoticed.
+step all workers draw the same action. Their observations differ, so you may not notice.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
 :Cause: A worker that is started by ``fork``, or by a "forkserver" that has preloaded PyTorch,
-   inherits the state of the random generator. So all workers go on from the same state.
-:Fix: Call ``collector.set_seed(seed)`` before the first batch, or keep TorchRL's start method.
+   inherits the state of the random generator. So all workers continue from the same state.
+:Fix: Call ``collector.set_seed(seed)`` before the first batch, or keep TorchRL's start method,
+   ``spawn``.
 :Decided in: :source:`torchrl.collectors._runner._main_async_collector_impl`,
    :source:`torchrl.collectors.MultiCollector.set_seed`
 :Behind it: :doc:`/reference/collectors_replay`
@@ -23,7 +24,7 @@ step all of them draw the same action. Their observations differ, so it goes unn
 # --------
 #
 # ``import torchrl`` makes "spawn" the start method. If a script or a library sets "fork" again,
-# workers start quickly and share one stream of random numbers.
+# workers start quickly, but draw the same random numbers.
 
 import multiprocessing
 import warnings
@@ -61,7 +62,7 @@ broken = collect(seed=None)
 # Check it
 # --------
 #
-# If each worker drew for itself, two of them would agree in some steps and differ in others.
+# If each worker drew its own actions, the two would agree in some steps and differ in others.
 
 
 def check(batch):
@@ -80,7 +81,7 @@ assert broken["batch"]["action"].argmax(-1).unique().numel() == 2
 # Fix it
 # ------
 #
-# With ``set_seed``, each worker gets a seed of its own.
+# With ``set_seed``, each worker gets its own seed.
 
 fixed = collect(seed=0)
 healthy = check(fixed["batch"])

@@ -21,9 +21,8 @@ first batch.
 # Break it
 # --------
 #
-# The collector has one worker, which makes its own policy. ``running(...)`` is a
-# ``MultiSyncCollector`` that is shut down at the end. The worker is started with ``fork``, because
-# that is quick; the same holds with ``spawn``.
+# ``running(...)`` is a ``MultiSyncCollector`` that is shut down at the end. The worker is started
+# with ``fork``, because that is quick. With ``spawn``, the result is the same.
 #
 # .. fold:: Imports, environment, policy, and how a collector starts and ends
 
@@ -92,7 +91,7 @@ broken = {"collector": collector, "policy": policy, "batch": batch}
 # Check it
 # --------
 #
-# Run the trained policy on the batch. If the worker had the same weights, both compute the same
+# Run the trained policy on the batch. If the worker has the same weights, both compute the same
 # action values.
 
 
@@ -141,7 +140,7 @@ print(healthy)
 assert healthy["acted with these weights"] == healthy["steps"], "the fix does not work"
 
 # %%
-# Without ``policy_factory``, you need none of this on the CPU. If you pass ``policy=`` alone, the
+# On the CPU, you need none of this if you pass ``policy=`` without ``policy_factory``: the
 # collector puts the weights in shared memory, and a worker sees each optimizer step without a call.
-# With the policy on one device and the workers on another, see
+# If the policy is on one device and the workers are on another, see
 # :doc:`collector_keeps_its_own_policy`.

@@ -2,16 +2,15 @@
 Workers normalize one observation differently
 =============================================
 
-Each environment of a batch normalizes observations with ``VecNormV2``, and the same raw observation
-becomes different numbers in each. The policy learns more slowly with more workers.
+Several environments normalize observations with ``VecNormV2``, but they turn the same raw
+observation into different numbers. The policy learns more slowly with more workers.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: Each worker makes a ``VecNormV2`` of its own, which sees only the observations of this
-   worker. An ``EnvCreator`` shares the statistics in one process and under "spawn", but not under
-   "fork".
+:Cause: Each worker makes its own ``VecNormV2``, which sees only the observations of this worker. An
+   ``EnvCreator`` shares the statistics in one process and under "spawn", but not under "fork".
 :Fix: Give all workers one ``EnvCreator``, and call ``share_memory_()`` on the tensors of its
-   ``state_dict()`` before they start.
+   ``state_dict()`` before the workers start.
 :Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
    :source:`torchrl.envs.EnvCreator.share_memory`
 :Behind it: :doc:`/how-to/normalize_across_workers`
@@ -24,8 +23,8 @@ becomes different numbers in each. The policy learns more slowly with more worke
 # Break it
 # --------
 #
-# A ``SerialEnv`` shows it in one process. The workers of a ``ParallelEnv`` or of a collector do the
-# same.
+# A ``SerialEnv`` shows this in one process. The workers of a ``ParallelEnv`` or of a collector do
+# the same.
 
 import torch
 from torchrl.envs import EnvCreator, GymEnv, SerialEnv, TransformedEnv, VecNormV2
@@ -50,7 +49,7 @@ broken = collect(make_env)
 # Check it
 # --------
 #
-# Normalize one observation with the statistics of each worker. They are in the ``state_dict``.
+# Normalize one observation with the statistics of each worker, which are in the ``state_dict``.
 
 raw = torch.tensor([0.1, 0.5, 0.05, -0.5])
 
@@ -74,8 +73,8 @@ assert unhealthy["largest difference"] > 0.1, (
 # Fix it
 # ------
 #
-# The creator passes its statistics on to each environment that it makes. In shared memory they stay
-# one set, with every start method.
+# The creator gives its statistics to each environment that it makes. In shared memory, all
+# environments use the same statistics, with every start method.
 
 creator = EnvCreator(make_env)
 for tensor in creator.state_dict()["_extra_state"].values():

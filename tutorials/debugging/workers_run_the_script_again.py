@@ -8,9 +8,10 @@ once more for each worker.
 
 :Subsystem: multi-process and weight sync
 :Effect: loud
-:Cause: TorchRL starts its workers with ``spawn``. Each of them imports your script, and without a
-   guard that starts workers again.
-:Fix: Put what the script does into a function, and call it below ``if __name__ == "__main__":``.
+:Cause: TorchRL starts its workers with ``spawn``, so each worker imports your script. Without a
+   guard, this import starts workers again.
+:Fix: Put everything that the script does into a function, and call it below ``if __name__ ==
+   "__main__":``.
 :Decided in: :source:`torchrl._utils._get_default_mp_start_method`
 :Behind it: :term:`start method`
 :Threads: :thread:`2123`, :thread:`1805`, :thread:`1825`
@@ -87,7 +88,7 @@ assert "closed the connection" in str(error), (
 )
 
 # %%
-# The reason is in what the worker printed before:
+# The worker printed the reason before that:
 
 message = re.search(r"^RuntimeError: .*?(?=^\S|\Z)", told, re.MULTILINE | re.DOTALL)[0]
 print(" ".join(message.split()))
@@ -96,12 +97,10 @@ assert "bootstrapping phase" in message, (
 )
 
 # %%
-# A worker of a ``ParallelEnv`` prints the same, and your script is told ``EOFError``.
+# A worker of a ``ParallelEnv`` prints the same, but your script raises ``EOFError``.
 #
 # Check it
 # --------
-#
-# With ``spawn``, the file that you run needs a guard.
 
 
 def check(script):
@@ -150,5 +149,5 @@ print(healthy)
 assert healthy["guard"], "the fix does not work: the script has no guard"
 
 # %%
-# If the guard is there and a worker still closes the connection, read what the worker printed above
-# the error of the script: it may be unable to make the environment.
+# If your script has the guard and a worker still closes the connection, read what the worker
+# printed above the error of the script. It may be unable to make the environment.

@@ -2,13 +2,13 @@
 A shorter time limit makes the policy worse
 ===========================================
 
-The task has no end of its own, and a limit of steps makes training faster. The shorter the limit,
-the lower the values of all states, and the policy turns short-sighted.
+The task has no end of its own, and you limit the steps of an episode to train faster. The shorter
+the limit, the lower the values of all states, and the more short-sighted the policy.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The environment reports its limit as ``terminated``, or only as ``done``, which TorchRL
-   completes to ``terminated``. So the return after the limit counts as zero.
+:Cause: The environment reports its limit as ``terminated``, or only as ``done``, which TorchRL then
+   copies to ``terminated``. So the return after the limit counts as zero.
 :Fix: Leave the limit out of ``_step`` and append ``StepCounter(max_steps=...)``, which reports
    it as ``truncated``.
 :Decided in: :source:`torchrl.envs.EnvBase._complete_done`
@@ -22,7 +22,7 @@ the lower the values of all states, and the policy turns short-sighted.
 # Break it
 # --------
 #
-# A point that walks left or right, one reward for each step. Only the limit of steps ends an
+# A point walks left or right and gets a reward in each step. Only the limit of steps ends an
 # episode.
 
 import torch
@@ -77,8 +77,6 @@ broken = collect(Walk(max_steps=LIMIT))
 # %%
 # Check it
 # --------
-#
-# How do the episodes end, and what does the estimator expect after their last step?
 
 
 def check(batch, estimator):
@@ -99,13 +97,14 @@ assert unhealthy["terminated"] == unhealthy["ends"] > 5, (
 assert unhealthy["target at the end"] == 1, "no longer reproduces: a value follows"
 
 # %%
-# Nothing in the state of the walk says that the end is near. To the critic, the same place is
-# worth much in one episode and nothing in another.
+# The observation does not show how near the limit is. So the critic sees the same place with a high
+# target in one episode and a low one in another.
 #
 # Fix it
 # ------
 #
-# Now the environment has no limit. The transform cuts, and marks the cut as ``truncated``.
+# Now the environment has no limit. ``StepCounter`` cuts the episodes, and marks the cut as
+# ``truncated``.
 
 fixed = collect(TransformedEnv(Walk(), StepCounter(max_steps=LIMIT)))
 healthy = check(fixed["batch"], fixed["value_estimator"])

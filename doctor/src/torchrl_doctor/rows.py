@@ -445,72 +445,75 @@ ROWS = {
     ),
     "n_step_next_observation_wrong": Row(
         "silent",
-        "`MultiStepTransform` moves next observations when rows are written. Here they do not "
-        "exist yet, because they are rebuilt when rows are sampled, one step ahead.",
-        "Keep both observations: with `MultiStepTransform` use neither `compact_obs` nor "
-        "`NextObservationDelta`.",
+        "`MultiStepTransform` replaces next observations when rows are written to the buffer. "
+        "With `compact_obs` or `NextObservationDelta` there are none yet: they are rebuilt when "
+        "you sample, from a single step.",
+        "Store both observations of each step: do not combine `MultiStepTransform` with "
+        "`compact_obs` or `NextObservationDelta`.",
     ),
     "n_step_value_after_the_end": Row(
         "silent",
-        'By default, `MultiStepTransform` leaves `"terminated"` as it was after the first of the '
-        "n steps. In the n - 1 rows before an end, the next observation is the last one of the "
-        "episode, and its value is added although nothing follows.",
-        'Let `"terminated"` move with the observation: `MultiStepTransform(..., '
-        'done_keys=["done", "truncated"])`.',
+        'By default, `MultiStepTransform` keeps the `"terminated"` of the first of the n steps. '
+        "So the n - 1 rows before the last step of an episode are not terminated, and their "
+        "targets add the value of the last observation, although no reward follows it.",
+        'Leave `"terminated"` out of `done_keys`, so that it is moved with the next observation: '
+        '`MultiStepTransform(..., done_keys=["done", "truncated"])`.',
     ),
     "new_weights_arrive_late": Row(
         "silent",
-        "The workers of `MultiAsyncCollector` collect while you train, so a batch is complete or "
-        "half complete when the new weights arrive.",
-        "Use `MultiSyncCollector`, or a loss that allows for older data.",
+        "The workers of `MultiAsyncCollector` collect while you train, so the next batch is "
+        "complete or partly complete when the new weights arrive.",
+        "Use `MultiSyncCollector`, or a loss that corrects for data of older policies.",
     ),
     "next_batch_does_not_fit_the_buffer": Row(
         "loud",
         "A tensor storage allocates its memory for the shapes of the first batch. "
-        "`split_trajs=True` pads trajectories to the longest of their batch, and that length "
-        "changes from batch to batch.",
-        'Store single steps, not padded trajectories: `batch[batch["collector", "mask"]]`, whose '
-        "mask is true for real steps. Or collect without `split_trajs`.",
+        "`split_trajs=True` pads trajectories to the length of the longest one in their batch, "
+        "and that length differs from batch to batch.",
+        'Store single steps instead of padded trajectories: `batch[batch["collector", "mask"]]` '
+        "(the mask is true for real steps). Or collect without `split_trajs`.",
     ),
     "next_hidden_state_is_zero": Row(
         "silent",
-        "`compact_obs=True` leaves the next state out of the batch. The collector has reserved "
-        "memory for that state with a call of the policy, and hands out the reserved zeros.",
-        "Collect without `compact_obs`, or add `use_buffers=False` and rebuild what is missing.",
+        "With `compact_obs=True`, the collector does not write the next states. But it has "
+        "already reserved memory for them in the batch, and this memory stays zero.",
+        "Collect without `compact_obs`. Or add `use_buffers=False`, which removes the zeros, and "
+        "rebuild the next states.",
     ),
     "next_image_is_black": Row(
         "silent",
-        "Where a sample does not hold the next picture, the reconstructor writes its "
-        "`fill_value`. In bytes, that is a picture like any other.",
-        "Turn the bytes into floats before they are rebuilt, with `ToTensorImage` in the buffer, "
+        "Where a sample does not hold the next image, `NextStateReconstructor` writes its "
+        "`fill_value`. In bytes, the result is an image like any other.",
+        "Put `ToTensorImage` before the reconstructor in the buffer, so that it works on floats, "
         "and pass no `fill_value`.",
     ),
     "next_observation_of_another_step": Row(
         "silent",
-        "If two slices of one trajectory are side by side in a sample, `NextStateReconstructor` "
-        "by default treats the first row of the second slice as the step that followed the first "
-        "slice.",
+        "If a slice in a sample is followed by another slice of the same trajectory, "
+        "`NextStateReconstructor` by default takes the first row of the second slice as the step "
+        "that followed the first slice.",
         'Put a `StepCounter` on the environment and pass `step_count_key="step_count"` to '
         "`NextStateReconstructor`.",
     ),
     "next_states_vanish_after_one_use": Row(
         "silent",
-        "A module writes its outputs into the data that it is given. In recurrent mode, these "
-        "outputs hold a state for the last step of each sequence and zeros for all others.",
-        "Give a module that you call yourself a copy, `batch.copy()`.",
+        "A module writes its outputs into the TensorDict that you pass. In recurrent mode, a GRU "
+        "or LSTM writes next hidden states only for the last step of each sequence, and zeros for "
+        "the others.",
+        "When you call a module yourself, pass it a copy: `batch.copy()`.",
     ),
     "no_trajectory_is_long_enough": Row(
         "loud",
-        "Each batch holds one step of every environment. When it is flattened, the environments "
-        "alternate from row to row, and no two rows of a trajectory are neighbors.",
-        "Do not flatten: `LazyTensorStorage(..., ndim=2)` puts the steps of an environment side "
-        "by side. Collect at least two steps at a time. If the episodes themselves are shorter "
-        "than a slice, set `strict_length=False`.",
+        "Each batch holds one step of every environment. After flattening, the environments "
+        "alternate from row to row, so consecutive rows never belong to the same trajectory.",
+        "Do not flatten the batch: `LazyTensorStorage(..., ndim=2)` keeps the steps of each "
+        "environment together. Collect at least two steps per environment at a time. If the "
+        "episodes themselves are shorter than a slice, set `strict_length=False`.",
     ),
     "noisy_network_never_learns_its_noise": Row(
         "silent",
-        "By default, a loss calls its networks with the exploration type `DETERMINISTIC`, in "
-        "which a `NoisyLinear` leaves out its noise, so no gradient reaches the scale.",
+        "By default, a loss calls its networks with the exploration type `DETERMINISTIC`. In this "
+        "mode `NoisyLinear` adds no noise, so the scale of the noise gets no gradient.",
         "Set `loss.deterministic_sampling_mode = ExplorationType.RANDOM`.",
     ),
     "noisy_network_repeats_its_noise": Row(
@@ -521,115 +524,126 @@ ROWS = {
     ),
     "off_policy_loss_is_nan": Row(
         "silent",
-        "The last row of each slice of compact observations has NaN as its next observation. "
-        "These losses call `value_estimate`, which does not replace NaN as `forward` does.",
-        "With TD(0), the default of these losses, drop the rows without a next observation, "
-        "except terminated ones: put zeros there. With TD(lambda), store both observations.",
+        "With `compact_obs=True`, the next observation in the last row of each slice is NaN. "
+        "Losses such as `DQNLoss` call `value_estimate` of the value estimator, which does not "
+        "replace NaN. The estimator's `forward`, which PPO uses, replaces it.",
+        "With TD(0), the default of these losses, drop the rows whose next observation is NaN, "
+        "but keep the terminated ones, with zeros instead of NaN. With TD(lambda), store both "
+        "observations of each step.",
     ),
     "old_policy_version_after_update": Row(
         "silent",
-        "A frame gets the version together with the observation that a step returns. So at the "
-        "root it has the version of the step before.",
+        "A step writes the version beside the next observation. Like that observation, it moves "
+        "to the root of the next frame, so the version at the root is that of the step before.",
         'Read `("next", "policy_version")`, as with `StalenessAwareSampler(version_key=("next", '
         '"policy_version"))`.',
     ),
     "one_file_is_passed_twice": Row(
         "loud",
-        "What is sent to the process refers to one open file more than once. `spawn` hands each "
-        "file on by its number, and refuses a number that it has twice.",
-        "Pass each connection, and each tensor in shared memory, as one object, or send copies: "
-        "`tensor.clone()`.",
+        "The objects that you send to the process refer to the same open file more than once. "
+        "`spawn` passes files by their numbers, and refuses to pass a number twice.",
+        "Pass each connection and each tensor in shared memory as a single object, or send copies "
+        "(`tensor.clone()`).",
     ),
     "one_kept_step_keeps_the_batch": Row(
         "silent",
-        "Indexing a tensordict with a number or a slice gives views, and a view keeps the memory "
-        "of the whole batch alive.",
+        "Indexing a TensorDict with a number or a slice returns views, and a view keeps the "
+        "memory of the whole batch alive.",
         "Keep a copy: `batch[i].clone()`.",
     ),
     "one_observation_dwarfs_the_others": Row(
         "silent",
-        "Entries of the observation have units of their own. The first layer starts with weights "
-        "of one size for all of them, so the largest entry drowns the others in each unit.",
-        'Bring all entries to one scale: append `ObservationNorm(in_keys=["observation"], '
+        "The entries of the observation have different scales. The first layer starts with "
+        "weights of the same size for all entries, so the largest entry dominates every hidden "
+        "unit.",
+        'Bring all entries to the same scale: append `ObservationNorm(in_keys=["observation"], '
         "standard_normal=True)` and call its `init_stats`, or append `VecNormV2`.",
     ),
     "one_step_cannot_be_stored": Row(
         "loud",
         "With `ndim=2`, `TensorDictReplayBuffer` writes two coordinates for each row into the "
-        "batch. With one step per environment, it mistakes the shape of this table.",
+        "batch. With one step per environment, it gets the shape of these coordinates wrong.",
         "Collect at least two steps at a time, or use a plain `ReplayBuffer` if you need neither "
-        "priorities nor the marks of slices.",
+        "priorities nor done marks at the ends of slices.",
     ),
     "one_worker_never_updates": Row(
         "silent",
         "The `policy_device` of that worker is not the device of your policy, so the worker has a "
-        "copy. The default scheme shares memory with the others, and sends the copy nothing.",
+        "copy of the policy. The default weight-sync scheme shares memory with the other workers, "
+        "and never updates the copy.",
         'Pass `weight_sync_schemes={"policy": MultiProcessWeightSyncScheme()}`, and call '
         "`collector.update_policy_weights_()` after the optimizer steps.",
     ),
     "only_the_first_episode_is_long": Row(
         "silent",
-        "`_reset` leaves an attribute as the last episode left it, here the number of steps.",
-        "Set in `_reset` everything that `_step` changes.",
+        "`_reset` does not reset an attribute that `_step` changes (here the number of steps), so "
+        "it keeps its value from the last episode.",
+        "In `_reset`, set everything that `_step` changes.",
     ),
     "part_of_the_batch_has_no_advantage": Row(
         "silent",
-        "With `shifted=True`, each trajectory that was cut takes an extra slot in the call of the "
-        "critic. If `shifted_budget` has too few slots, rows at the end of the batch are pushed "
-        "out.",
-        "Give `shifted_budget` one slot more than a batch has cuts, or use `shifted=False`.",
+        "With `shifted=True`, each trajectory that was cut needs an extra slot in the call of the "
+        "critic. If `shifted_budget` is too small, these slots take the place of rows at the end "
+        "of the batch.",
+        "Set `shifted_budget` to the number of cut trajectories in a batch plus one, or use "
+        "`shifted=False`.",
     ),
     "ppo_clips_almost_everything": Row(
         "silent",
-        "The steps are too large, or there are too many on one batch. Once the ratio has left the "
-        "clipping range, the objective has no gradient that would bring it back.",
-        "Lower the learning rate, take fewer epochs on a batch, or leave the epochs when "
+        "The optimizer steps are too large, or there are too many of them on one batch. Once the "
+        "ratio has left the clipping range, the objective has no gradient that would bring it "
+        "back.",
+        "Lower the learning rate, run fewer epochs on each batch, or stop the epochs when "
         "`kl_approx` is above a bound.",
     ),
     "ppo_clips_before_the_first_update": Row(
         "silent",
         "The stored log-probability has shape `[N, 1]` and the loss computes one of shape `[N]`. "
-        "Their difference broadcasts to shape `[N, N]`, a ratio for each pair of rows.",
+        "Their difference broadcasts to shape `[N, N]`, so there is a ratio for each pair of "
+        "rows.",
         "Store the log-probability as the policy wrote it, with the shape of the batch. If your "
         'own code added a dimension, drop it: `batch["action_log_prob"] = log_prob.squeeze(-1)`.',
     ),
     "ppo_ratio_off_in_minibatches": Row(
         "silent",
-        "The minibatches are drawn row by row, and the loss treats the rows of a minibatch as one "
+        "The minibatches are drawn row by row, but the loss treats the rows of a minibatch as one "
         "sequence.",
-        "Draw slices, with `SliceSampler`.",
+        'Draw slices of consecutive steps: `SliceSampler(slice_len=8, end_key=("next", "done"))`.',
     ),
     "ppo_worse_with_small_minibatches": Row(
         "silent",
-        "No advantage is stored in the data. So the loss computes an advantage for each "
-        "minibatch, as if its shuffled rows were one trajectory.",
-        "Call the advantage module on each batch of the collector before the batch is stored.",
+        "The batch has no advantage, so the loss computes one for each minibatch, as if its "
+        "shuffled rows were one trajectory.",
+        "Call an advantage module such as `GAE` on each batch of the collector before you store "
+        "the batch.",
     ),
     "primer_raises_in_batched_env": Row(
         "loud",
-        "The specs of a hand-written primer have the shape of one environment, and "
-        "`expand_specs`, which decides whether to expand them to all environments, is not set.",
+        "The specs of a hand-written primer have the shape of one environment. The primer cannot "
+        "tell whether to expand them to all environments, because `expand_specs` is not set.",
         "Use the primer of the module, `module.make_tensordict_primer()`. If you write a primer "
         "by hand with the shapes of a single environment, pass `expand_specs=True`.",
     ),
     "prioritized_replay_draws_evenly": Row(
         "silent",
         "The loss writes the error under a key that the buffer does not read, or writes it to a "
-        "copy of the sample. The buffer then gives the rows one default priority.",
+        "copy of the sample. The buffer then gives all rows the same default priority.",
         'Give the buffer the key that the loss writes (`priority_key="td_error"`, the default), '
         "and pass the same sample first to the loss and then to `update_tensordict_priority`.",
     ),
     "prioritized_replay_not_available": Row(
         "loud",
         "The compiled part of TorchRL cannot be loaded, for example because it was built for "
-        "another version of torch. The import hides that error: the classes become `None`.",
+        "another version of torch. The import hides this error, and the classes of the compiled "
+        "part become `None`.",
         "Install versions of torch and torchrl that belong together, or build torchrl from "
-        'source. `python -c "import torchrl._torchrl"` names the missing piece.',
+        'source. `python -c "import torchrl._torchrl"` shows the hidden error.',
     ),
     "q_values_explode": Row(
         "silent",
-        "`eps` of `SoftUpdate` is the share that the target network keeps. With `eps=0.005`, it "
-        "takes over nearly all of the trained weights, and the network chases its own values.",
+        "`eps` of `SoftUpdate` is the share of its weights that the target network keeps in each "
+        "update. With `eps=0.005`, the target network becomes nearly a copy of the trained "
+        "network, which then chases its own values.",
         "Pass the small number as `tau`: `SoftUpdate(loss, tau=0.005)` is the same as `eps=0.995`.",
     ),
     "q_values_stop_improving": Row(
@@ -642,91 +656,95 @@ ROWS = {
     "reading_changes_the_buffer": Row(
         "silent",
         "With a `LazyTensorStorage` or `LazyMemmapStorage`, `buffer[:]` and `buffer[i]` are "
-        "views, so an in-place operation on them edits the stored rows. `sample()` copies.",
+        "views, so an in-place operation on them edits the stored rows. `sample()` returns a "
+        "copy.",
         "Clone what you read by index before you change it: `buffer[:].clone()`.",
     ),
     "restored_observations_infinite": Row(
         "silent",
         "`NextObservationDelta` stores differences as `float16`, and a difference beyond the "
         "largest `float16` becomes infinite.",
-        "Pass `delta_dtype=torch.bfloat16`, which is as small and has the range of `float32`, or "
-        "scale the observations.",
+        "Pass `delta_dtype=torch.bfloat16`, which takes no more memory and has the range of "
+        "`float32`. Or scale the observations.",
     ),
     "return_is_not_the_score": Row(
         "silent",
-        "`RewardSum` adds up the reward that the transforms before it pass on: scaled, clipped, "
-        "or reduced to its sign.",
+        "`RewardSum` adds up the rewards as the transforms before it have changed them: scaled, "
+        "clipped, or reduced to the sign.",
         "Put `RewardSum` before the transforms that change the reward.",
     ),
     "same_seed_different_start": Row(
         "silent",
-        "The collector resets its environment when it is built. `set_seed` restarts the "
-        "environment afterwards, but the first step still shows the policy the observation from "
+        "The collector resets its environment when it is built. `set_seed` resets the environment "
+        "again afterwards, but in the first step the policy still gets the observation from "
         "before.",
         "Seed the environment before the collector is built.",
     ),
     "sample_asks_for_a_batch_size": Row(
         "loud",
-        "The size of a sample has no default. A buffer that draws ahead or counts batches has to "
-        "know it when it is made.",
-        "`ReplayBuffer(..., batch_size=32)`. For plain sampling, `sample(32)` is enough.",
+        "The size of a sample has no default. A buffer that prefetches or drops the last batch "
+        "needs the size in its constructor.",
+        "Pass the size: `ReplayBuffer(..., batch_size=32)`. For plain sampling, `sample(32)` is "
+        "enough.",
     ),
     "sample_has_fewer_rows_than_asked": Row(
         "loud",
         "With `strict_length=False`, an episode that is shorter than a slice is drawn as it is, "
-        "and nothing fills up the missing rows.",
-        'Add `pad_output=True` and use the mask that it writes; or cut the sample at `("next", '
-        '"truncated")` and do not reshape.',
+        "and nothing fills the missing rows.",
+        "Pass `pad_output=True` to the sampler, and use the mask that it writes. Or do not "
+        'reshape the sample, but cut it at `("next", "truncated")`.',
     ),
     "sample_returns_far_more_rows": Row(
         "silent",
-        "The batch has two dimensions, environment and time. A storage counts one dimension "
-        "unless it is told otherwise, so an item is a whole stretch of time.",
-        "`buffer.extend(batch.reshape(-1))` for single transitions, or `ndim=2` in the storage.",
+        "The batch has two dimensions, environments and time. By default, a storage counts only "
+        "the first one, so one item is all steps of one environment.",
+        "Store single transitions, `buffer.extend(batch.reshape(-1))`, or create the storage with "
+        "`ndim=2`.",
     ),
     "sampler_refuses_the_batch_size": Row(
         "loud",
-        "`batch_size` counts rows, not slices. A slice sampler divides the rows among its slices.",
-        "`batch_size=n_slices * slice_len`.",
+        "`batch_size` counts rows, not slices. The slice sampler divides these rows into slices.",
+        "Pass `batch_size=n_slices * slice_len`.",
     ),
     "samples_differ_from_what_the_policy_saw": Row(
         "silent",
         "The same `ObservationNorm` is a transform of the environment and of the replay buffer. "
         "The batch is already normalized, and the buffer normalizes each sample again.",
-        "Keep only one of the two transforms. If you keep that of the buffer, the policy has to "
-        "normalize for itself.",
+        "Keep only one of the two transforms. If you keep the one of the buffer, the policy has "
+        "to normalize its observations itself.",
     ),
     "sampling_images_raises_type_error": Row(
         "loud",
-        "`NextStateReconstructor` marks a missing next observation with NaN, and pictures are "
-        "stored as bytes, which have none.",
-        'Turn the bytes into floats first: `Compose(ToTensorImage(in_keys=["pixels"]), '
+        "`NextStateReconstructor` marks a missing next observation with NaN. Images are stored as "
+        "bytes, which cannot be NaN.",
+        'Convert the bytes to floats first: `Compose(ToTensorImage(in_keys=["pixels"]), '
         'NextStateReconstructor(["pixels"], ...))`.',
     ),
     "sampling_raises_at_the_start": Row(
         "loud",
-        "Nothing is stored yet. A `Collector` with `replay_buffer` fills it when its next batch "
-        "is asked for, not when it is made.",
-        "Sample inside the loop over the collector, once `replay_buffer.can_sample()`.",
+        "Nothing is stored yet. A `Collector` writes to its `replay_buffer` only when you ask for "
+        "a batch, not when you create the collector.",
+        "Sample inside the loop over the collector, as soon as `replay_buffer.can_sample()` is "
+        "True.",
     ),
     "sampling_raises_nonetype_floating": Row(
         "loud",
-        '`NextStateReconstructor` rebuilds the key `"observation"` unless told otherwise. The '
-        "observation of this environment has another name.",
-        'Name the keys: `NextStateReconstructor(["pixels"], ...)`.',
+        'By default, `NextStateReconstructor` rebuilds the key `"observation"`. The observation '
+        "of this environment has another key.",
+        'Pass the keys of the observations, for example `NextStateReconstructor(["pixels"], ...)`.',
     ),
     "sampling_raises_with_a_transform": Row(
         "loud",
-        "A `TensorDictReplayBuffer` writes an index for each row drawn. A transform that changes "
-        "the number of rows leaves no place for it.",
+        "`TensorDictReplayBuffer` writes an index for each row that it draws into the sample. "
+        "After a transform has changed the number of rows, the indices no longer fit.",
         "Do not change the number of rows in the transform. Reshape what `sample` returns instead.",
     ),
     "saved_prefetch_queue_is_refused": Row(
         "loud",
-        "A checkpoint holds the batches that were prefetched. Only a buffer with the same "
-        "`prefetch` takes them.",
-        "Make the buffer with the `prefetch` that it had when it was saved. To change it, empty "
-        "the saved queue.",
+        "The checkpoint holds the batches that the buffer had prefetched. Only a buffer with the "
+        "same `prefetch` can load them.",
+        "Create the buffer with the same `prefetch` as before. To change `prefetch`, delete the "
+        'saved queue: `del state["_prefetch_state"]`.',
     ),
     "script_never_ends": Row(
         "silent",
@@ -737,107 +755,110 @@ ROWS = {
     ),
     "sequences_mix_two_runs": Row(
         "silent",
-        "Each collector counts its trajectories from zero, so two of them use the same ids. The "
-        "sampler treats neighboring rows with equal ids as one trajectory.",
-        "Add an offset to the ids of each further collector before you extend.",
+        "Each collector counts its trajectories from zero, so both use the same ids. The sampler "
+        "treats neighboring rows with equal ids as one trajectory.",
+        "Before you extend, add an offset to the ids of each collector after the first: "
+        '`batch["collector", "traj_ids"] += offset`.',
     ),
     "sequences_mix_workers": Row(
         "silent",
-        "The workers write their batches in turns, so rows of another worker follow the "
-        "unfinished episode of one. A sampler that cuts only at `done` sees no end there.",
-        "Give `trajs_per_batch` to the collector, so that workers write whole episodes; or drop "
-        "`end_key`, so that the sampler cuts at trajectory ids.",
+        "The workers take turns to write their batches, so an unfinished episode of one worker is "
+        "followed by rows of another. A sampler that cuts only at `done` sees no end there.",
+        "Pass `trajs_per_batch=1` to the collector, so that workers write whole episodes. Or "
+        "leave out `end_key`, so that the sampler cuts at trajectory ids.",
     ),
     "sequences_run_into_each_other": Row(
         "silent",
-        "The slice sampler says where its slices end, but a plain `ReplayBuffer` keeps that out "
-        "of the batch that it returns.",
-        "Use `TensorDictReplayBuffer`; or call `sample(return_info=True)` and write the ends that "
-        "it returns into the batch.",
+        "The batch does not show where one slice ends and the next begins. The slice sampler "
+        "returns marks for that, but a plain `ReplayBuffer` does not write them into the batch.",
+        "Use `TensorDictReplayBuffer`, which writes these marks. Or call "
+        "`sample(return_info=True)` and write the marks that it returns into the batch yourself.",
     ),
     "sequences_run_over_episode_ends": Row(
         "silent",
         '`"done"` at the root of a row belongs to the state before the step, and is never True in '
-        'what a collector yields; the end of an episode is `("next", "done")`.',
-        '`end_key=("next", "done")`, or leave `end_key` out.',
+        'the batches of a collector. An episode ends where `("next", "done")` is True.',
+        'Pass `end_key=("next", "done")`, or leave `end_key` out.',
     ),
     "set_truncated_marks_nothing": Row(
         "silent",
-        "With `extend_buffer=False`, each frame goes into the buffer as soon as it is made. Marks "
-        "are set on whole batches, and here there are none.",
+        "With `extend_buffer=False`, each frame goes into the buffer as soon as it is collected. "
+        "The marks are set on whole batches, and here no batch is built.",
         "Leave out `extend_buffer=False`.",
     ),
     "sets_of_keys_are_exclusive": Row(
         "loud",
-        "The policy is an actor and a critic in one, and writes `state_value` at the root while "
-        "it acts. Nothing writes it under `next`, and GAE stacks the two.",
-        "Collect with `actor_critic.get_policy_operator()`, which leaves the value to GAE.",
+        "The policy contains the critic, and writes `state_value` at the root while it acts. "
+        "Nothing writes it under `next`, but GAE stacks the root and `next`.",
+        "Collect with `actor_critic.get_policy_operator()`, which does not write the value.",
     ),
     "short_episodes_are_never_replayed": Row(
         "silent",
         "With `strict_length=True`, the default, a slice sampler leaves out every trajectory that "
         "is shorter than a slice.",
-        "`SliceSampler(..., strict_length=False, pad_output=True)` and the mask that it writes, "
-        "or shorter slices.",
+        "Use `SliceSampler(..., strict_length=False, pad_output=True)` and the mask that it "
+        "writes. Or sample shorter slices.",
     ),
     "slice_sampler_refuses_trajectory_key": Row(
         "loud",
-        "The argument is called `traj_key`. Older texts call it `trajectory_key`, its name in "
-        "`split_trajectories`.",
-        '`SliceSampler(..., traj_key=("collector", "traj_ids"))`. You can also leave it out, '
-        "because the sampler finds these ids itself.",
+        "The argument is called `traj_key`. Older examples call it `trajectory_key`, as "
+        "`split_trajectories` does.",
+        'Write `SliceSampler(..., traj_key=("collector", "traj_ids"))`. You can also leave it '
+        "out, because the sampler finds these ids itself.",
     ),
     "slices_jump_to_another_environment": Row(
         "silent",
         "A flat batch puts the last step of one environment before the first step of the next, "
         "and a sampler that cuts only at `done` sees no end there.",
-        "Store the batch as it is, in a storage with `ndim=2`. Or drop `end_key`, so that the "
-        "sampler cuts at trajectory ids.",
+        "Store the batch as it is, in a storage with `ndim=2`. Or leave out `end_key`, so that "
+        "the sampler cuts at trajectory ids.",
     ),
     "specs_and_data_disagree": Row(
         "loud",
-        "What `_reset` and `_step` return does not fit the specs. Fake is made from the specs, "
-        "real comes from a short rollout.",
-        "Change the one that is wrong, the spec or the returned tensor.",
+        "The data that `_reset` and `_step` return do not match the specs. The fake TensorDict is "
+        "made from the specs, the real one comes from a short rollout.",
+        "Correct the spec or the returned tensor, whichever is wrong.",
     ),
     "splitting_a_sample_fails": Row(
         "loud",
         "`split_trajectories` cuts where the trajectory id changes, but two slices of a sample "
-        "can come from the same trajectory. Side by side they are merged, further apart they are "
-        "counted twice.",
-        "`sample.reshape(-1, slice_len)`. For slices of different length, leave the ids out and "
-        'pass `done_key="truncated"`.',
+        "can come from the same trajectory. If these are next to each other, they are merged. If "
+        "not, their rows are counted twice.",
+        "Use `sample.reshape(-1, slice_len)`. For slices of different length, exclude the "
+        'trajectory ids from the sample and pass `done_key="truncated"`.',
     ),
     "stacked_frames_of_different_episodes": Row(
         "silent",
         "`CatFrames` in a buffer stacks rows that are neighbors in the sample. A random sampler "
-        "draws neighbors from anywhere, and before the first row of a slice there is nothing.",
-        "`transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)`, which draws "
-        "the frames that belong together, for a plain `ReplayBuffer`.",
+        "draws these from anywhere, and a slice sampler draws no rows from before the start of a "
+        "slice.",
+        "Use `transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)` in a "
+        "plain `ReplayBuffer`. This sampler draws the frames that belong together.",
     ),
     "state_value_missing_on_some_batches": Row(
         "loud",
-        "The batch has NaN in its next observations. GAE replaces them in a copy and writes the "
-        "values to that copy, which is lost.",
-        "Call the critic on the batch after GAE, where `state_value` is missing.",
+        "The batch has NaN in its next observations. GAE replaces the NaN in a copy of the batch, "
+        "and writes the values only to this copy.",
+        "After GAE, call the critic on each batch in which `state_value` is missing.",
     ),
     "stochastic_policy_does_not_sample": Row(
         "silent",
-        "Without an exploration type around it, a `ProbabilisticActor` uses its own default, "
-        "which is deterministic. A collector sets `RANDOM` by itself, `env.rollout` does not.",
-        "Roll out under `set_exploration_type(ExplorationType.RANDOM)`, or use a collector.",
+        "Outside of `set_exploration_type`, a `ProbabilisticActor` uses its own default, which is "
+        "deterministic. A collector sets `RANDOM` by itself; `env.rollout` does not.",
+        "Call `env.rollout` under `set_exploration_type(ExplorationType.RANDOM)`, or use a "
+        "collector.",
     ),
     "stopping_a_rollout_raises": Row(
         "loud",
-        "The loop of an interrupted rollout uses the output buffer, and a collector with a replay "
-        "buffer has none.",
-        "Leave the argument `replay_buffer` out, and extend the buffer with the rows before the "
-        "cut.",
+        "When a rollout is interrupted, the collector uses its output buffer. A collector with a "
+        "replay buffer has no output buffer.",
+        "Leave out the argument `replay_buffer`, and extend the buffer yourself with the rows "
+        'before the cut: `buffer.extend(batch[batch["collector", "traj_ids"] >= 0])`.',
     ),
     "stored_log_prob_requires_grad": Row(
         "loud",
-        "The policy acted with gradients on, so each stored log-probability keeps the graph of "
-        "the old policy. A collector turns gradients off, `env.rollout` does not.",
+        "The policy acted with gradients enabled, so each stored log-probability keeps the graph "
+        "of the old policy. A collector disables gradients; `env.rollout` does not.",
         "Call `env.rollout` and your own loops under `torch.no_grad()`.",
     ),
     "target_updater_never_steps": Row(
@@ -849,69 +870,71 @@ ROWS = {
     "too_many_open_files": Row(
         "loud",
         "Each worker needs several open files, for its pipes and for each tensor in shared "
-        "memory. Many systems allow a process 1024 of them by default.",
-        "Raise the soft limit before you make the workers: "
+        "memory. Many systems allow 1024 open files per process by default.",
+        "Raise the soft limit before you start the workers: "
         "`resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))`, or `ulimit -n 65536` in the "
         "shell.",
     ),
     "training_goes_on_without_a_worker": Row(
         "silent",
-        "After `start()`, the main process gets no news of its workers. If one raises, its error "
-        "is on the terminal; if the system kills it, for lack of memory for instance, there is "
-        "none.",
-        "Look at `collector.procs` whenever you wait for frames, and raise if one is not alive.",
+        "After `collector.start()`, the main process does not notice when a worker dies. If the "
+        "worker raised an error, you see it only on the terminal. If the system killed it, for "
+        "example because memory ran out, there is no error.",
+        "Whenever you wait for frames, call `is_alive()` on each worker in `collector.procs`, and "
+        "raise if one is dead.",
     ),
     "two_discounts": Row(
         "silent",
         "`MultiStepTransform` sums the rewards with its own `gamma`. The loss discounts the next "
-        "value with a different `gamma`, its default if you pass none.",
+        "value with another `gamma`: its default, if you pass none.",
         "Pass the same `gamma` to the transform and to `loss.make_value_estimator`.",
     ),
     "two_lstms_share_their_memory": Row(
         "silent",
-        "With `in_key=` and `out_key=`, every LSTM has the same names for its hidden state, so "
-        "the second overwrites the state of the first.",
-        "Give each module names of its own, with `in_keys=` and `out_keys=`.",
+        "With `in_key=` and `out_key=`, every LSTM has the same keys for its hidden state, so the "
+        "second LSTM overwrites the state of the first.",
+        "Give the hidden state of each LSTM its own keys, with `in_keys=` and `out_keys=`.",
     ),
     "update_weights_wants_data": Row(
         "loud",
-        "Without a weight-sync scheme, the collector treats the argument as a TensorDict of "
-        "weights, and reads its `data`. A module has none.",
-        "Pass `TensorDict.from_module(policy)`. Pass nothing if the collector was given the "
-        "policy itself.",
+        "Without a weight-sync scheme, the collector expects a TensorDict of weights and reads "
+        "its `data`. A module has no `data`.",
+        "Call `collector.update_policy_weights_(TensorDict.from_module(policy))`. If you passed "
+        "the policy itself to the collector, make the call without an argument.",
     ),
     "value_loss_dwarfs_the_policy": Row(
         "silent",
         'The gradient of an `"l2"` value loss grows with the rewards. With normalized advantages, '
-        "the gradient of the policy does not. In layers that both share, the policy's part is "
-        "lost.",
+        "the gradient of the policy does not. In the shared layers, the gradient of the value "
+        "loss drowns that of the policy loss.",
         "Scale the rewards until returns are of the order of 10: "
         "`env.append_transform(RewardScaling(loc=0, scale=0.001))`.",
     ),
     "values_are_zero_for_no_reason": Row(
         "silent",
-        "Not all stored batches had that key. A `LazyTensorStorage` adds a key that comes later, "
-        "with zeros in the earlier rows. In a later row without the key, the entry keeps what was "
-        "in memory before.",
+        "Not all stored batches had that key. If a key first comes with a later batch, "
+        "`LazyTensorStorage` adds it, with zeros in the earlier rows. If a batch after that lacks "
+        "the key, its rows keep the values that were in memory before.",
         "Write the same keys to every batch, with `nan` where a value is not known.",
     ),
     "values_too_low_at_time_limits": Row(
         "silent",
         'The batch has lost `("next", "terminated")`. The value estimator then reads `done` in '
-        "its place, so each time limit counts as a death with nothing after it.",
-        'Keep `("next", "terminated")` wherever keys are selected, excluded or copied.',
+        "its place, so each time limit counts as a termination with no reward after it.",
+        'Keep `("next", "terminated")` wherever you select, exclude or copy keys.',
     ),
     "whole_trajectories_blame_split_trajs": Row(
         "loud",
-        "`trajs_per_batch` puts the pieces together by trajectory id, and `track_traj_ids=False` "
-        "leaves the ids out.",
+        "`trajs_per_batch` joins the pieces of a trajectory by their trajectory id, but "
+        "`track_traj_ids=False` leaves the ids out.",
         "Leave out `track_traj_ids=False`.",
     ),
     "workers_act_alike": Row(
         "silent",
         'A worker that is started by `fork`, or by a "forkserver" that has preloaded PyTorch, '
-        "inherits the state of the random generator. So all workers go on from the same state.",
-        "Call `collector.set_seed(seed)` before the first batch, or keep TorchRL's start method.",
+        "inherits the state of the random generator. So all workers continue from the same state.",
+        "Call `collector.set_seed(seed)` before the first batch, or keep TorchRL's start method, "
+        "`spawn`.",
     ),
     "workers_never_learn": Row(
         "silent",
@@ -923,22 +946,23 @@ ROWS = {
     ),
     "workers_normalize_differently": Row(
         "silent",
-        "Each worker makes a `VecNormV2` of its own, which sees only the observations of this "
-        'worker. An `EnvCreator` shares the statistics in one process and under "spawn", but not '
-        'under "fork".',
+        "Each worker makes its own `VecNormV2`, which sees only the observations of this worker. "
+        'An `EnvCreator` shares the statistics in one process and under "spawn", but not under '
+        '"fork".',
         "Give all workers one `EnvCreator`, and call `share_memory_()` on the tensors of its "
-        "`state_dict()` before they start.",
+        "`state_dict()` before the workers start.",
     ),
     "workers_run_the_script_again": Row(
         "loud",
-        "TorchRL starts its workers with `spawn`. Each of them imports your script, and without a "
-        "guard that starts workers again.",
-        'Put what the script does into a function, and call it below `if __name__ == "__main__":`.',
+        "TorchRL starts its workers with `spawn`, so each worker imports your script. Without a "
+        "guard, this import starts workers again.",
+        "Put everything that the script does into a function, and call it below `if __name__ == "
+        '"__main__":`.',
     ),
     "worse_with_a_shorter_time_limit": Row(
         "silent",
-        "The environment reports its limit as `terminated`, or only as `done`, which TorchRL "
-        "completes to `terminated`. So the return after the limit counts as zero.",
+        "The environment reports its limit as `terminated`, or only as `done`, which TorchRL then "
+        "copies to `terminated`. So the return after the limit counts as zero.",
         "Leave the limit out of `_step` and append `StepCounter(max_steps=...)`, which reports it "
         "as `truncated`.",
     ),
