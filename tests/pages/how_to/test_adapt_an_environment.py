@@ -2,6 +2,7 @@
 
 import functools
 import multiprocessing
+from unittest import mock
 
 import gymnasium
 import numpy as np
@@ -106,3 +107,12 @@ def test_workers_see_a_shared_tensor(start, how):
     finally:
         multiprocessing.set_start_method(before, force=True)
     assert ends == (4 if (start, how) == ("spawn", "partial") else 1)
+
+
+@guards("atari-without-registration-raises")
+def test_atari_games_have_to_be_registered():
+    with mock.patch.dict(gymnasium.registry, clear=True):
+        with pytest.raises(gymnasium.error.NamespaceNotFound, match="Namespace ALE not found"):
+            gymnasium.make("ALE/Pong-v5")
+        with pytest.raises(gymnasium.error.NameNotFound, match="`PongNoFrameskip` doesn't exist"):
+            gymnasium.make("PongNoFrameskip-v4")

@@ -1,10 +1,13 @@
 """What the guide to logging says and does not run is so."""
 
+import ast
 import functools
 import textwrap
+from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
+import gymnasium
 import pytest
 import torch
 from tensordict.nn import TensorDictModule
@@ -177,3 +180,18 @@ def test_the_doctor_watches_the_loop_and_reads_its_log():
     guide.collector.shutdown()
     assert set(guide.watching.series) > {"episode_reward", "grad_norm"}
     assert names > KNOWN
+
+
+@guards("mujoco-gl-chooses-the-renderer")
+def test_a_variable_chooses_what_mujoco_draws_with():
+    """Read in the source: MuJoCo is not installed here."""
+    source = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "mujoco_rendering.py"
+    module = ast.parse(source.read_text(encoding="utf-8"))
+    known = next(
+        node.value
+        for node in module.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "_ALL_RENDERERS"
+    )
+    assert {key.value for key in known.keys} == {"glfw", "egl", "osmesa"}
+    calls = [ast.unparse(node) for node in ast.walk(module) if isinstance(node, ast.Call)]
+    assert "os.environ.get('MUJOCO_GL')" in calls

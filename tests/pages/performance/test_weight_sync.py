@@ -12,6 +12,7 @@ from torchrl.modules.inference_server import InferenceServer
 from torchrl.weight_update import (
     MultiProcessWeightSyncScheme,
     SharedMemWeightSyncScheme,
+    llm,
 )
 
 from benchmarks import interleaved
@@ -360,3 +361,25 @@ def test_where_the_server_pays_off():
     batches = server_suite.STARVED_REQUESTS / 4
     for key, wait in zip(starved, (0.001, 0.01), strict=True):
         assert recorded("weight_sync_server", key, "batch_time") > batches * wait
+
+
+# -- vLLM and SGLang ----------------------------------------------------------------
+
+
+@guards("llm-weight-schemes")
+def test_schemes_for_engines_of_language_models():
+    """What the page shows and nobody runs here, against the installed signatures."""
+
+    def arguments(function):
+        return inspect.signature(function).parameters
+
+    assert {"gpus_per_replica", "num_replicas"} <= set(arguments(llm.VLLMWeightSyncScheme))
+    assert "remote_addr" in arguments(llm.VLLMDoubleBufferSyncScheme)
+    assert "server_url" in arguments(llm.SGLangWeightSyncScheme)
+    sender = llm.VLLMWeightSyncScheme(gpus_per_replica=1, num_replicas=1).create_sender()
+    assert isinstance(sender, llm.VLLMWeightSender)
+    model = torch.nn.Linear(2, 1)
+    sender.register_model(model)
+    assert set(llm.get_model_metadata(model)) == {"weight", "bias"}
+    assert {"model_metadata", "vllm_engine"} <= set(arguments(sender.init_all_workers_group))
+    assert arguments(sender.update_weights)["weights"].default is None

@@ -106,3 +106,9 @@ def test_what_does_not_install_or_import_has_a_name_of_its_own(rows):
         True,
         True,
     ]
+
+
+@guards("torchrl-requires-tensordict")
+def test_torchrl_brings_tensordict():
+    required = map(Requirement, importlib.metadata.requires("torchrl"))
+    assert "tensordict" in {one.name for one in required if one.marker is None}
