@@ -2,9 +2,9 @@
 Write an environment
 ====================
 
-Subclass ``EnvBase``: declare four specs, write ``_reset``, ``_step`` and ``_set_seed``, and call
-``check_env_specs`` once. An environment that you have in gymnasium needs none of this: pass it to
-``GymWrapper``.
+For a simulator of your own, subclass ``EnvBase``: declare its specs, write ``_reset``, ``_step``
+and ``_set_seed``, and call ``check_env_specs`` once. If you have a gymnasium environment, pass it
+to ``GymWrapper`` instead.
 """
 
 # %%
@@ -67,9 +67,7 @@ class Reach(EnvBase):
 
 def collect(env):
     """A batch of random actions: four environments, twenty steps."""
-    env = TransformedEnv(
-        env, StepCounter(max_steps=20)
-    )  # the time limit, as "truncated"
+    env = TransformedEnv(env, StepCounter(max_steps=20))  # writes "truncated"
     collector = Collector(env, frames_per_batch=80, total_frames=80)
     (batch,) = collector
     collector.shutdown()

@@ -182,6 +182,20 @@ def test_nothing_found_leads_on(open_page, site_url):
     page.wait_for_url("**/reference/triage.html")
 
 
+def test_a_word_that_no_page_has_is_named(open_page, site_url):
+    """Hits of the other words do not pass for an answer: the places that lead on follow them."""
+    page = open_page()
+    page.goto(site_url)
+    ask(page, "xyzzyxyzzy replay buffer", "here")
+    titles = page.locator("#search-here-hits .search-title").all_inner_texts()
+    assert len(titles) > 4
+    assert titles[-3:] == ["Error index", "Triage", "Doctor"]
+    status = page.locator(".search-status").last
+    assert status.inner_text().startswith("No page has “xyzzyxyzzy”. ")
+    ask(page, "replay bufer", "here")
+    assert "No page" not in status.inner_text()
+
+
 def test_of_a_pasted_traceback_the_message_counts(open_page, site_url):
     page = open_page(permissions=CLIPBOARD)
     page.goto(site_url)

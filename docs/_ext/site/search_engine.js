@@ -18,7 +18,7 @@ const ManualSearch = (() => {
   const NAME = 1.5; // SliceSampler
   const PART_OF_NAME = 0.5; // slice, of SliceSampler
   const SPOKEN = 1.5; // what a symbol in the query names
-  const ASKED = { "how-to": 1.2, tutorial: 1.2 }; // more of the kind, to a question that begins with "how"
+  const ASKED = { "how-to": 1.8, tutorial: 1.2 }; // more of the kind, to a question that begins with "how"
   const SURE = 2; // times the score of the next page: Enter opens the first hit at once
   const FILLERS = new Set("agent error problem torchrl train work".split(" ")); // of any question
   const FILLER = 0.4;
