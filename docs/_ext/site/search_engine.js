@@ -6,7 +6,7 @@
 // eslint-disable-next-line no-unused-vars
 const ManualSearch = (() => {
   /* -- Weights. A field says how much a word in it tells, a kind how likely it is what one wants. */
-  const FIELDS = { title: 5, also: 5, messages: 4, page: 2, snippet: 1.5, body: 1 };
+  const FIELDS = { title: 5, also: 5, messages: 4, page: 2, snippet: 1.5, body: 1.3 };
   const KINDS = {
     symptom: 1.15, "how-to": 1.3, tutorial: 1.2, term: 1.1, performance: 1, reference: 0.9, API: 0.8, change: 0.7,
     record: 0.3,
@@ -14,8 +14,8 @@ const ManualSearch = (() => {
   const OLD_NAMES = "reference/glossary/old_names.html";
   const NAMED = ["change", "API", "knob", "term"]; // the last comes first under its own name
   const SYNONYM = 0.25;
-  const ALIKE = 2; // more, where one name of a place says what the query says, and little else
-  const NAME = 1.5; // SliceSampler
+  const ALIKE = 2.5; // more, where one name of a place says what the query says, and little else
+  const NAME = 2; // SliceSampler
   const PART_OF_NAME = 0.5; // slice, of SliceSampler
   const SPOKEN = 1.5; // what a symbol in the query names
   const ASKED = { "how-to": 1.8, tutorial: 1.2 }; // more of the kind, to a question that begins with "how"
