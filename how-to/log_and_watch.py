@@ -65,11 +65,10 @@ optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
 
 
 # %%
-# Copy this together with your own run in place of the one folded above. ``learn`` detaches its
-# figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers. On
-# a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop
-# stops early if the mean return is high enough; a :ref:`trainer <trainers-stop>` needs a hook for
-# that.
+# Copy this, with your own run in place of the one folded above. ``learn`` detaches its figures and
+# leaves them on their device. ``log_metrics`` converts the means to Python numbers. On a GPU,
+# ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop stops
+# early if the mean return is high enough; a :ref:`trainer <trainers-stop>` needs a hook for that.
 
 
 def learn(batch):
@@ -127,7 +126,8 @@ train(collector, logger)
 collector.shutdown()
 
 # %%
-# ``CSVLogger`` writes a file for each figure, and a line with frames and value for each batch:
+# ``CSVLogger`` writes one file for each figure. For each batch, it adds a line with the number of
+# frames and the value:
 
 scalars = Path(logger.log_dir, logger.exp_name, "scalars")
 for file in sorted(scalars.glob("train/*.csv")):
@@ -141,21 +141,21 @@ for file in sorted(scalars.glob("train/*.csv")):
 # * ``episode_reward``, ``episode_length``: flat, or falling after a peak. See
 #   :ref:`symptom-only-the-first-episode-is-long` and :ref:`symptom-return-is-not-the-score`.
 # * ``episodes``: zero in many batches. The two values above are then stale.
-# * ``loss_objective``, ``loss_critic``: NaN, or always the same number. A loss of the actor that
-#   falls is no sign of learning.
+# * ``loss_objective``, ``loss_critic``: NaN, or always the same number. A falling loss of the actor
+#   is no sign of learning.
 # * ``entropy``: near zero before the return rises (:ref:`symptom-entropy-is-gone-early`), or no
 #   fall at all.
 # * ``clip_fraction``, ``kl_approx``: high :ref:`from the start
 #   <symptom-ppo-clips-before-the-first-update>` or :ref:`later
 #   <symptom-ppo-clips-almost-everything>`, or zero for the whole run.
-# * ``explained_variance``: zero or less for a long time. A constant would predict as well as the
-#   critic. A high value proves less than it seems: with a small ``lmbda`` the targets contain the
-#   critic's own values, and a critic that has learned nothing looks good.
+# * ``explained_variance``: zero or less for a long time. Then a constant would predict as well as
+#   the critic. A high value proves little: with a small ``lmbda``, the targets contain the critic's
+#   own values, so a critic that has learned nothing looks good.
 #   :claim:`explained-variance-flatters`
 # * ``grad_norm``: zero (:ref:`symptom-hidden-units-are-dead`), NaN, or ever larger.
-# * ``weights_age``, in calls of ``update_policy_weights_``: growing. With workers, also call
-#   ``collector.increment_version()`` after each update, or it is negative. :claim:`workers-count`
-#   It does not show all stale weights: :doc:`/performance/weight_sync`.
+# * ``weights_age``, counted in calls of ``update_policy_weights_``: growing. With workers, also
+#   call ``collector.increment_version()`` after each update, or the age is negative.
+#   :claim:`workers-count` The age does not show all stale weights: :doc:`/performance/weight_sync`.
 # * ``frames_per_second``: falling. ``time/learn`` says whether learning takes longer.
 #
 # With DQN, log the mean of ``"chosen_action_value"`` instead of PPO's figures. No value may exceed
@@ -164,21 +164,22 @@ for file in sorted(scalars.glob("train/*.csv")):
 # With what
 # ---------
 #
-# ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the methods of
-# ``CSVLogger``, but need another package. ``CSVLogger`` and ``MLFlowLogger`` refuse histograms.
-# :claim:`loggers-share-an-interface` A second run of the same name appends to the figures of
-# ``CSVLogger`` and replaces its settings, without a warning. :claim:`csv-logger-appends` So the
-# example takes its name from ``generate_exp_name``. If you resume a run, appending is right: of two
-# lines with the same step, take the later.
+# ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the same
+# methods as ``CSVLogger``, but each needs another package. ``CSVLogger`` and ``MLFlowLogger``
+# refuse histograms. :claim:`loggers-share-an-interface` If a second run has the same name,
+# ``CSVLogger`` appends its figures to those of the first run and replaces the settings, without a
+# warning. :claim:`csv-logger-appends` So the example takes its name from ``generate_exp_name``. If
+# you resume a run, you want it to append. Of two lines with the same step, use the later one.
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
 # rates between two calls of ``step``, so its frames per second include the time in which you learn.
-# :claim:`monitor-rates-count-all-time` By default, an error in it leaves one warning of
-# ``torchrl.logger`` and a gap in the log, so the example passes ``on_error="raise"``.
+# :claim:`monitor-rates-count-all-time` By default, an error in ``LoggerMonitor`` leaves one warning
+# of ``torchrl.logger`` and a gap in the log, so the example passes ``on_error="raise"``.
 # :claim:`monitor-warns-once`
 #
-# :ref:`watch <doctor-watch>` records a loop by itself, and ``log=`` reads what you have logged. Not
-# run here: the doctor comes from :doc:`this site </reference/doctor>`, not from a package index.
+# The doctor's :ref:`watch <doctor-watch>` records a loop by itself, and ``diagnose(log=...)`` reads
+# what you have logged. The following code was not run for this page, because the doctor comes from
+# :doc:`this site </reference/doctor>`, not from a package index.
 #
 # .. code-block:: python
 #
@@ -193,10 +194,10 @@ for file in sorted(scalars.glob("train/*.csv")):
 # Record a video
 # --------------
 #
-# Append ``VideoRecorder`` to an environment for evaluation that returns images, and call ``dump``
-# after the episode: frames stay in memory until then. ``GymEnv("CartPole-v1", from_pixels=True,
+# Append ``VideoRecorder`` to an evaluation environment that returns images, and call ``dump`` after
+# the episode: until then, frames stay in memory. ``GymEnv("CartPole-v1", from_pixels=True,
 # pixels_only=False)`` returns them under ``"pixels"``. ``GymEnv`` draws with pygame. This page runs
-# without it, so a wrapper draws.
+# without pygame, so a wrapper draws the images.
 #
 # .. fold:: A CartPole that draws itself
 
@@ -246,9 +247,9 @@ assert shape[1] < steps
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The mean over all rows, most of them within an episode. Or, at the start of a run with many
-#    environments, the mean of the episodes that ended: only short ones can have ended. Both are in
-#    :ref:`symptom-episode-return-looks-too-low`.
+#    The mean over all rows, most of which are in the middle of an episode. Or, at the start of a
+#    run with many environments, the mean over the episodes that have ended, because only short ones
+#    can have ended by then. For both, see :ref:`symptom-episode-return-looks-too-low`.
 
 sizes = {"frames_per_batch": 200, "total_frames": 2_400}
 random_policy = Collector(make_env(20), None, **sizes, **NO_PRIMERS)
@@ -261,8 +262,8 @@ print("ended in each batch:", *(f"{mean:.0f}" for mean in means), end="; ")
 print(f"all rows: {running.mean():.0f}")
 
 # %%
-# The return seems to rise, although nothing learns. Count the same number of episodes from each
-# environment:
+# The mean return seems to rise, although the policy does not learn. Count the same number of
+# episodes from each environment:
 
 first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()  # wait for this
@@ -272,14 +273,14 @@ del logger  # closes its files
 scratch.cleanup()
 
 # %%
-# Later, use ``recent``. It measures the policy that explores; for the policy without exploration,
-# see :doc:`evaluate_while_training`.
+# After these first episodes, use ``recent``, as in the code at the top. It measures the policy with
+# exploration. For the policy without exploration, see :doc:`evaluate_while_training`.
 #
 # What it costs
 # -------------
 #
-# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading losses at each
-# update costs nothing on a CPU, and a wait each time on a GPU
+# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. On a CPU, reading
+# losses at each update costs nothing. On a GPU, each read is a wait
 # (:ref:`performance-checklist-log-once`). The loggers were not measured. Memory grows if you add up
 # losses that carry a graph: the sum keeps the graphs of all updates.
 # :claim:`sum-of-losses-keeps-graphs`
