@@ -68,9 +68,10 @@ collector.shutdown()
 #      - half of the saving, and a rounding error
 #    * - n-step returns
 #      - :doc:`both observations <n_step_and_truncations>`
-#      - all the memory # * - a buffer larger than memory
+#      - no saving: the full memory
+#    * - a buffer larger than memory
 #      - :doc:`LazyMemmapStorage with scratch_dir <buffers_on_disk>`, with any of these
-#      - the speed of the disk
+#      - sampling time: rows are read from files
 #    * - stacked frames of pixels
 #      - :doc:`one frame per step </how-to/pixel_replay>`
 #      - reading several rows for each sampled one
