@@ -58,7 +58,7 @@ collector.shutdown()
 #    :header-rows: 1
 #
 #    * - You have
-#      - Take
+#      - Use
 #      - It costs
 #    * - large observations, sampled in slices
 #      - ``compact_obs``, rebuilt as above
