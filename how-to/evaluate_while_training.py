@@ -79,10 +79,10 @@ def learn(batch):
 
 
 # %%
-# Copy this, with your own run in place of the one folded above. (Its ``VecNormV2`` has the default
-# settings; :doc:`normalize_across_workers` has better ones.) The evaluation policy consists of the
-# normalization and the actor, without exploration. ``as_it_is_now`` has the same structure, with
-# the weights and statistics of training.
+# Copy this, with your own run in place of the one folded above. (For better settings of
+# ``VecNormV2``, see :doc:`normalize_across_workers`.) The evaluation policy is the normalization
+# and the actor, without exploration. ``as_it_is_now`` has the same structure, with the weights and
+# statistics of training.
 
 EVAL_SEED, MAX_STEPS = 1_000, 50
 OPTIONS = {
@@ -129,9 +129,8 @@ collector.shutdown()
 
 # %%
 # Each line has the mean return of five episodes and its standard error. Call one policy better only
-# if the difference of the means is more than two standard errors of that difference, which is the
-# root of the sum of both squared standard errors. The time limit makes 50 the highest possible
-# return here.
+# if the means differ by more than two standard errors of the difference (the root of the sum of
+# both squared standard errors). The time limit makes 50 the highest return.
 #
 # Why it is right
 # ---------------
@@ -140,19 +139,19 @@ collector.shutdown()
 #   :claim:`evaluator-copies-weights`
 # * **Exploration.** While ``evaluate`` runs, the exploration type is ``DETERMINISTIC``. It is
 #   restored afterwards. :claim:`evaluate-restores-exploration-type`
-# * **Statistics.** ``to_observation_norm()`` returns the normalization of that moment, and the
-#   evaluation does not change it. It is sent with the weights because its numbers are buffers of a
-#   module, unlike those of ``VecNormV2``. :claim:`vecnorm-statistics-are-no-buffers`
+# * **Statistics.** ``to_observation_norm()`` returns the normalization of that moment. The
+#   evaluation does not change it. Its numbers are sent with the weights because they are buffers of
+#   a module, unlike those of ``VecNormV2``. :claim:`vecnorm-statistics-are-no-buffers`
 # * **Seed.** The environment is seeded once, so each evaluation sees other episodes. ``evaluate``
 #   does not change the random numbers that training draws. :claim:`evaluate-leaves-training-alone`
-#   Building the evaluation policy does change them, so seed after you have built it.
+#   Building the evaluation policy does, so seed afterwards.
 # * **Reward.** The environment has no transform of rewards, so the return is the score:
 #   :ref:`symptom-return-is-not-the-score`.
 # * **Time limit.** ``StepCounter`` sets it. An evaluator in this process ignores its own
 #   ``max_steps`` if the environment has a ``StepCounter``. :claim:`evaluator-max-steps-ignored`
 #
-# Use a single environment. In a batched one, short episodes finish first, so the mean contains too
-# many short ones. :claim:`evaluator-favors-short-episodes`
+# Use a single environment. In a batched one, short episodes finish first, so the mean has too many
+# of them. :claim:`evaluator-favors-short-episodes`
 #
 # In the background
 # -----------------
@@ -213,15 +212,15 @@ with evaluating(**IN_BACKGROUND) as background:
 collector.shutdown()
 
 # %%
-# However long an evaluation takes, it uses the weights of the moment when you called
-# ``trigger_eval``, and its result has the step that you passed. Training waits only if the last
-# evaluation is still running. To avoid waiting, call ``poll()`` instead; ``trigger_eval`` returns
-# ``False`` if it starts nothing. Fetch each result before you trigger again, because a result may
-# be lost when the next evaluation is quick. :claim:`evaluator-loses-results`
+# However long an evaluation takes, it uses the weights and the step that you passed. Training waits
+# only if the last evaluation is still running. To avoid waiting, call ``poll()`` instead;
+# ``trigger_eval`` returns ``False`` if it starts nothing. Fetch each result before you trigger
+# again, because a result may be lost when the next evaluation is quick.
+# :claim:`evaluator-loses-results`
 #
-# Always pass a ``timeout`` to ``wait``. If an evaluation raises, the traceback goes to stderr, and
-# you get no other notice: ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a
-# timeout never returns. :claim:`evaluator-dies-silently`
+# Always pass a ``timeout`` to ``wait``. If an evaluation raises, you only get a traceback on
+# stderr: ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a timeout never
+# returns. :claim:`evaluator-dies-silently`
 #
 # With the start method ``spawn``, a script needs ``if __name__ == "__main__":``. See
 # :ref:`symptom-workers-run-the-script-again`.
@@ -232,11 +231,10 @@ collector.shutdown()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The default ``exploration_type``. The exploration type is a setting of the process, not of the
-#    thread. If an evaluation begins while a batch is collected, it switches off the exploration of
-#    training: :ref:`symptom-stochastic-policy-does-not-sample`. With ``backend="process"``, this
-#    happens too, because a thread of this process sets the type.
-#    :claim:`evaluator-process-sets-the-type-here`
+#    The default ``exploration_type``. It is a setting of the process, not of the thread. If an
+#    evaluation begins while a batch is collected, it switches off the exploration of training:
+#    :ref:`symptom-stochastic-policy-does-not-sample`. With ``backend="process"``, a thread of this
+#    process sets the type, too. :claim:`evaluator-process-sets-the-type-here`
 #
 # .. fold:: An evaluation that begins in the middle of a batch
 
@@ -301,9 +299,9 @@ for name in ("DETERMINISTIC", "RANDOM"):
 #    :class: wrong-on-purpose
 #
 #    The default ``frames_per_batch``, which is more than one, in a process of its own. The
-#    evaluator always collects whole batches. The episodes that one evaluation does not need count
-#    in the next one, although they were played with the old weights. The same symptom in training
-#    is :ref:`symptom-new-weights-arrive-late`.
+#    evaluator collects whole batches. Episodes that one evaluation does not need count in the next
+#    one, although they were played with the old weights. In training, this symptom is
+#    :ref:`symptom-new-weights-arrive-late`.
 #
 # .. fold:: Weights by hand: one policy pushes to the left, one balances
 
@@ -337,8 +335,8 @@ for per_batch in (100, 1):
     assert (second == MAX_STEPS) == (per_batch == 1)
 
 # %%
-# With one frame per batch in one environment, an evaluation ends with its last episode, and no
-# frames are left over. Without a process of its own, ``evaluate`` throws the rest away.
+# With one frame per batch in one environment, an evaluation ends with its last episode, and nothing
+# is left over. ``evaluate`` without a process throws the rest away.
 # :claim:`evaluate-throws-the-rest-away`
 #
 # .. admonition:: Wrong on purpose
@@ -346,7 +344,7 @@ for per_batch in (100, 1):
 #
 #    A ``VecNormV2`` in the evaluation environment. The evaluator freezes this transform. A new one
 #    is then frozen before it has any statistics, and the policy sees NaN. If you pass the
-#    environment of training, its statistics stop changing in training as well.
+#    environment of training, its statistics stop as well.
 #
 # .. fold:: A new environment and one that has trained, and a count of NaN
 

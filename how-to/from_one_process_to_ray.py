@@ -59,7 +59,7 @@ multiprocessing.set_start_method("fork", force=True)
 warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
 
 # %%
-# The loop is the same for all: PPO on CartPole. With TorchRL's own start method, "spawn", call it
+# The loop, PPO on CartPole, is always the same. With TorchRL's own start method, "spawn", call it
 # below ``if __name__ == "__main__":`` (:ref:`symptom-workers-run-the-script-again`).
 
 FRAMES = {"frames_per_batch": 200, "total_frames": 400}  # of all workers together
@@ -126,10 +126,9 @@ def workers(policy, number=2):
 
 
 # %%
-# **The Ray version did not run when this page was built:** the site is built without Ray. The
-# benchmark below passes the same arguments. If Ray is installed, this script runs that version too.
-# ``RayCollector`` writes into ``collector_kwargs``, so pass a copy.
-# :claim:`scaling-ray-writes-into-options`
+# **The Ray version did not run when this page was built**, without Ray. The benchmark below passes
+# the same arguments. If Ray is installed, this script runs it too. ``RayCollector`` writes into
+# ``collector_kwargs``, so pass a copy. :claim:`scaling-ray-writes-into-options`
 
 
 def on_ray(policy, number=2):
@@ -157,15 +156,15 @@ if importlib.util.find_spec("ray"):
     print("two workers and two remote collectors: the same bits")
 
 # %%
-# The benchmark that ran on Ray compared one remote collector with one process
-# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two remote collectors with two workers
-# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`), where 1 means the same bits. If
+# The benchmark on Ray compared one remote collector with one process
+# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two with two workers
+# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. If
 # ``frames_per_batch`` is a multiple of the number of workers, the numbers of frames and updates
 # stay the same. The bits differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
-#   more often. To keep the length of a piece, multiply ``frames_per_batch`` by the number of
-#   workers; you then get fewer updates.
+#   more often. To keep the length, multiply ``frames_per_batch`` by the number of workers; you then
+#   get fewer updates.
 # * **Minibatches that you shuffle.** One process shuffles with the same generator that draws its
 #   actions. :claim:`scaling-shuffling-in-one-process`
 #
@@ -175,8 +174,7 @@ if importlib.util.find_spec("ray"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``collector.set_seed(0)`` for reproducible runs. The call does something different in each
-#    version.
+#    ``collector.set_seed(0)`` for reproducible runs. It does something different in each version.
 
 
 def seeded_late(make_collector, policy):
@@ -190,10 +188,9 @@ assert not torch.equal(*[train(partial(seeded_late, make)) for make in versions]
 print("one process and one worker: other bits")
 
 # %%
-# With this call, workers seed torch and reset their environment. A ``Collector`` does neither, and
-# a remote collector is a ``Collector``: :ref:`symptom-same-seed-different-start`.
-# :claim:`scaling-set-seed-differs` If you do not seed at all, workers that fork draw the same
-# actions: :ref:`symptom-workers-act-alike`.
+# Workers then seed torch and reset their environment. A ``Collector`` does neither, and a remote
+# collector is one: :ref:`symptom-same-seed-different-start`. :claim:`scaling-set-seed-differs`
+# Without any seed, workers that fork draw the same actions: :ref:`symptom-workers-act-alike`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -250,7 +247,7 @@ print("two workers, with and without the call: the same bits")
 #    :class: wrong-on-purpose
 #
 #    An ``except`` that asks the same collector for another batch. The collector returns ``None``,
-#    as at the end of training. If you collect in the background, there is not even an error:
+#    as at the end of training. In the background, there is not even an error:
 #    :ref:`symptom-training-goes-on-without-a-worker`.
 
 FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
@@ -265,8 +262,8 @@ except FAILURES:
 print("next batch:", collector.next())
 
 # %%
-# The batch in progress is lost, but your networks are not. Go on with new workers. In your own run,
-# give them other seeds than the old ones:
+# The batch in progress is lost, but your networks are not. Go on with new workers, in your own run
+# with other seeds:
 
 
 def batches_of(make_collector, policy, n_frames):
@@ -291,19 +288,18 @@ for number, (collector, _) in enumerate(batches_of(workers, make_actor(), 400)):
 print("batches:", number + 1)
 
 # %%
-# Check ``stats()["workers_alive"]`` before you call ``update_policy_weights_()``, which waits
-# forever for a dead worker. :claim:`scaling-update-waits-for-the-dead` Chance decides which of two
-# errors you get: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or
-# ``ValueError: Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden`
-# The table has what happens with workers and with Ray:
+# Check ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for a
+# dead worker. :claim:`scaling-update-waits-for-the-dead` Chance decides which of two errors you
+# get: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or ``ValueError:
+# Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` With workers
+# and with Ray:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node
 #    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
 #
-# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine. You can do
-# the same:
+# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
 #    :pyobject: two_nodes
@@ -333,4 +329,4 @@ print("batches:", number + 1)
 #       :metrics: round_time vs_one
 #       :caption: A batch of CartPole, by ways that take turns
 #
-# For when workers pay, see :doc:`/performance/collectors`. Nothing was measured over a network.
+# When workers pay: :doc:`/performance/collectors`. Nothing was measured over a network.

@@ -126,8 +126,7 @@ train(collector, logger)
 collector.shutdown()
 
 # %%
-# ``CSVLogger`` writes one file for each figure. For each batch, it adds a line with the number of
-# frames and the value:
+# ``CSVLogger`` writes a file for each figure, with a line of frames and value for each batch:
 
 scalars = Path(logger.log_dir, logger.exp_name, "scalars")
 for file in sorted(scalars.glob("train/*.csv")):
@@ -148,10 +147,9 @@ for file in sorted(scalars.glob("train/*.csv")):
 # * ``clip_fraction``, ``kl_approx``: high :ref:`from the start
 #   <symptom-ppo-clips-before-the-first-update>` or :ref:`later
 #   <symptom-ppo-clips-almost-everything>`, or zero for the whole run.
-# * ``explained_variance``: zero or less for a long time. Then a constant would predict as well as
-#   the critic. A high value proves little: with a small ``lmbda``, the targets contain the critic's
-#   own values, so a critic that has learned nothing looks good.
-#   :claim:`explained-variance-flatters`
+# * ``explained_variance``: zero or less for a long time. A constant would predict as well as the
+#   critic. A high value proves little: with a small ``lmbda``, the targets contain the critic's own
+#   values, so an untrained critic looks good. :claim:`explained-variance-flatters`
 # * ``grad_norm``: zero (:ref:`symptom-hidden-units-are-dead`), NaN, or ever larger.
 # * ``weights_age``, counted in calls of ``update_policy_weights_``: growing. With workers, also
 #   call ``collector.increment_version()`` after each update, or the age is negative.
@@ -167,9 +165,9 @@ for file in sorted(scalars.glob("train/*.csv")):
 # ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the same
 # methods as ``CSVLogger``, but each needs another package. ``CSVLogger`` and ``MLFlowLogger``
 # refuse histograms. :claim:`loggers-share-an-interface` If a second run has the same name,
-# ``CSVLogger`` appends its figures to those of the first run and replaces the settings, without a
-# warning. :claim:`csv-logger-appends` So the example takes its name from ``generate_exp_name``. If
-# you resume a run, you want it to append. Of two lines with the same step, use the later one.
+# ``CSVLogger`` appends its figures and replaces the settings, without a warning.
+# :claim:`csv-logger-appends` So the example takes its name from ``generate_exp_name``. If you
+# resume a run, appending is right: of two lines with the same step, use the later.
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
 # rates between two calls of ``step``, so its frames per second include the time in which you learn.
@@ -178,8 +176,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 # :claim:`monitor-warns-once`
 #
 # The doctor's :ref:`watch <doctor-watch>` records a loop by itself, and ``diagnose(log=...)`` reads
-# what you have logged. The following code was not run for this page, because the doctor comes from
-# :doc:`this site </reference/doctor>`, not from a package index.
+# your log. This code was not run here, because the doctor comes from :doc:`this site
+# </reference/doctor>`, not from a package index.
 #
 # .. code-block:: python
 #
@@ -248,8 +246,8 @@ assert shape[1] < steps
 #    :class: wrong-on-purpose
 #
 #    The mean over all rows, most of which are in the middle of an episode. Or, at the start of a
-#    run with many environments, the mean over the episodes that have ended, because only short ones
-#    can have ended by then. For both, see :ref:`symptom-episode-return-looks-too-low`.
+#    run with many environments, the mean over the episodes that ended: only short ones can have
+#    ended by then. Both are in :ref:`symptom-episode-return-looks-too-low`.
 
 sizes = {"frames_per_batch": 200, "total_frames": 2_400}
 random_policy = Collector(make_env(20), None, **sizes, **NO_PRIMERS)
@@ -273,14 +271,14 @@ del logger  # closes its files
 scratch.cleanup()
 
 # %%
-# After these first episodes, use ``recent``, as in the code at the top. It measures the policy with
-# exploration. For the policy without exploration, see :doc:`evaluate_while_training`.
+# After these first episodes, use ``recent``. It measures the policy with exploration; without it,
+# see :doc:`evaluate_while_training`.
 #
 # What it costs
 # -------------
 #
-# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. On a CPU, reading
-# losses at each update costs nothing. On a GPU, each read is a wait
+# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading losses at each
+# update costs nothing on a CPU, and a wait each time on a GPU
 # (:ref:`performance-checklist-log-once`). The loggers were not measured. Memory grows if you add up
 # losses that carry a graph: the sum keeps the graphs of all updates.
 # :claim:`sum-of-losses-keeps-graphs`

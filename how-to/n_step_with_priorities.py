@@ -116,8 +116,8 @@ def plain_targets(frames, n_rows):
 
 
 # %%
-# The loss writes the square of its error under ``"td_error"``. From it, the code gets the targets
-# of the loss, and compares them with targets computed in plain Python from the collected frames:
+# The loss writes the square of its error under ``"td_error"``. From that, the code compares the
+# targets with those of plain Python:
 
 
 def compare(buffer, frames):
@@ -172,9 +172,9 @@ print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end"
 
 # %%
 # If you leave ``"terminated"`` out of ``done_keys``, as above, this flag comes from the same step
-# as the observation. Leave ``"done"`` in, because a ``SliceSampler`` cuts episodes there. A time
-# limit is no termination: there, the target still has the value of the last observation.
-# :claim:`multi-step-time-limit-bootstraps` The symptom has a page of its own:
+# as the observation. Leave ``"done"`` in, because a ``SliceSampler`` cuts episodes there. At a time
+# limit, the target still has the value of the last observation.
+# :claim:`multi-step-time-limit-bootstraps` The symptom is
 # :ref:`symptom-n-step-value-after-the-end`.
 #
 # .. admonition:: Wrong on purpose
@@ -203,12 +203,12 @@ print("the loss without the number of steps is another")
 # Priorities and weights
 # ----------------------
 #
-# The priority of a row is its error against the n-step target. ``DQNLoss`` squares the error, and
-# the sampler raises the square to the power ``alpha``. So ``alpha=0.3`` has the effect that 0.6 has
-# for absolute errors. The loss weights each row by the ``"priority_weight"`` that the sampler
-# wrote. Pass the sample that the loss has seen to ``update_tensordict_priority``, or the priorities
-# do not change. See :ref:`symptom-prioritized-replay-draws-evenly`. Call ``target.step()`` after
-# each update, or the target network never changes. See :ref:`symptom-target-updater-never-steps`.
+# A priority is the error against the n-step target. ``DQNLoss`` squares it, and the sampler raises
+# the square to the power ``alpha``, so 0.3 has the effect of 0.6 for absolute errors. The loss
+# weights each row by the ``"priority_weight"`` that the sampler wrote. Pass the sample that the
+# loss has seen to ``update_tensordict_priority``, or the priorities do not change. See
+# :ref:`symptom-prioritized-replay-draws-evenly`. Call ``target.step()`` after each update, or the
+# target network never changes. See :ref:`symptom-target-updater-never-steps`.
 
 sample = buffer.sample()
 value = loss(sample)["loss"]

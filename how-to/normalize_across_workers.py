@@ -125,9 +125,9 @@ print("evaluation leaves the statistics as they are")
 # Save and load
 # -------------
 #
-# The policy has no statistics in its ``state_dict``, so save both. To load the statistics, copy
-# them into the tensors that the workers share. Do not use ``load_state_dict`` of a collector or of
-# a ``ParallelEnv``: it gives the workers new tensors, which this process does not see.
+# The policy has no statistics in its ``state_dict``, so save both. Load the statistics by copying
+# into the tensors that the workers share. ``load_state_dict`` of a collector or of a
+# ``ParallelEnv`` gives the workers new tensors, which this process does not see.
 # :claim:`vecnorm-load-detaches-workers`
 
 with tempfile.TemporaryDirectory(prefix="normalize_") as folder:
@@ -220,8 +220,8 @@ print("and shared memory:  ", steps_by_worker(together))
 #    :class: wrong-on-purpose
 #
 #    An evaluation that changes the statistics of training. ``eval()`` does not stop the updates,
-#    and ``load_state_dict`` makes a ``VecNormV2`` use the tensors of the one whose ``state_dict``
-#    it gets: :ref:`symptom-good-in-training-poor-in-evaluation`.
+#    and after ``load_state_dict``, two ``VecNormV2`` share their tensors:
+#    :ref:`symptom-good-in-training-poor-in-evaluation`.
 
 switched = creator().eval()
 loaded = make_env()
@@ -234,8 +234,7 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
     assert moved
 
 # %%
-# In both cases, call ``freeze()`` on the transform. It then follows the statistics of training
-# without changing them.
+# In both cases, call ``freeze()``: the transform then follows the statistics without changing them.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -283,8 +282,8 @@ else:
 # What it costs
 # -------------
 #
-# Workers wait for one lock at each step. How long they wait was not measured. Storing the
-# normalized observation beside the raw one makes a row larger:
+# Workers wait for one lock at each step (not measured). Storing the normalized observation beside
+# the raw one makes a row larger:
 
 n_bytes = frames.bytes() // len(frames)
 n_raw = frames.exclude("normed", ("next", "normed")).bytes() // len(frames)

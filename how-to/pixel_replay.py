@@ -270,9 +270,9 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 # Below one frame: compression
 # ----------------------------
 #
-# The following storage takes the place of ``LazyTensorStorage`` and compresses only the pixels. The
-# stacks stay the same. :claim:`stacked-rows-from-compressed-pixels` The saving depends on the game,
-# and ``dumps`` does not save the frames. :claim:`compressed-pixels-are-not-dumped`
+# This storage replaces ``LazyTensorStorage`` and compresses only the pixels. The stacks stay the
+# same. :claim:`stacked-rows-from-compressed-pixels` The saving depends on the game, and ``dumps``
+# does not save the frames. :claim:`compressed-pixels-are-not-dumped`
 #
 # .. dropdown:: A storage that compresses the pixels
 #
