@@ -3,8 +3,8 @@ Change settings while you train
 ===============================
 
 Lower the learning rate, the entropy bonus and the clip range with the frames that you have
-collected. Assign to the loss, step the scheduler once a batch, and clip the gradients between
-``backward`` and ``step``.
+collected. Assign new values to the attributes of the loss, step the scheduler once per batch, and
+clip the gradients between ``backward`` and ``step``.
 """
 
 # %%

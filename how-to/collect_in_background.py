@@ -148,15 +148,14 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 # * **Fast workers wait** in the hook, which each worker calls before a batch. You give a permit
 #   when the updates for one batch are done. Start with ``N_WORKERS`` more permits than the warm-up
 #   needs, so that the workers collect during the updates.
-# * **The first update waits for the warm-up**, because an empty buffer raises:
+# * **The first update waits for the warm-up**, because sampling from an empty buffer raises:
 #   :ref:`symptom-sampling-raises-at-the-start`.
 # * **No sample sees a half-written batch.** ``buffer.sample()`` takes the lock under which workers
 #   write. :claim:`background-sample-takes-lock` Reading ``buffer[:]`` does not take it, so read the
 #   whole buffer only at the end.
-# * **Weights stay current.** On the CPU the workers act with your tensors: each step of the
-#   optimizer arrives at once, also within a batch, and so does epsilon.
-#   :claim:`background-weights-arrive` Only a policy on another device needs
-#   ``update_policy_weights_()``: :doc:`/performance/weight_sync`.
+# * **Weights stay current.** On the CPU, the workers act with your tensors: they see each optimizer
+#   step and each new epsilon at once, even within a batch. :claim:`background-weights-arrive` Only
+#   a policy on another device needs ``update_policy_weights_()``: :doc:`/performance/weight_sync`.
 # * **You decide when it ends.** After ``start()`` the workers ignore ``total_frames``.
 #   :claim:`background-total-frames-ignored` Add permits before ``shutdown()``. A worker that waits
 #   for a permit misses the request to stop, and is terminated some seconds later.
@@ -318,9 +317,9 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # Collecting in the background pays if a core is free, or if the environment waits. Without updates,
 # two workers on two cores give
 # :measured:`collectors@cpu:throughput-n2-multi-async-sleep-1:vs_collector` times the frames per
-# second of one process in an environment whose short steps wait, and
-# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times in one whose short
-# steps compute. The gain with updates was not measured; :ref:`performance-collectors-check` has a
+# second of one process if each step waits for a short time, and
+# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times if it computes for
+# a short time. The gain with updates was not measured; :ref:`performance-collectors-check` has a
 # function that says whether to try. Two costs are known. In one process with small frames, a
 # collector that writes to the buffer takes
 # :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as ``extend`` in

@@ -126,7 +126,7 @@ def workers(policy, number=2):
 
 
 # %%
-# **The Ray version did not run when this page was built**, without Ray. The benchmark below passes
+# The site is built without Ray, so **the Ray version did not run here.** The benchmark below passes
 # the same arguments. If Ray is installed, this script runs it too. ``RayCollector`` writes into
 # ``collector_kwargs``, so pass a copy. :claim:`scaling-ray-writes-into-options`
 
@@ -319,14 +319,14 @@ print("batches:", number + 1)
 #    :caption: A local Ray with two remote collectors and a small policy
 #
 # A batch took :measured:`weight_sync_ray@cpu:update-w2-20kb:time_vs_multisync` times as long as
-# with two workers. On CartPole and two cores, no way was faster than one process.
+# with two workers. On CartPole with two cores, nothing was faster than one process.
 # :claim:`scaling-cheap-steps-do-not-pay`
 #
-# .. dropdown:: Time of a batch, by ways that take turns
+# .. dropdown:: Time of a batch in each version
 #
 #    .. record-table:: scaling_ray@cpu
 #       :rows: throughput-*
 #       :metrics: round_time vs_one
-#       :caption: A batch of CartPole, by ways that take turns
+#       :caption: A batch of CartPole in each version; the versions take turns
 #
 # When workers pay: :doc:`/performance/collectors`. Nothing was measured over a network.

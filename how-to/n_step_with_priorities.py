@@ -28,7 +28,7 @@ net = MLP(in_features=4, out_features=2, num_cells=[64])
 actor = QValueActor(net, in_keys=["observation"], spec=env.action_spec)
 
 # %%
-# Copy this version: double DQN with a target network.
+# Copy this code: double DQN with a target network.
 
 GAMMA, N_STEPS, CAPACITY = 0.99, 3, 1_000
 
@@ -116,8 +116,8 @@ def plain_targets(frames, n_rows):
 
 
 # %%
-# The loss writes the square of its error under ``"td_error"``. From that, the code compares the
-# targets with those of plain Python:
+# The loss writes the square of its error under ``"td_error"``. The code computes the targets again
+# in plain Python, and compares:
 
 
 def compare(buffer, frames):

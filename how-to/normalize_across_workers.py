@@ -282,8 +282,8 @@ else:
 # What it costs
 # -------------
 #
-# Workers wait for one lock at each step (not measured). Storing the normalized observation beside
-# the raw one makes a row larger:
+# Workers wait for one lock at each step; for how long was not measured. Storing the normalized
+# observation beside the raw one makes a row larger:
 
 n_bytes = frames.bytes() // len(frames)
 n_raw = frames.exclude("normed", ("next", "normed")).bytes() // len(frames)

@@ -21,14 +21,13 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this code for losses on single transitions, such as DQN. It stores each observation once,
-# rebuilds the next observations of a sample, and drops the rows where it cannot rebuild them. It
-# keeps terminated rows, because no loss bootstraps from their next observation. Do not leave out
-# ``step_count_key``: without it, rebuilt observations can be wrong, and no error tells you. With
-# several environments, pass ``ndim=2`` to the storage.
+# Copy this code for losses on single transitions, such as DQN. It drops sampled rows whose next
+# observation cannot be rebuilt. It keeps terminated rows, because no loss bootstraps from their
+# next observation. Do not leave out ``step_count_key``: without it, rebuilt observations can be
+# wrong, and no error says so. With several environments, pass ``ndim=2`` to the storage.
 #
-# For GAE, leave out the lines after ``buffer.sample()`` (:ref:`memory-pipeline`). The rows whose
-# next observation is NaN are the ends of slices, and without these ends GAE would sum across
+# For GAE, leave out the rest of the loop after ``buffer.sample()`` (:ref:`memory-pipeline`). The
+# rows with a NaN next observation are the ends of slices. Without them, GAE would sum across
 # unrelated slices.
 
 from torchrl.collectors import Collector
@@ -127,7 +126,7 @@ def collect(*transforms, policy=None, **options):
 
 
 # %%
-# Now measure them. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
+# Now measure the bytes. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
 
 plain = collect()
 entries = plain.items(include_nested=True, leaves_only=True)
@@ -417,12 +416,11 @@ delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
 # Both calls of ``ppo_step`` sample the same rows. GAE treats the end of a slice as a truncation,
-# unless the episode terminated there. At a truncation, GAE bootstraps from the real next
-# observation with the delta, and from the current observation with ``compact_obs``. So with
-# ``compact_obs``, the last advantage of a slice is off by ``gamma`` times the change of the value
-# in one step, and the error fades over the rows before it. The error is small with this untrained
-# critic, and large if the value changes fast (:doc:`n_step_and_truncations`). Longer slices have
-# fewer ends.
+# unless the episode terminated there. With the delta, GAE bootstraps there from the real next
+# observation. With ``compact_obs``, it bootstraps from the current one, so the last advantage of a
+# slice is off by ``gamma`` times the change of the value in one step. The error fades over the rows
+# before it. The error is small with this untrained critic, and large if the value changes fast
+# (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
 assert difference.max() > DELTA_TOLERANCE
@@ -433,10 +431,9 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # Conclusion
 # ----------
 #
-# Count the bytes of your frame first. If the observation is a small part of it, look at the other
-# entries. If the observation is most of the frame, ``compact_obs`` nearly halves the memory, and
-# you lose the next observation at the ends of trajectories and slices. The following lessons go on
-# from here:
+# Count the bytes of your frame first. If the observation is most of it, ``compact_obs`` nearly
+# halves the memory, and you lose the next observation at the ends of trajectories and slices.
+# Otherwise, look at the other entries. The next lessons:
 #
 # * :doc:`saving_by_observation_size`: what both options save for your shapes, and cost in time
 # * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs
