@@ -4,7 +4,7 @@ Batch shapes
 
 Leave ``cat_results`` at its default, compute advantages on the batch as the collector delivers it,
 and flatten it afterwards. If you flatten several environments first,
-:class:`~torchrl.objectives.value.GAE` mixes their trajectories, and nothing raises.
+:class:`~torchrl.objectives.value.GAE` mixes their trajectories, without an error.
 
 After this lesson you can predict the shape of a batch before you run its collector, tell which of
 its rows get a wrong advantage, and repair it in one of four ways. You should know what an advantage
@@ -365,7 +365,7 @@ if __name__ == "__main__":
 # .. redirect-from:: tutorials/collectors/batch_shapes.html#the-cures
 #
 # **Keep the dimensions.** Leave ``cat_results`` at ``"stack"``, compute the advantage, flatten
-# afterwards. If you know the sizes of a flat batch, reshape it back.
+# afterwards. If you know the sizes of a flat batch, reshape it back before GAE.
 #
 # **Name the time dimension.** A transposed TensorDict keeps its names, so GAE still finds the time.
 # If the names are lost, write them again or pass ``time_dim``.

@@ -12,7 +12,7 @@ choose by speed, by memory, and by what each backend supports.
 
    * - Backend
      - What it runs
-     - Take it
+     - Use it
    * - ``"pad"``
      - PyTorch's layer (cuDNN's on CUDA), once, on trajectories padded to one length
      - as a first choice; with dropout
@@ -334,8 +334,8 @@ print("auto equals pad, bitwise")
 #    the tensor. If you continue from one of them, you start from zero, and no error says so.
 #
 # Row 2 has no reset. Cut it in the middle, and run the second half from ``("next", "h")`` at the
-# cut. Take that state twice: from a run of the whole row, where it is zero, and from a run of the
-# first half alone, where it is the state of the last step.
+# cut. That state comes once from a run of the whole row, where it is zero, and once from a run of
+# only the first half, where it is the state of the last step.
 
 CUT = STEPS // 2
 whole, after_whole = features_of(lstm, slices[2:3].clone())

@@ -5,7 +5,7 @@ Sequence training
 A policy that cannot see velocities needs memory. In this lesson you train a GRU policy with PPO,
 until it clearly beats the same policy without memory.
 
-Four parts have to fit together. You can copy the first two from :ref:`recurrent-wiring`.
+Four parts have to fit together (to copy the first two, see :ref:`recurrent-wiring`):
 
 * the recurrent module reads its :term:`hidden state` from one key, and writes the new state to the
   same key under ``"next"``;

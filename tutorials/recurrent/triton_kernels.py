@@ -315,7 +315,7 @@ else:
 # ``recurrent_matmul_precision``
 #   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
 #   TF32, which keeps ten bits of the mantissa. ``"tf32x3"`` makes three such products, to lose less
-#   precision. The module resolves three more values at each call. From NVIDIA's Ampere on,
+#   precision. The meaning of three more values is decided at each call. From NVIDIA's Ampere on,
 #   ``"fast"`` means ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``; on other GPUs and without a
 #   GPU both mean ``"ieee"``. ``"auto"``, the default, follows
 #   ``torch.get_float32_matmul_precision``, unless
