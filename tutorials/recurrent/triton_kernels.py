@@ -375,7 +375,6 @@ print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 # ---------------------------
 #
 # * The interpreter says nothing about speed.
-# * Projections and bidirectional layers run through ``"pad"``, on the CPU too.
 # * Dropout draws different random numbers with ``"triton"`` than with ``"pad"``.
 #
 # Further reading
