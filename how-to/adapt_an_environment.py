@@ -65,8 +65,8 @@ class GoOn(torch.nn.Module):
 policy = TensorDictModule(GoOn(), in_keys=["observation"], out_keys=["action"])
 
 # %%
-# Copy this together with your own environment in place of the corridor folded above, whose ``info``
-# has the steps that are left.
+# Copy this, with your own environment in place of the corridor folded above. The ``info`` of the
+# corridor has the number of steps that are left.
 
 SCALE = 10.0
 
@@ -115,23 +115,23 @@ assert (first["next", "scaled"] == first["next", "observation"] / SCALE).all()
 print("left:", first["next", "left"][:4].tolist())
 
 # %%
-# Sixteen frames hold eight ends of episodes of two steps, and two of eight steps. Tie the change to
-# your own measure of success in place of the number of the batch.
+# Sixteen frames have room for eight episodes of two steps, or for two episodes of eight. In your
+# own run, make the change depend on a measure of success, not on the number of the batch.
 #
 # Why it is right
 # ---------------
 #
 # * **The reader** writes the values into the results of each step, here ``("next", "left")``. They
-#   have to be numbers of NumPy: a plain ``int`` raises. :claim:`info-reader-wants-numpy` The entry
-#   has no last dimension; add one with ``UnsqueezeTransform`` before a network reads it.
+#   have to be NumPy numbers: a plain ``int`` raises an error. :claim:`info-reader-wants-numpy` The
+#   entry has no last dimension; add one with ``UnsqueezeTransform`` before a network reads it.
 # * **The transform** has three methods: one for each step, one for the first observation, and one
 #   for the specs. ``check_env_specs`` raises if you leave out ``_reset`` or the spec.
-#   :claim:`specs-check-finds-half-a-transform` To replace an entry, use one key for ``in_keys`` and
-#   ``out_keys``.
-# * **The length** is read at each reset, so no episode changes under way.
+#   :claim:`specs-check-finds-half-a-transform` To replace an entry, use the same key for
+#   ``in_keys`` and ``out_keys``.
+# * **The length** is read at each reset, so it never changes within an episode.
 #
-# Transforms also shape rewards: their key is ``"reward"``. For an environment without gymnasium see
-# :ref:`performance-environments-custom`, for dictionaries, masks and hybrid actions
+# Transforms also shape rewards: their key is ``"reward"``. For an environment without gymnasium, see
+# :doc:`write_an_environment`. For dictionaries, masks and hybrid actions, see
 # :doc:`dict_and_hybrid_spaces`.
 #
 # Atari games
@@ -140,8 +140,8 @@ print("left:", first["next", "left"][:4].tolist())
 # The games are in the package ``ale_py``. Register them before ``gymnasium.make``, which otherwise
 # raises ``NamespaceNotFound`` for ``"ALE/Pong-v5"`` and ``NameNotFound`` for
 # ``"PongNoFrameskip-v4"``. :claim:`atari-without-registration-raises` gymnasium's
-# ``AtariPreprocessing`` skips frames, resizes and turns gray. The run behind :doc:`pixel_replay`
-# uses it like this:
+# ``AtariPreprocessing`` skips frames, resizes them and makes them gray. The benchmark behind
+# :doc:`pixel_replay` uses it like this:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_pixel_replay.py
 #    :start-at: gymnasium.register_envs(ale_py)
@@ -154,22 +154,22 @@ print("left:", first["next", "left"][:4].tolist())
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A key that ``reset`` does not put into its ``info``. The reader fills it with zero, and the
-#    first step of each episode looks as if nothing were left:
+#    A key that ``reset`` does not put into its ``info``. The reader fills the entry with zero, so
+#    at the first step of each episode it looks as if no steps were left:
 
 print("left, before each step:", first["left"][:4].tolist())
 assert not first["left"][::2].any()
 
 # %%
-# Return the key from ``reset`` as well, or let the policy read only ``("next", ...)`` of the step
-# before.
+# Return the key from ``reset`` as well.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
 #    ``functools.partial(make_env, length)`` in place of ``create_env_kwargs``. With the start
-#    method "spawn", TorchRL's default, each worker gets a copy of the tensor: the task stays as it
-#    was, and no error says so. With "fork" both work. :claim:`partial-copies-shared-tensors`
+#    method "spawn", TorchRL's default, each worker gets a copy of the tensor, so the task does not
+#    change, and no error says so. With "fork", both ways work.
+#    :claim:`partial-copies-shared-tensors`
 #
 # If an environment skips no frames although you asked for it, see
 # :ref:`symptom-gym-env-skips-no-frames`.

@@ -3,8 +3,8 @@ Change settings while you train
 ===============================
 
 Lower the learning rate, the entropy bonus and the clip range with the frames that you have
-collected. Assign to the loss, step the scheduler once a batch, and clip the gradients between
-``backward`` and ``step``.
+collected. Assign new values to the attributes of the loss, step the scheduler once per batch, and
+clip the gradients between ``backward`` and ``step``.
 """
 
 # %%
@@ -38,7 +38,7 @@ critic = ValueOperator(
 )
 
 # %%
-# Copy this together with your own networks in place of those folded above.
+# Copy this, with your own networks in place of those folded above.
 
 FRAMES, TOTAL, EPOCHS, MAX_NORM = 200, 1_000, 3, 0.5
 LEARNING_RATE, ENTROPY, CLIP = 3e-3, 0.02, 0.2
@@ -81,22 +81,23 @@ collector.shutdown()
 # ---------------
 #
 # * **Coefficients.** ``entropy_coeff``, ``critic_coeff`` and ``clip_epsilon`` are buffers of the
-#   loss. Assigning a number fills them, and a compiled loss follows without compiling again.
-#   :claim:`compiled-loss-follows-coefficients`
-# * **Learning rate.** Any scheduler of ``torch.optim.lr_scheduler`` works. Here a step is a batch,
-#   so ``total_iters`` counts batches.
+#   loss. Assigning a number changes their value, and a compiled loss uses it without compiling
+#   again. :claim:`compiled-loss-follows-coefficients`
+# * **Learning rate.** Any scheduler of ``torch.optim.lr_scheduler`` works. Here the scheduler steps
+#   once per batch, so ``total_iters`` counts batches.
 # * **Gradients.** ``clip_grad_norm_`` returns the norm before clipping, which :doc:`log_and_watch`
 #   logs.
-# * **Resuming.** ``loss.state_dict()`` has the coefficients; save that of the scheduler too
-#   (:doc:`save_and_resume`).
+# * **Resuming.** ``loss.state_dict()`` has the coefficients. Save the ``state_dict`` of the
+#   scheduler too (:doc:`save_and_resume`).
 #
-# The discount needs more than an assignment: :ref:`symptom-a-new-gamma-changes-nothing`. For rates
-# of actor and critic of their own see :ref:`here <doctor-settings-learning-rate>`.
+# The discount needs more than an assignment: :ref:`symptom-a-new-gamma-changes-nothing`. For
+# separate learning rates of actor and critic, see :ref:`here <doctor-settings-learning-rate>`.
 #
 # Exploration
 # -----------
 #
-# Epsilon falls by ``step``, which counts frames. Call it once a batch with the frames of the batch:
+# ``EGreedyModule.step`` lowers epsilon. It counts frames, so call it once per batch, with the
+# number of frames in the batch:
 
 explore = EGreedyModule(
     GymEnv("CartPole-v1").action_spec,
@@ -118,7 +119,7 @@ print(f"epsilon after {2 * FRAMES} frames: {explore.eps.item():.2f}")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A name that the loss does not have. Python adds the attribute, and nobody reads it:
+#    A name that the loss does not have. Python adds the attribute, and the loss never reads it:
 
 before = loss.entropy_coeff.clone()
 loss.entropy_coef = 0.5  # the name has two "f"
@@ -129,8 +130,8 @@ assert torch.equal(before, loss.entropy_coeff)
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A scheduler that steps with each update. The rate is at its end in the second of five batches,
-#    because each batch has three updates:
+#    A scheduler that steps with each update. The rate reaches its last value in the second of five
+#    batches, because each batch has three updates:
 
 other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=LEARNING_RATE)
 hasty = torch.optim.lr_scheduler.LinearLR(
@@ -151,6 +152,6 @@ assert rates[1] == rates[-1]
 # What it costs
 # -------------
 #
-# Clipping and the step of Adam together take
-# :measured:`loss_breakdown@cpu:ppo-optimizer:share` of an iteration of PPO. On a GPU, a norm that
-# you print at each update makes the processor wait: keep tensors, and read them once a batch.
+# Clipping and the step of Adam together take :measured:`loss_breakdown@cpu:ppo-optimizer:share` of
+# an iteration of PPO. On a GPU, the CPU waits whenever you print a norm. Keep the norms as tensors,
+# and read them once per batch.

@@ -131,7 +131,7 @@ with collecting([make_env] * N_WORKERS, buffer, permits) as collector:
             collector.update_policy_weights_()  # for a policy on another device
 
 # %%
-# Learner and workers keep the ratio of frames to updates, and no process is left:
+# The learner and the workers keep the ratio of frames to updates, and no process is left:
 
 most = N_WORKERS * BATCH_FRAMES
 assert 0 <= min(ahead) <= max(ahead) <= most
@@ -146,20 +146,19 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 # * **A fast learner waits** in ``wait_for_frames``. Otherwise it trains more often on the same
 #   rows.
 # * **Fast workers wait** in the hook, which each worker calls before a batch. You give a permit
-#   when the updates for one batch are done. Start with ``N_WORKERS`` permits more than the warm-up
+#   when the updates for one batch are done. Start with ``N_WORKERS`` more permits than the warm-up
 #   needs, so that the workers collect during the updates.
-# * **The first update waits for the warm-up**, because an empty buffer raises:
+# * **The first update waits for the warm-up**, because sampling from an empty buffer raises:
 #   :ref:`symptom-sampling-raises-at-the-start`.
 # * **No sample sees a half-written batch.** ``buffer.sample()`` takes the lock under which workers
-#   write. :claim:`background-sample-takes-lock` Reading ``buffer[:]`` does not, so wait until the
-#   end.
-# * **Weights stay current.** On the CPU the workers act with your tensors: each step of the
-#   optimizer arrives at once, also within a batch, and so does epsilon.
-#   :claim:`background-weights-arrive` Only a policy on another device needs
-#   ``update_policy_weights_()``: :doc:`/performance/weight_sync`.
+#   write. :claim:`background-sample-takes-lock` Reading ``buffer[:]`` does not take it, so read the
+#   whole buffer only at the end.
+# * **Weights stay current.** On the CPU, the workers act with your tensors: they see each optimizer
+#   step and each new epsilon at once, even within a batch. :claim:`background-weights-arrive` Only
+#   a policy on another device needs ``update_policy_weights_()``: :doc:`/performance/weight_sync`.
 # * **You decide when it ends.** After ``start()`` the workers ignore ``total_frames``.
-#   :claim:`background-total-frames-ignored` Add permits before ``shutdown()``. A worker that is
-#   blocked on one misses the request to stop, and is terminated some seconds later.
+#   :claim:`background-total-frames-ignored` Add permits before ``shutdown()``. A worker that waits
+#   for a permit misses the request to stop, and is terminated some seconds later.
 #   :claim:`background-waiting-worker-terminated`
 #
 # Processes have to share the storage. They share a ``LazyMemmapStorage`` with every start method.
@@ -214,9 +213,9 @@ with terminal(), collecting(makers, watched, Permits(20)) as collector:
         print("wait_for_frames:", error)
 
 # %%
-# If all workers die, a loop that waits for frames alone never ends. After the death of a single
-# worker, ``update_policy_weights_()`` never returns either, because it waits for an answer from
-# each. :claim:`background-update-waits-for-the-dead`
+# If all workers die, a loop that only waits for frames never ends. If a single worker dies,
+# ``update_policy_weights_()`` never returns either, because it waits for an answer from each
+# worker. :claim:`background-update-waits-for-the-dead`
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -249,16 +248,15 @@ print("with permits, rows are missing:", gaps(buffer[:]) > 0)
 assert gaps(paused[:]) > 0 == gaps(buffer[:])
 
 # %%
-# Single transitions remain valid. Slices do not: the rows on both sides of a gap have one
-# trajectory id, so a ``SliceSampler`` treats them as neighbors. :claim:`background-gap-in-slice` It
-# looks like :ref:`symptom-sequences-run-into-each-other`. Use permits.
+# Single transitions remain valid. Slices do not: the rows on both sides of a gap have the same
+# trajectory id, so a ``SliceSampler`` treats them as neighbors. :claim:`background-gap-in-slice`
+# The symptom is :ref:`symptom-sequences-run-into-each-other`. Use permits instead.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
 #    A plain prioritized sampler with workers. It does not notice rows that another process writes,
-#    and draws only from the places that your own process filled:
-#    :ref:`symptom-most-rows-are-never-drawn`.
+#    and draws only rows that your own process wrote: :ref:`symptom-most-rows-are-never-drawn`.
 #
 # .. fold:: A buffer with a warm-up
 
@@ -309,20 +307,21 @@ collector.shutdown()
 print("a thread has written", options["replay_buffer"].write_count, "rows")
 
 # %%
-# An exception ends the thread, too: its error goes to the terminal, and your loop can notice it
-# only with ``is_running()`` (:doc:`/reference/collectors_hooks`). The thread shares the interpreter
+# An exception ends the thread, too: its error goes to the terminal, and your loop notices only if
+# it calls ``is_running()`` (:doc:`/reference/collectors_hooks`). The thread shares the interpreter
 # with your updates, so you gain less than with workers.
 #
 # What it costs
 # -------------
 #
-# Collecting in the background pays if a core is free, or if the environment waits. While nothing is
-# updated, two workers on two cores give
+# Collecting in the background pays if a core is free, or if the environment waits. Without updates,
+# two workers on two cores give
 # :measured:`collectors@cpu:throughput-n2-multi-async-sleep-1:vs_collector` times the frames per
-# second of one process if short steps wait. If short steps compute, they give
-# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times. With updates it
-# was not measured; :ref:`performance-collectors-check` has a function that says whether to try. Two
-# costs are known. In one process with small frames, a collector that writes to the buffer takes
+# second of one process if each step waits for a short time, and
+# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times if it computes for
+# a short time. The gain with updates was not measured; :ref:`performance-collectors-check` has a
+# function that says whether to try. Two costs are known. In one process with small frames, a
+# collector that writes to the buffer takes
 # :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as ``extend`` in
 # the loop. Each ``update_policy_weights_()`` is a round trip to every worker
 # (:ref:`performance-weight_sync-cost`). Make batches so large that a permit and a lock per batch do

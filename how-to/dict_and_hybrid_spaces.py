@@ -4,8 +4,8 @@ Use dict observations and hybrid actions
 
 Wrap the environment as it is: each part of its action becomes an entry. Give each part a head and a
 distribution, tell ``TanhNormal`` the bounds, and join the distributions with
-``CompositeDistribution``. Join the parts of the observation with ``CatTensors``. PPO takes the
-product of the probabilities.
+``CompositeDistribution``. Join the parts of the observation with ``CatTensors``. PPO multiplies the
+probabilities of the parts.
 """
 
 # %%
@@ -155,16 +155,16 @@ torch.testing.assert_close(loss(batch)["loss_objective"].detach(), expected)
 print(f"largest ratio {ratio.max():.2f}; the loss is that of the product")
 
 # %%
-# A part that depends on another one, such as a push for each gear, needs a policy that draws them
-# one after the other: a ``ProbabilisticTensorDictSequential``. DQN
-# has a value for each action, so every part has to be discrete. Leave
-# ``set_composite_lp_aggregate`` at its default: if the actor stores the sum of the logarithms, PPO
-# raises. :claim:`composite-sum-raises-in-ppo`
+# If one part depends on another, such as a push for each gear, use a
+# ``ProbabilisticTensorDictSequential``, which draws them one after the other. DQN has a value for
+# each action, so with DQN every part has to be discrete. Leave ``set_composite_lp_aggregate`` at
+# its default: if the actor stores the sum of the logarithms, PPO raises.
+# :claim:`composite-sum-raises-in-ppo`
 #
 # ``gear`` is one-hot because ``GymWrapper`` encodes every ``Discrete`` space this way, in
-# observations too. With ``categorical_action_encoding=True``, the gear is a number. Then take
-# ``Categorical`` of ``torch.distributions``, with the same head. Your environment gets a number in
-# both cases.
+# observations too. With ``categorical_action_encoding=True``, the gear is a number. Then use
+# ``Categorical`` from ``torch.distributions``, with the same head. Your environment gets a number
+# in both cases.
 
 numbered = GymWrapper(Rover(), categorical_action_encoding=True)
 for one in (GymWrapper(Rover()), numbered):
@@ -179,8 +179,8 @@ print(f"first number after a reset: {first} (battery)")
 assert first == 1
 
 # %%
-# Weights and statistics that were saved under another order load without an error, and are wrong.
-# To keep the parts apart, let the network read several ``in_keys``.
+# Weights and statistics that were saved with another order load without an error, but are wrong. To
+# keep the parts apart, let the network read several ``in_keys``.
 #
 # Images and tuples
 # -----------------
@@ -281,8 +281,8 @@ print("no forbidden action in", 2 * len(walk), "steps")
 
 # %%
 # If an environment has goals, ``HERReplayBuffer`` relabels a share of each sample. It replaces the
-# goal by a place that the episode reached later, and asks you for the reward (hindsight experience
-# replay). The policy has to read both goals, as above.
+# goal by a place that the episode reached later, and calls your function for the new reward
+# (hindsight experience replay). The policy has to read both goals, as above.
 
 from torchrl.data import HERReplayBuffer, LazyTensorStorage
 
@@ -307,7 +307,7 @@ for share in (0.0, 0.8):
 #    :class: wrong-on-purpose
 #
 #    ``Normal`` for a part that has bounds, or a ``TanhNormal`` without these bounds. Nothing clips
-#    what they draw, so your environment gets actions outside its space:
+#    the actions that they draw, so your environment gets actions outside its space:
 #    :ref:`symptom-actions-and-bounds-differ`.
 
 
@@ -330,8 +330,8 @@ for name, one in actors.items():
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Batches of ``env.rollout(actor)``. By default, a rollout is deterministic, here in every part:
-#    :ref:`symptom-stochastic-policy-does-not-sample`.
+#    Training on batches of ``env.rollout(actor)``. By default, a rollout is deterministic, here in
+#    every part of the action: :ref:`symptom-stochastic-policy-does-not-sample`.
 
 for how in ("DETERMINISTIC", "RANDOM"):  # the first is the default of rollout
     rows = rollout(actor, how)
@@ -343,8 +343,8 @@ for how in ("DETERMINISTIC", "RANDOM"):  # the first is the default of rollout
 # What it costs
 # -------------
 #
-# The actor also writes what its heads computed. Drop that before you store a batch, because the
-# loss computes it again:
+# The actor also writes the output of its body and its heads. Drop it before you store a batch,
+# because the loss computes it again:
 
 lean = batch.exclude("hidden", "params")
 again = loss(lean)["loss_objective"]
@@ -355,4 +355,4 @@ assert lean.bytes() < batch.bytes()
 
 # %%
 # Related: :doc:`/reference/data_layout` for who writes which key, and
-# :doc:`/performance/recipes/ppo_cartpole` for PPO to the end.
+# :doc:`/performance/recipes/ppo_cartpole` for a whole training run with PPO.

@@ -2,9 +2,9 @@
 Evaluate while training
 =======================
 
-Give the evaluation its own environment, its own policy and the statistics of training, frozen, and
-call ``Evaluator.evaluate`` between two batches. To evaluate in a process of its own while training
-goes on, change two defaults.
+Give the evaluation its own environment, its own policy and a frozen copy of the training
+statistics, and call ``Evaluator.evaluate`` between two batches. To evaluate in a process of its own
+while training goes on, change two defaults.
 """
 
 # %%
@@ -79,10 +79,10 @@ def learn(batch):
 
 
 # %%
-# Copy this together with your own run in place of the one folded above, whose ``VecNormV2`` has its
-# defaults (:doc:`normalize_across_workers` has better ones). The evaluation policy is the
-# normalization and the actor, without exploration.
-# ``as_it_is_now`` has the same structure, with the weights and statistics of training.
+# Copy this, with your own run in place of the one folded above. (For better settings of
+# ``VecNormV2``, see :doc:`normalize_across_workers`.) The evaluation policy is the normalization
+# and the actor, without exploration. ``as_it_is_now`` has the same structure, with the weights and
+# statistics of training.
 
 EVAL_SEED, MAX_STEPS = 1_000, 50
 OPTIONS = {
@@ -128,10 +128,9 @@ evaluator.shutdown()
 collector.shutdown()
 
 # %%
-# The number is the mean return of five episodes, with its standard error. Before you call one
-# policy better, ask for a difference of more than two standard errors. To get the standard error of
-# a difference, add the squares of both standard errors and take the root. A return of 50 is the
-# time limit here.
+# Each line has the mean return of five episodes and its standard error. Call one policy better only
+# if the means differ by more than two standard errors of the difference (the root of the sum of
+# both squared standard errors). The time limit makes 50 the highest return.
 #
 # Why it is right
 # ---------------
@@ -140,19 +139,19 @@ collector.shutdown()
 #   :claim:`evaluator-copies-weights`
 # * **Exploration.** While ``evaluate`` runs, the exploration type is ``DETERMINISTIC``. It is
 #   restored afterwards. :claim:`evaluate-restores-exploration-type`
-# * **Statistics.** ``to_observation_norm()`` is the normalization of that moment. It learns nothing
-#   from the evaluation. It travels with the weights because its numbers are buffers of a module,
-#   unlike those of ``VecNormV2``. :claim:`vecnorm-statistics-are-no-buffers`
+# * **Statistics.** ``to_observation_norm()`` returns the normalization of that moment. The
+#   evaluation does not change it. Its numbers are sent with the weights because they are buffers of
+#   a module, unlike those of ``VecNormV2``. :claim:`vecnorm-statistics-are-no-buffers`
 # * **Seed.** The environment is seeded once, so each evaluation sees other episodes. ``evaluate``
 #   does not change the random numbers that training draws. :claim:`evaluate-leaves-training-alone`
-#   Building the second policy does, so seed afterwards.
+#   Building the evaluation policy does, so seed afterwards.
 # * **Reward.** The environment has no transform of rewards, so the return is the score:
 #   :ref:`symptom-return-is-not-the-score`.
-# * **Time limit.** ``StepCounter`` sets it. If there is one, an evaluator in this process
-#   ignores its own ``max_steps``. :claim:`evaluator-max-steps-ignored`
+# * **Time limit.** ``StepCounter`` sets it. An evaluator in this process ignores its own
+#   ``max_steps`` if the environment has a ``StepCounter``. :claim:`evaluator-max-steps-ignored`
 #
-# Use one environment. In a batched one, short episodes finish first, so the mean has too many of
-# them. :claim:`evaluator-favors-short-episodes`
+# Use a single environment. In a batched one, short episodes finish first, so the mean has too many
+# of them. :claim:`evaluator-favors-short-episodes`
 #
 # In the background
 # -----------------
@@ -213,15 +212,15 @@ with evaluating(**IN_BACKGROUND) as background:
 collector.shutdown()
 
 # %%
-# However long an evaluation takes, it uses the weights of the moment when you called it, and its
-# result has the step that you passed. Training waits only if the last evaluation is still running.
-# To avoid waiting, call ``poll()`` instead; ``trigger_eval`` returns ``False`` if it starts
-# nothing. Fetch each result before you trigger again, because a result may be lost when the next
-# evaluation is quick. :claim:`evaluator-loses-results`
+# However long an evaluation takes, it uses the weights and the step that you passed. Training waits
+# only if the last evaluation is still running. To avoid waiting, call ``poll()`` instead;
+# ``trigger_eval`` returns ``False`` if it starts nothing. Fetch each result before you trigger
+# again, because a result may be lost when the next evaluation is quick.
+# :claim:`evaluator-loses-results`
 #
-# Keep the time limit. If an evaluation raises, the traceback goes to stderr, and that is all:
-# ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a timeout never returns.
-# :claim:`evaluator-dies-silently`
+# Always pass a ``timeout`` to ``wait``. If an evaluation raises, you only get a traceback on
+# stderr: ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a timeout never
+# returns. :claim:`evaluator-dies-silently`
 #
 # With the start method ``spawn``, a script needs ``if __name__ == "__main__":``. See
 # :ref:`symptom-workers-run-the-script-again`.
@@ -232,10 +231,10 @@ collector.shutdown()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The default ``exploration_type``. It is a setting of the process, not of the thread. An
-#    evaluation that begins while a batch is collected switches the exploration of training off:
+#    The default ``exploration_type``. It is a setting of the process, not of the thread. If an
+#    evaluation begins while a batch is collected, it switches off the exploration of training:
 #    :ref:`symptom-stochastic-policy-does-not-sample`. With ``backend="process"``, a thread of this
-#    process sets it too. :claim:`evaluator-process-sets-the-type-here`
+#    process sets the type, too. :claim:`evaluator-process-sets-the-type-here`
 #
 # .. fold:: An evaluation that begins in the middle of a batch
 
@@ -291,17 +290,18 @@ for name in ("DETERMINISTIC", "RANDOM"):
     assert (second == 0) == (name == "DETERMINISTIC")
 
 # %%
-# Pass ``RANDOM``, the type of your collector, and a policy without randomness. For a
-# ``ProbabilisticActor`` with ``TanhNormal``, let the factory use ``TanhDelta`` with
+# Pass ``RANDOM``, which is the type of your collector, and an evaluation policy without randomness.
+# For a ``ProbabilisticActor`` with ``TanhNormal``, let the factory use ``TanhDelta`` with
 # ``in_keys={"param": "loc"}``. :claim:`delta-head-takes-the-weights` A collector also overrides the
 # exploration type that is set around it: :ref:`symptom-evaluation-collector-explores`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    More than one frame per batch, as by default, in a process. The evaluator always collects whole
-#    batches. Episodes that one evaluation does not need count in the next one, although they were
-#    played with the old weights. In training, the same is :ref:`symptom-new-weights-arrive-late`.
+#    The default ``frames_per_batch``, which is more than one, in a process of its own. The
+#    evaluator collects whole batches. Episodes that one evaluation does not need count in the next
+#    one, although they were played with the old weights. In training, this symptom is
+#    :ref:`symptom-new-weights-arrive-late`.
 #
 # .. fold:: Weights by hand: one policy pushes to the left, one balances
 
@@ -335,14 +335,15 @@ for per_batch in (100, 1):
     assert (second == MAX_STEPS) == (per_batch == 1)
 
 # %%
-# With one frame in one environment the evaluation ends with its last episode, and nothing is left.
-# ``evaluate`` without a process throws the rest away. :claim:`evaluate-throws-the-rest-away`
+# With one frame per batch in one environment, an evaluation ends with its last episode, and nothing
+# is left over. ``evaluate`` without a process throws the rest away.
+# :claim:`evaluate-throws-the-rest-away`
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A ``VecNormV2`` in the evaluation environment. The evaluator freezes the transform. A new
-#    transform is frozen before it has any statistics, and the policy sees NaN. If you pass the
+#    A ``VecNormV2`` in the evaluation environment. The evaluator freezes this transform. A new one
+#    is then frozen before it has any statistics, and the policy sees NaN. If you pass the
 #    environment of training, its statistics stop as well.
 #
 # .. fold:: A new environment and one that has trained, and a count of NaN
@@ -385,8 +386,8 @@ for name, wrong_env in {"new": new_env, "of training": train_env}.items():
 # What it costs
 # -------------
 #
-# Training stops for ``evaluate``. The evaluator steps in portions of ``frames_per_batch``, by
-# default ``max_steps`` or else 1,000, however short the episodes are:
+# Training waits while ``evaluate`` runs. The evaluator steps in portions of ``frames_per_batch``,
+# however short the episodes are. The default is ``max_steps``, or 1,000 without it:
 # :claim:`evaluator-steps-in-portions`
 
 for portion in ({"frames_per_batch": MAX_STEPS}, {}):

@@ -2,9 +2,9 @@
 Move from one process to workers to Ray
 =======================================
 
-Change the constructor of the collector and keep the loop. Seed where the environment is made, and
-call ``update_policy_weights_()`` after each update. Then one process, one worker and one remote
-collector compute the same bits.
+Change the constructor of the collector and keep the loop. Seed in the function that makes the
+environment, and call ``update_policy_weights_()`` after each update. Then one process, one worker
+and one remote collector compute the same bits.
 
 From one process to workers:
 
@@ -59,7 +59,7 @@ multiprocessing.set_start_method("fork", force=True)
 warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
 
 # %%
-# The loop is the same for all: PPO on CartPole. With TorchRL's own start method, "spawn", call it
+# The loop, PPO on CartPole, is always the same. With TorchRL's own start method, "spawn", call it
 # below ``if __name__ == "__main__":`` (:ref:`symptom-workers-run-the-script-again`).
 
 FRAMES = {"frames_per_batch": 200, "total_frames": 400}  # of all workers together
@@ -126,10 +126,9 @@ def workers(policy, number=2):
 
 
 # %%
-# **The Ray version did not run when this page was built:** the site is built without Ray. The
-# benchmark below passes the same arguments. With Ray, this script runs that version too.
-# ``RayCollector`` writes into ``collector_kwargs``: pass a copy.
-# :claim:`scaling-ray-writes-into-options`
+# The site is built without Ray, so **the Ray version did not run here.** The benchmark below passes
+# the same arguments. If Ray is installed, this script runs it too. ``RayCollector`` writes into
+# ``collector_kwargs``, so pass a copy. :claim:`scaling-ray-writes-into-options`
 
 
 def on_ray(policy, number=2):
@@ -157,15 +156,15 @@ if importlib.util.find_spec("ray"):
     print("two workers and two remote collectors: the same bits")
 
 # %%
-# Ray ran for a record. It compares one remote collector with one process
+# The benchmark on Ray compared one remote collector with one process
 # (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two with two workers
 # (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. If
 # ``frames_per_batch`` is a multiple of the number of workers, the numbers of frames and updates
 # stay the same. The bits differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
-#   more often. To keep the length, multiply ``frames_per_batch`` by their number; you get fewer
-#   updates.
+#   more often. To keep the length, multiply ``frames_per_batch`` by the number of workers; you then
+#   get fewer updates.
 # * **Minibatches that you shuffle.** One process shuffles with the same generator that draws its
 #   actions. :claim:`scaling-shuffling-in-one-process`
 #
@@ -175,7 +174,7 @@ if importlib.util.find_spec("ray"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``collector.set_seed(0)`` for reproducible runs. It does something else in each version.
+#    ``collector.set_seed(0)`` for reproducible runs. It does something different in each version.
 
 
 def seeded_late(make_collector, policy):
@@ -189,10 +188,9 @@ assert not torch.equal(*[train(partial(seeded_late, make)) for make in versions]
 print("one process and one worker: other bits")
 
 # %%
-# Workers seed torch and reset their environment; a ``Collector`` does neither, nor does a remote
-# collector, which is a ``Collector``: :ref:`symptom-same-seed-different-start`.
-# :claim:`scaling-set-seed-differs` If you seed nowhere, workers that fork draw the same actions:
-# :ref:`symptom-workers-act-alike`.
+# Workers then seed torch and reset their environment. A ``Collector`` does neither, and a remote
+# collector is one: :ref:`symptom-same-seed-different-start`. :claim:`scaling-set-seed-differs`
+# Without any seed, workers that fork draw the same actions: :ref:`symptom-workers-act-alike`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -238,7 +236,7 @@ print("two workers, with and without the call: the same bits")
 
 # %%
 # Remote collectors have copies of the weights: without a call they keep the first ones
-# (:ref:`performance-weight_sync-ray`). So do workers with a ``policy_factory``:
+# (:ref:`performance-weight_sync-ray`). Workers with a ``policy_factory`` do the same:
 # :ref:`symptom-workers-never-learn`. With ``total_frames=-1``, a loop is endless, but on Ray it
 # ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
 #
@@ -248,8 +246,8 @@ print("two workers, with and without the call: the same bits")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An ``except`` that asks the same collector for another batch. It returns ``None``, as at the
-#    end of training. In the background there is not even an error:
+#    An ``except`` that asks the same collector for another batch. The collector returns ``None``,
+#    as at the end of training. In the background, there is not even an error:
 #    :ref:`symptom-training-goes-on-without-a-worker`.
 
 FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
@@ -264,7 +262,8 @@ except FAILURES:
 print("next batch:", collector.next())
 
 # %%
-# The batch in progress is lost; your networks are not. Go on with new workers and other seeds:
+# The batch in progress is lost, but your networks are not. Go on with new workers, in your own run
+# with other seeds:
 
 
 def batches_of(make_collector, policy, n_frames):
@@ -289,8 +288,8 @@ for number, (collector, _) in enumerate(batches_of(workers, make_actor(), 400)):
 print("batches:", number + 1)
 
 # %%
-# Look at ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for
-# a dead worker. :claim:`scaling-update-waits-for-the-dead` Chance decides which of two errors you
+# Check ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for a
+# dead worker. :claim:`scaling-update-waits-for-the-dead` Chance decides which of two errors you
 # get: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or ``ValueError:
 # Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` With workers
 # and with Ray:
@@ -300,8 +299,7 @@ print("batches:", number + 1)
 #    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
 #
-# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine. You can do
-# the same:
+# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
 #    :pyobject: two_nodes
@@ -321,14 +319,14 @@ print("batches:", number + 1)
 #    :caption: A local Ray with two remote collectors and a small policy
 #
 # A batch took :measured:`weight_sync_ray@cpu:update-w2-20kb:time_vs_multisync` times as long as
-# with two workers. On CartPole, none was faster than one process on two cores.
+# with two workers. On CartPole with two cores, nothing was faster than one process.
 # :claim:`scaling-cheap-steps-do-not-pay`
 #
-# .. dropdown:: Time of a batch, by ways that take turns
+# .. dropdown:: Time of a batch in each version
 #
 #    .. record-table:: scaling_ray@cpu
 #       :rows: throughput-*
 #       :metrics: round_time vs_one
-#       :caption: A batch of CartPole, by ways that take turns
+#       :caption: A batch of CartPole in each version; the versions take turns
 #
 # When workers pay: :doc:`/performance/collectors`. Nothing was measured over a network.

@@ -65,11 +65,10 @@ optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
 
 
 # %%
-# Copy this together with your own run in place of the one folded above. ``learn`` detaches its
-# figures and leaves them on their device; ``log_metrics`` converts the means to Python numbers. On
-# a GPU, ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop
-# stops early if the mean return is high enough; a :ref:`trainer <trainers-stop>` needs a hook for
-# that.
+# Copy this, with your own run in place of the one folded above. ``learn`` detaches its figures and
+# leaves them on their device. ``log_metrics`` converts the means to Python numbers. On a GPU,
+# ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop stops
+# early if the mean return is high enough; a :ref:`trainer <trainers-stop>` needs a hook for that.
 
 
 def learn(batch):
@@ -127,7 +126,7 @@ train(collector, logger)
 collector.shutdown()
 
 # %%
-# ``CSVLogger`` writes a file for each figure, and a line with frames and value for each batch:
+# ``CSVLogger`` writes a file for each figure, with a line of frames and value for each batch:
 
 scalars = Path(logger.log_dir, logger.exp_name, "scalars")
 for file in sorted(scalars.glob("train/*.csv")):
@@ -141,21 +140,20 @@ for file in sorted(scalars.glob("train/*.csv")):
 # * ``episode_reward``, ``episode_length``: flat, or falling after a peak. See
 #   :ref:`symptom-only-the-first-episode-is-long` and :ref:`symptom-return-is-not-the-score`.
 # * ``episodes``: zero in many batches. The two values above are then stale.
-# * ``loss_objective``, ``loss_critic``: NaN, or always the same number. A loss of the actor that
-#   falls is no sign of learning.
+# * ``loss_objective``, ``loss_critic``: NaN, or always the same number. A falling loss of the actor
+#   is no sign of learning.
 # * ``entropy``: near zero before the return rises (:ref:`symptom-entropy-is-gone-early`), or no
 #   fall at all.
 # * ``clip_fraction``, ``kl_approx``: high :ref:`from the start
 #   <symptom-ppo-clips-before-the-first-update>` or :ref:`later
 #   <symptom-ppo-clips-almost-everything>`, or zero for the whole run.
 # * ``explained_variance``: zero or less for a long time. A constant would predict as well as the
-#   critic. A high value proves less than it seems: with a small ``lmbda`` the targets contain the
-#   critic's own values, and a critic that has learned nothing looks good.
-#   :claim:`explained-variance-flatters`
+#   critic. A high value proves little: with a small ``lmbda``, the targets contain the critic's own
+#   values, so an untrained critic looks good. :claim:`explained-variance-flatters`
 # * ``grad_norm``: zero (:ref:`symptom-hidden-units-are-dead`), NaN, or ever larger.
-# * ``weights_age``, in calls of ``update_policy_weights_``: growing. With workers, also call
-#   ``collector.increment_version()`` after each update, or it is negative. :claim:`workers-count`
-#   It does not show all stale weights: :doc:`/performance/weight_sync`.
+# * ``weights_age``, counted in calls of ``update_policy_weights_``: growing. With workers, also
+#   call ``collector.increment_version()`` after each update, or the age is negative.
+#   :claim:`workers-count` The age does not show all stale weights: :doc:`/performance/weight_sync`.
 # * ``frames_per_second``: falling. ``time/learn`` says whether learning takes longer.
 #
 # With DQN, log the mean of ``"chosen_action_value"`` instead of PPO's figures. No value may exceed
@@ -164,21 +162,22 @@ for file in sorted(scalars.glob("train/*.csv")):
 # With what
 # ---------
 #
-# ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the methods of
-# ``CSVLogger``, but need another package. ``CSVLogger`` and ``MLFlowLogger`` refuse histograms.
-# :claim:`loggers-share-an-interface` A second run of the same name appends to the figures of
-# ``CSVLogger`` and replaces its settings, without a warning. :claim:`csv-logger-appends` So the
-# example takes its name from ``generate_exp_name``. If you resume a run, appending is right: of two
-# lines with the same step, take the later.
+# ``TensorboardLogger``, ``WandbLogger``, ``MLFlowLogger`` and ``TrackioLogger`` have the same
+# methods as ``CSVLogger``, but each needs another package. ``CSVLogger`` and ``MLFlowLogger``
+# refuse histograms. :claim:`loggers-share-an-interface` If a second run has the same name,
+# ``CSVLogger`` appends its figures and replaces the settings, without a warning.
+# :claim:`csv-logger-appends` So the example takes its name from ``generate_exp_name``. If you
+# resume a run, appending is right: of two lines with the same step, use the later.
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
 # rates between two calls of ``step``, so its frames per second include the time in which you learn.
-# :claim:`monitor-rates-count-all-time` By default, an error in it leaves one warning of
-# ``torchrl.logger`` and a gap in the log, so the example passes ``on_error="raise"``.
+# :claim:`monitor-rates-count-all-time` By default, an error in ``LoggerMonitor`` leaves one warning
+# of ``torchrl.logger`` and a gap in the log, so the example passes ``on_error="raise"``.
 # :claim:`monitor-warns-once`
 #
-# :ref:`watch <doctor-watch>` records a loop by itself, and ``log=`` reads what you have logged. Not
-# run here: the doctor comes from :doc:`this site </reference/doctor>`, not from a package index.
+# The doctor's :ref:`watch <doctor-watch>` records a loop by itself, and ``diagnose(log=...)`` reads
+# your log. This code was not run here, because the doctor comes from :doc:`this site
+# </reference/doctor>`, not from a package index.
 #
 # .. code-block:: python
 #
@@ -193,10 +192,10 @@ for file in sorted(scalars.glob("train/*.csv")):
 # Record a video
 # --------------
 #
-# Append ``VideoRecorder`` to an environment for evaluation that returns images, and call ``dump``
-# after the episode: frames stay in memory until then. ``GymEnv("CartPole-v1", from_pixels=True,
+# Append ``VideoRecorder`` to an evaluation environment that returns images, and call ``dump`` after
+# the episode: until then, frames stay in memory. ``GymEnv("CartPole-v1", from_pixels=True,
 # pixels_only=False)`` returns them under ``"pixels"``. ``GymEnv`` draws with pygame. This page runs
-# without it, so a wrapper draws.
+# without pygame, so a wrapper draws the images.
 #
 # MuJoCo opens a window by default. On a machine without a display, set ``MUJOCO_GL=egl`` in the
 # environment before Python starts, or ``MUJOCO_GL=osmesa`` where there is no GPU.
@@ -242,7 +241,7 @@ assert shape[1] < steps
 # A file has the shape ``(1, frames, colors, height, width)`` and includes the frame of the reset.
 # Without ``skip=1``, a single environment keeps every second frame, and the video runs too fast.
 # ``CSVLogger(..., video_format="mp4")`` writes a video file if the package for that is installed,
-# and the other loggers add the video to their own records. Neither ran here.
+# and the other loggers add the video to their own records. Neither was tried here.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -250,9 +249,9 @@ assert shape[1] < steps
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The mean over all rows, most of them within an episode. Or, at the start of a run with many
-#    environments, the mean of the episodes that ended: only short ones can have ended. Both are in
-#    :ref:`symptom-episode-return-looks-too-low`.
+#    The mean over all rows, most of which are in the middle of an episode. Or, at the start of a
+#    run with many environments, the mean over the episodes that ended: only short ones can have
+#    ended by then. Both are in :ref:`symptom-episode-return-looks-too-low`.
 
 sizes = {"frames_per_batch": 200, "total_frames": 2_400}
 random_policy = Collector(make_env(20), None, **sizes, **NO_PRIMERS)
@@ -265,8 +264,8 @@ print("ended in each batch:", *(f"{mean:.0f}" for mean in means), end="; ")
 print(f"all rows: {running.mean():.0f}")
 
 # %%
-# The return seems to rise, although nothing learns. Count the same number of episodes from each
-# environment:
+# The mean return seems to rise, although the policy does not learn. Count the same number of
+# episodes from each environment:
 
 first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()  # wait for this
@@ -276,7 +275,7 @@ del logger  # closes its files
 scratch.cleanup()
 
 # %%
-# Later, use ``recent``. It measures the policy that explores; for the policy without exploration,
+# After these first episodes, use ``recent``. It measures the policy with exploration; without it,
 # see :doc:`evaluate_while_training`.
 #
 # What it costs

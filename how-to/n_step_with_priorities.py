@@ -28,7 +28,7 @@ net = MLP(in_features=4, out_features=2, num_cells=[64])
 actor = QValueActor(net, in_keys=["observation"], spec=env.action_spec)
 
 # %%
-# Copy this version: double DQN with a target network.
+# Copy this code: double DQN with a target network.
 
 GAMMA, N_STEPS, CAPACITY = 0.99, 3, 1_000
 
@@ -82,8 +82,8 @@ collector.shutdown()
 # .. math:: \sum_{i=0}^{k-1} \gamma^i r_{t+i} + \gamma^k (1 - \text{terminated}_{t+k-1})
 #    \, Q_\text{target}(s_{t+k}, a^*)
 #
-# where the online network chooses :math:`a^*`. A batch of several environments must have time as
-# its last dimension, along which the transform sums: :doc:`/reference/collectors_replay`.
+# where the online network chooses :math:`a^*`. In a batch of several environments, the last
+# dimension must be time, because the transform sums along it: :doc:`/reference/collectors_replay`.
 # :claim:`multi-step-sums-along-the-last-dimension`
 #
 # .. fold:: The targets in plain Python, from the collected frames
@@ -116,8 +116,8 @@ def plain_targets(frames, n_rows):
 
 
 # %%
-# The loss writes the square of its error under ``"td_error"``. Its targets are compared with those
-# computed in plain Python from the collected frames:
+# The loss writes the square of its error under ``"td_error"``. The code computes the targets again
+# in plain Python, and compares:
 
 
 def compare(buffer, frames):
@@ -140,8 +140,9 @@ print("all targets are those of plain Python")
 assert len(frames) - len(rows) == N_STEPS
 
 # %%
-# The buffer has ``N_STEPS`` rows fewer than you collected. The transform holds them back until the
-# next ``extend``, and no save of the buffer contains them. :claim:`multi-step-rows-not-saved`
+# The buffer has ``N_STEPS`` rows fewer than you collected. The transform holds these rows back
+# until the next ``extend``, and a saved buffer does not contain them.
+# :claim:`multi-step-rows-not-saved`
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -149,9 +150,9 @@ assert len(frames) - len(rows) == N_STEPS
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The default of ``done_keys``. All three flags then stay as they were after the first step,
-#    while the observation comes from the last. Shortly before an episode terminates, the target
-#    adds the value of a state from which nothing follows.
+#    The default of ``done_keys``. All three flags are then those of the first step, while the
+#    observation comes from the last one. In the rows just before an episode terminates, the target
+#    adds the value of a terminal state.
 
 
 def wrong_rows(buffer):
@@ -170,16 +171,17 @@ print(f"{int(wrong.sum())} of {len(rows)} targets are wrong")
 print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end")
 
 # %%
-# Leave ``"terminated"`` out, as above, and it moves with the observation. Leave ``"done"`` in: a
-# ``SliceSampler`` cuts episodes there. A time limit is no such end: the target has the value of the
-# last observation. :claim:`multi-step-time-limit-bootstraps` The symptom has a page of its own:
+# If you leave ``"terminated"`` out of ``done_keys``, as above, this flag comes from the same step
+# as the observation. Leave ``"done"`` in, because a ``SliceSampler`` cuts episodes there. At a time
+# limit, the target still has the value of the last observation.
+# :claim:`multi-step-time-limit-bootstraps` The symptom is
 # :ref:`symptom-n-step-value-after-the-end`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Two values of ``gamma``: the sum uses the transform's, and the next value uses the loss's. See
-#    :ref:`symptom-two-discounts`.
+#    Two values of ``gamma``. The sum of rewards uses that of the transform, and the next value uses
+#    that of the loss. See :ref:`symptom-two-discounts`.
 
 _, wrong = wrong_rows(make_buffer(gamma=0.9, done_keys=["done", "truncated"]))
 assert torch.equal(wrong, steps > 1)
@@ -202,9 +204,9 @@ print("the loss without the number of steps is another")
 # ----------------------
 #
 # A priority is the error against the n-step target. ``DQNLoss`` squares it, and the sampler raises
-# the square to ``alpha``: 0.3 does what 0.6 does for absolute errors. The loss weights each row by
-# the ``"priority_weight"`` that the sampler wrote. Pass this very sample to
-# ``update_tensordict_priority``, or the priorities do not change. See
+# the square to the power ``alpha``, so 0.3 has the effect of 0.6 for absolute errors. The loss
+# weights each row by the ``"priority_weight"`` that the sampler wrote. Pass the sample that the
+# loss has seen to ``update_tensordict_priority``, or the priorities do not change. See
 # :ref:`symptom-prioritized-replay-draws-evenly`. Call ``target.step()`` after each update, or the
 # target network never changes. See :ref:`symptom-target-updater-never-steps`.
 

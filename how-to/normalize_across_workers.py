@@ -96,13 +96,13 @@ assert torch.allclose(norm.scale["observation"], deviation, rtol=share)
 print(f"mean and deviation are within {share:.0%} of those of the raw observations")
 
 # %%
-# The statistics differ a little from those of the batches, because a few resets are in no row of a
-# batch. The order of the workers also changes what an observation is normalized to, so two runs
-# with one seed differ.
+# The statistics differ a little from those of the batches, because the observations of a few resets
+# are in no row of a batch. The order of the workers also changes what an observation is normalized
+# to, so two runs with the same seed differ.
 #
 # ``decay=1.0`` counts all observations alike. The default is a moving average that starts at zero.
-# ``VecNormV2`` subtracts the square of the mean before it corrects for that, so if the mean is far
-# from zero, the scale is far too large in the first frames.
+# ``VecNormV2`` subtracts the square of the mean before it corrects for this start, so if the mean
+# is far from zero, the scale is far too large in the first frames.
 # :claim:`vecnorm-v2-decay-inflates-scale`
 #
 # Evaluate
@@ -125,9 +125,10 @@ print("evaluation leaves the statistics as they are")
 # Save and load
 # -------------
 #
-# The policy has no statistics in its ``state_dict``. Save both, and load by copying into the
-# tensors that the workers share. ``load_state_dict`` of a collector or of a ``ParallelEnv`` gives
-# the workers new tensors, which this process does not see. :claim:`vecnorm-load-detaches-workers`
+# The policy has no statistics in its ``state_dict``, so save both. Load the statistics by copying
+# into the tensors that the workers share. ``load_state_dict`` of a collector or of a
+# ``ParallelEnv`` gives the workers new tensors, which this process does not see.
+# :claim:`vecnorm-load-detaches-workers`
 
 with tempfile.TemporaryDirectory(prefix="normalize_") as folder:
     path = Path(folder) / "agent.pt"
@@ -146,9 +147,9 @@ print("the new creator has the saved statistics")
 # Replay
 # ------
 #
-# A row keeps the normalization of the moment in which it was collected. ``denorm`` does not restore
-# the raw observation, because it uses the current statistics. Store raw observations, and normalize
-# each sample with the current statistics, both at the root and under ``next``:
+# A stored row keeps the normalization of the moment when it was collected. ``denorm`` does not
+# restore the raw observation, because it uses the current statistics. Store raw observations, and
+# normalize each sample with the current statistics, both at the root and under ``next``:
 
 buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1_000), batch_size=64)
 buffer.extend(frames.exclude("normed", ("next", "normed")))
@@ -191,10 +192,10 @@ for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An ``EnvCreator`` alone, in workers that fork. Each worker keeps statistics of its own:
-#    :ref:`symptom-workers-normalize-differently`. With a plain function, this happens under any
-#    start method. Below, each worker counts 30 steps and its resets; ``EnvCreator`` adds the two
-#    rows of its trial.
+#    An ``EnvCreator`` without shared memory, in workers that fork. Each worker keeps statistics of
+#    its own: :ref:`symptom-workers-normalize-differently`. With a plain function, this happens
+#    under any start method. Below, each worker counts 30 steps and its resets. The ``EnvCreator``
+#    adds the reset and the step that it made.
 
 COUNT = "count.-|-.observation"  # how a VecNormV2 names its counter in a state_dict
 
@@ -219,7 +220,7 @@ print("and shared memory:  ", steps_by_worker(together))
 #    :class: wrong-on-purpose
 #
 #    An evaluation that changes the statistics of training. ``eval()`` does not stop the updates,
-#    and ``load_state_dict`` makes a ``VecNormV2`` use the same tensors as the other one:
+#    and after ``load_state_dict``, two ``VecNormV2`` share their tensors:
 #    :ref:`symptom-good-in-training-poor-in-evaluation`.
 
 switched = creator().eval()
@@ -233,14 +234,13 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
     assert moved
 
 # %%
-# Call ``freeze()`` on the transform, however you made it. It then follows the statistics of
-# training without changing them.
+# In both cases, call ``freeze()``: the transform then follows the statistics without changing them.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
 #    A policy that is loaded without its statistics. A new ``VecNormV2`` maps any first observation
-#    to zero, so the policy acts poorly, and the symptom is the same.
+#    to zero, so the policy acts poorly, with the same symptom.
 
 print("first observation, normalized:", make_env().reset()["normed"].tolist())
 assert all(name.startswith("module") for name in actor.state_dict())
@@ -262,10 +262,10 @@ assert all(name.startswith("module") for name in actor.state_dict())
 # ``reduce_batch_dims=True``, all share one mean, but each reset of one environment counts a row of
 # every other environment again. :claim:`vecnorm-v2-counts-rows-again`
 #
-# "spawn" pickles: the tensors of an ``EnvCreator`` are then shared, the tensors of a function are
-# copied. :claim:`vecnorm-shared-by-start-method` ``shared_data`` is a ``TensorDict`` of ``loc``,
-# ``var`` and ``count``; pass the same ``lock`` too, or updates may get lost. An ``EnvCreator``
-# hands on its lock.
+# The start method "spawn" pickles what it sends to a worker. It shares the tensors of an
+# ``EnvCreator``, and copies those of a function. :claim:`vecnorm-shared-by-start-method`
+# ``shared_data`` is a ``TensorDict`` of ``loc``, ``var`` and ``count``; pass the same ``lock`` too,
+# or updates may get lost. An ``EnvCreator`` passes its lock on to the workers.
 #
 # The older ``VecNorm`` is deprecated. Its ``frozen_copy()`` follows training, unlike that of
 # ``VecNormV2``. :claim:`vecnorm-frozen-copy-follows` Its function for shared statistics raises:
@@ -282,7 +282,7 @@ else:
 # What it costs
 # -------------
 #
-# Workers wait for one lock at each step; how long was not measured. Storing the normalized
+# Workers wait for one lock at each step; for how long was not measured. Storing the normalized
 # observation beside the raw one makes a row larger:
 
 n_bytes = frames.bytes() // len(frames)
@@ -296,7 +296,8 @@ multiprocessing.set_start_method(start_method, force=True)
 # constant first.
 #
 # If statistics may stay fixed, compute them once with ``init_stats`` of ``ObservationNorm``, and
-# give ``loc`` and ``scale`` to every environment. Nothing is shared, and old rows stay right.
+# give ``loc`` and ``scale`` to every environment. Then nothing is shared, and the normalization of
+# old rows stays correct.
 #
 # Related: :doc:`save_and_resume`, and :ref:`symptom-loss-stays-high-with-normalized-observations`
 # for ``ObservationNorm`` in a buffer.

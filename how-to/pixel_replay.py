@@ -45,8 +45,8 @@ class Blocks(gym.Env):
 
 
 # %%
-# Copy this, and put your environment in place of ``Blocks()``. Its frames are ``uint8``, of
-# shape ``(1, 84, 84)``.
+# Copy this, and put your environment in place of ``Blocks()``, whose frames are ``uint8``, of shape
+# ``(1, 84, 84)``.
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
@@ -111,15 +111,14 @@ collector.shutdown()
 # * **Where episodes meet** the transform compares the trajectory id and the step count of each
 #   frame with those of the row. If a frame is of another episode or was overwritten, the row is
 #   incomplete.
-# * **Drop incomplete rows**: the last row of an episode that the time limit cut off, the newest
-#   row, and the oldest rows of a full buffer. Terminated rows stay, because no loss bootstraps from
-#   their next stack. The last frame in that stack is a frame of another episode.
+# * **Drop incomplete rows.** These are the last row of an episode that the time limit cut off, the
+#   newest row, and the oldest rows of a full buffer. Terminated rows stay, because no loss
+#   bootstraps from their next stack, whose last frame is a frame of another episode.
 #
-# Scale the pixels inside the network. Rows are drawn one by one, so priorities work, too
+# Scale the pixels inside the network. The buffer draws single rows, so priorities work, too
 # (``TensorDictPrioritizedReplayBuffer``). :claim:`stacked-rows-take-priorities` With several
 # environments, extend with ``batch.reshape(-1)``; the first and last rows of each environment in a
-# batch are then incomplete.
-# :claim:`stacked-rows-of-batched-environments`
+# batch are then incomplete. :claim:`stacked-rows-of-batched-environments`
 #
 # Every stack is right
 # --------------------
@@ -198,8 +197,8 @@ assert 1 < size / FRAME_BYTES < 1.01
 #
 # :source:`torchrl.envs.transforms.CatFrames.make_rb_transform_and_sampler` draws slices as long as
 # a stack, and keeps the last row of each. Its stacks are right, too. But each row needs ``("next",
-# "pixels")``, a second frame, so it cannot be combined with ``compact_obs``. The buffer has to be a
-# plain ``ReplayBuffer``, without priorities, and ``batch_size`` is not used.
+# "pixels")``, a second frame, so this method cannot be combined with ``compact_obs``. The buffer
+# has to be a plain ``ReplayBuffer``, without priorities, and ``batch_size`` is not used.
 # :claim:`catframes-method-demands` The method marks each pixel that it pads, so a sample writes
 # many times the bytes that the transform above writes. :claim:`catframes-sample-writes-more`
 
@@ -219,10 +218,10 @@ assert right_stacks(sample, ("next", "stack"), later=1).all()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Training only on these samples. The first rows of an episode are never drawn, nor are
+#    Training only on these samples. The first rows of an episode are never drawn, and neither are
 #    :doc:`short episodes </tutorials/debugging/short_episodes_are_never_replayed>`. The sampler
-#    draws an episode and then a slice of it, so the rows of the remaining short episodes come too
-#    often.
+#    draws an episode and then a slice of it, so the rows of the remaining short episodes are drawn
+#    too often.
 
 assert sample["step_count"].min() == 3
 for name, rows in {"stored": full, "sampled": sample}.items():
@@ -256,10 +255,10 @@ print(f"{wrong.float().mean():.0%} of the stacks are wrong")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Slices of five rows with one frame each, the last one for the next stack. No row follows the
-#    last transition of an episode. Like :ref:`short episodes
-#    <symptom-short-episodes-are-never-replayed>` it is never drawn, and values never learn that
-#    episodes end.
+#    Slices of five rows with one frame each, where the fifth frame completes the next stack. No row
+#    follows the last transition of an episode, so this transition is never drawn, like :ref:`short
+#    episodes <symptom-short-episodes-are-never-replayed>`. Values then never learn that episodes
+#    end.
 
 ends = ("next", "terminated")
 drawn = draw_slices(full.exclude(*STACKS, ("next", "pixels")), 5)[:, -2]
@@ -271,7 +270,7 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 # Below one frame: compression
 # ----------------------------
 #
-# This storage, in place of ``LazyTensorStorage``, compresses only the pixels. The stacks stay the
+# This storage replaces ``LazyTensorStorage`` and compresses only the pixels. The stacks stay the
 # same. :claim:`stacked-rows-from-compressed-pixels` The saving depends on the game, and ``dumps``
 # does not save the frames. :claim:`compressed-pixels-are-not-dumped`
 #

@@ -4,7 +4,7 @@ Save a run and resume it
 
 Register everything that changes during training with one ``Checkpoint``. If the process is killed,
 start the same script again: it continues from its last save. With one process and one environment,
-it computes the same numbers as if nobody had killed it.
+it computes the same numbers as a run that was not killed.
 """
 
 # %%
@@ -173,7 +173,7 @@ assert child.exitcode == -signal.SIGKILL
 child.close()
 
 # %%
-# The resumed run and the run that nobody killed end bit-identical.
+# The resumed run and a run that was not killed end with the same bits.
 #
 # .. fold:: What is compared between two runs
 
@@ -208,16 +208,16 @@ for name in expected:
 # Why it is right
 # ---------------
 #
-# ``Checkpoint`` calls a component's ``dump`` and ``load``, or else ``state_dict`` and
-# ``load_state_dict``, or else writes JSON. :claim:`checkpoint-chooses-dump-first` It writes into a
-# hidden folder and renames that at the end, so a kill during a save leaves the earlier saves whole.
-# :claim:`checkpoint-killed-in-save` The hidden folder stays until you delete it.
-# :claim:`checkpoint-stage-stays`
+# For each component, ``Checkpoint`` uses ``dump`` and ``load`` if there are such methods, otherwise
+# ``state_dict`` and ``load_state_dict``, otherwise JSON. :claim:`checkpoint-chooses-dump-first` It
+# writes into a hidden folder and renames this folder at the end, so a kill during a save leaves the
+# earlier saves whole. :claim:`checkpoint-killed-in-save` The hidden folder stays until you delete
+# it. :claim:`checkpoint-stage-stays`
 #
 # Neither the position in an episode nor the generator of an environment is saved. That is why the
-# loop begins a new episode, with a seed that depends on the number of frames, after each save: a
-# resumed run then begins the same episode. Both runs pay for that: each save cuts an episode off.
-# Without ``start_episode``, no episode is cut, but a resumed run gives other numbers.
+# loop begins a new episode after each save, with a seed that depends on the number of frames: a
+# resumed run then begins the same episode. In both runs, each save cuts an episode off. Without
+# ``start_episode``, no episode is cut, but a resumed run gives other numbers.
 # :claim:`resume-without-start-episode-differs`
 #
 # Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so the ids of the
@@ -249,9 +249,9 @@ assert new & old
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``VecNormV2`` inside a batched environment. If there is a ``TransformedEnv`` around it, the
-#    collector saves only the outer transforms. The statistics start from scratch, and the policy
-#    acts poorly at first: :ref:`symptom-good-in-training-poor-in-evaluation`.
+#    ``VecNormV2`` inside a batched environment. If there is a ``TransformedEnv`` around the batched
+#    environment, the collector saves only the outer transforms. The statistics start from scratch,
+#    and the policy acts poorly at first: :ref:`symptom-good-in-training-poor-in-evaluation`.
 
 
 def worker():
@@ -268,8 +268,9 @@ assert (len(workers), len(saved)) == (2, 0)
 
 # %%
 # Register the batched environment itself, or keep one set of statistics for all workers
-# (:doc:`normalize_across_workers`). Pass an adapter: without one ``Checkpoint`` looks up
-# ``dump`` on a ``ParallelEnv``, which ends its workers. :claim:`checkpoint-kills-parallel-env`
+# (:doc:`normalize_across_workers`). If you register it, pass an adapter: without one,
+# ``Checkpoint`` looks up ``dump`` on a ``ParallelEnv``, which ends its workers.
+# :claim:`checkpoint-kills-parallel-env`
 
 adapter = StateDictCheckpointAdapter()
 checkpoint = Checkpoint().register("workers", env.base_env, adapter=adapter)
@@ -281,10 +282,9 @@ collector.shutdown()
 # A large buffer, without a copy
 # ------------------------------
 #
-# ``Checkpoint`` copies a memory-mapped buffer at each save. Leave a large one out and save it
-# beside the checkpoint. Let ``scratch_dir`` be the subfolder ``storage`` of the folder that you
-# pass to ``dumps``: then ``dumps`` leaves the rows where they are.
-# :claim:`dumps-in-place-writes-no-rows`
+# ``Checkpoint`` copies a memory-mapped buffer at each save. Leave a large buffer out and save it
+# beside the checkpoint. If ``scratch_dir`` is the subfolder ``storage`` of the folder that you pass
+# to ``dumps``, the rows stay where they are. :claim:`dumps-in-place-writes-no-rows`
 
 
 def mapped_buffer():
@@ -304,8 +304,8 @@ print(f"{len(buffer):,} rows before, {len(again):,} after loading")
 assert len(again) == len(rows)
 
 # %%
-# The files change after ``dumps``. Once the buffer is full, a resumed run finds rows
-# newer than its networks. Off-policy training tolerates that, but the numbers are no longer equal.
+# The files change after ``dumps``. Once the buffer is full, a resumed run finds rows newer than its
+# networks. Off-policy training tolerates that, but a resumed run no longer gives the same numbers.
 #
 # What it costs
 # -------------
@@ -330,7 +330,7 @@ assert size(latest) > CAPACITY * rows.bytes() // len(rows)
 #
 # ``torch.export`` makes a program of the policy that runs without TorchRL. An ``ObservationNorm``
 # cannot be exported, so write the normalization yourself, with its numbers. For ONNX, give the same
-# arguments to ``torch.onnx.export``; that needs another package, and did not run here.
+# arguments to ``torch.onnx.export``. It needs another package, and was not run for this page.
 
 norm = whole.env.transform[0].to_observation_norm()
 loc, scale = norm.loc.clone(), norm.scale.clone()

@@ -4,7 +4,7 @@ Batch shapes
 
 Leave ``cat_results`` at its default, compute advantages on the batch as the collector delivers it,
 and flatten it afterwards. If you flatten several environments first,
-:class:`~torchrl.objectives.value.GAE` mixes their trajectories, and nothing raises.
+:class:`~torchrl.objectives.value.GAE` mixes their trajectories, without an error.
 
 After this lesson you can predict the shape of a batch before you run its collector, tell which of
 its rows get a wrong advantage, and repair it in one of four ways. You should know what an advantage
@@ -139,9 +139,10 @@ if __name__ == "__main__":
 # before it, and the workers before those if their results are stacked.
 #
 # ``frames_per_batch`` counts the frames of one batch. A synchronous collector divides them among
-# its workers, and each worker divides its share among its environments. ``"stack"`` adds a
-# dimension for the workers; an integer makes an existing dimension longer. A batch of an
-# asynchronous collector comes from *one* worker, which collects the full number.
+# its workers, and each worker divides its share among its environments. ``cat_results="stack"``
+# adds a dimension for the workers. An integer concatenates the results along an existing dimension,
+# which gets longer. A batch of an asynchronous collector comes from *one* worker, which collects
+# the full number.
 
 F, W, E = FRAMES, N_WORKERS, N_ENVS
 PREDICTED = {  # collector, cat_results, environments
@@ -274,7 +275,7 @@ def rows_before_seams(batch, length):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Three of the ten batches give wrong advantages. Nothing raises, and every value is finite.
+#    Three of the ten batches give wrong advantages. There is no error, and every value is finite.
 
 LEAKY = [
     (MultiSyncCollector, 0, 1),
@@ -364,7 +365,7 @@ if __name__ == "__main__":
 # .. redirect-from:: tutorials/collectors/batch_shapes.html#the-cures
 #
 # **Keep the dimensions.** Leave ``cat_results`` at ``"stack"``, compute the advantage, flatten
-# afterwards. If you know the sizes of a flat batch, fold it back.
+# afterwards. If you know the sizes of a flat batch, reshape it back before GAE.
 #
 # **Name the time dimension.** A transposed TensorDict keeps its names, so GAE still finds the time.
 # If the names are lost, write them again or pass ``time_dim``.
@@ -383,10 +384,10 @@ if __name__ == "__main__":
     print("folded, transposed, time_dim=0, named: no wrong row")
 
 # %%
-# **Mark the seams.** With ``set_truncated=True`` each worker marks its last row as truncated. GAE
-# bootstraps there from the next observation of that row, which is right, and stops. But the flag
-# then no longer means that the environment cut the trajectory, and the next batch continues
-# trajectories that this one marks as finished. :claim:`flag-price`
+# **Mark the seams.** With ``set_truncated=True`` each worker marks its last row as truncated.
+# There, GAE bootstraps from the next observation of that row, which is right, and stops. But the
+# flag then no longer means that the environment cut the trajectory, and the next batch continues
+# trajectories that this batch marks as finished. :claim:`flag-price`
 
 if __name__ == "__main__":
     marked = collect(MultiSyncCollector, 0, make_env, set_truncated=True)
@@ -403,9 +404,9 @@ if __name__ == "__main__":
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The first line splits an unmarked batch. More rows are wrong than without the split. They
-#    belong to the trajectory that is open at the seam, and now also to the one that is open at the
-#    end of the batch. Only valid rows are counted.
+#    In the first line of the output, an unmarked batch is split. More rows are wrong than without
+#    the split: those of the trajectory that is open at the seam, and now also those of the
+#    trajectory that is open at the end of the batch. Only valid rows are counted.
 
 if __name__ == "__main__":
     lines = []

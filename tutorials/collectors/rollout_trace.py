@@ -203,9 +203,9 @@ def make_collector(env=None, steps=1, policy=TensorDictModule, **options):
 #    tutorials/collectors/rollout_trace.html#the-tracer
 #    tutorials/collectors/rollout_trace.html#all-defaults
 #
-# In each step one TensorDict, the :term:`carrier`, goes through policy and environment. If you pass
-# no device and the environment has none, the loop does not cast it, does not copy it and does not
-# wait:
+# In each step one TensorDict, the :term:`carrier`, goes through the policy and the environment. If
+# you pass no device and the environment has none, the loop does not cast it, does not copy it and
+# does not wait:
 
 defaults = trace(make_collector())
 order_table(defaults)
@@ -478,17 +478,17 @@ print(f"{N_STEPS} steps, {len(seen)} calls seen")
 assert seen == []
 
 # %%
-# Also let the tracer keep the objects, not their ``id(td)``. A carrier may be freed during the
+# Also let your tracer keep the objects, not their ``id(td)``. A carrier may be freed during the
 # rollout, and Python may give its id to a later object. :claim:`first-carrier-is-freed` Then two
 # objects would share one letter. Keeping them costs memory, so trace few steps.
 #
-# Some of the functions that it replaces are private: :source:`_wrapped_policy
-# <torchrl.collectors.Collector._wrapped_policy>`, :source:`_sync_policy
+# Some of the functions that the tracer of this lesson replaces are private:
+# :source:`_wrapped_policy <torchrl.collectors.Collector._wrapped_policy>`, :source:`_sync_policy
 # <torchrl.collectors.Collector._sync_policy>`, :source:`_sync_env
 # <torchrl.collectors.Collector._sync_env>`, :source:`_sync_storage
 # <torchrl.collectors.Collector._sync_storage>` and :source:`_update_traj_ids
-# <torchrl.collectors.Collector._update_traj_ids>`. If a release renames one, the tracer raises.
-# Those of the environment are public: :meth:`~torchrl.envs.EnvBase.step_and_maybe_reset`,
+# <torchrl.collectors.Collector._update_traj_ids>`. If a release renames one, the tracer raises. The
+# functions of the environment are public: :meth:`~torchrl.envs.EnvBase.step_and_maybe_reset`,
 # :meth:`~torchrl.envs.EnvBase.rand_action` and :meth:`~torchrl.envs.EnvBase.reset`.
 #
 # A trace shows only calls of the functions that the tracer replaces. It does not show
@@ -496,15 +496,15 @@ assert seen == []
 # * calls inside a traced call: the policy above copies its input, and the trace has no line for
 #   that;
 # * parts of the carrier, such as its ``"next"``, which the loop takes out and passes on;
-# * other functions: ``list.append`` makes a carrier a row of the batch;
-# * kernels: on CUDA a line says that the call returned, not that the device has finished;
+# * other functions, such as ``list.append``, which makes a carrier a row of the batch;
+# * kernels: on CUDA, a line says only that the call returned, not that the device has finished;
 # * other processes: a collector with :term:`workers <worker>` has no loop of its own in this one.
 #   :claim:`multi-collector-has-no-loop`
 #
-# The tracer is not a profiler either, because each line takes time. For times, a benchmark puts a
-# stopwatch in the same places, with less work per call. One step takes
-# :measured:`collector_rollout@cpu:flow-defaults:step_time` with that watch and
-# :measured:`collector_rollout@cpu:ids-on:step_time` without. These are separate runs, so compare
+# The tracer is not a profiler either, because each line takes time. To measure times, a benchmark
+# puts a stopwatch in the same places, with less work per call. One step takes
+# :measured:`collector_rollout@cpu:flow-defaults:step_time` with this stopwatch and
+# :measured:`collector_rollout@cpu:ids-on:step_time` without it. These are separate runs, so compare
 # them only roughly. The parts of the step:
 #
 # .. record-table:: collector_rollout@cpu
@@ -512,7 +512,7 @@ assert seen == []
 #    :metrics: step_time policy_time env_step_time carrier_time
 #    :caption: One step by devices, on the CPU
 #
-# The same with a real second device, on CUDA:
+# The next table has the same parts with a real second device, on CUDA:
 #
 # .. record-table:: collector_rollout@cuda
 #    :rows: flow-defaults flow-policy-on-cuda flow-policy-on-cuda-no-sync flow-cuda-devices
@@ -523,7 +523,7 @@ assert seen == []
 # Exercise
 # --------
 #
-# Give ``storing_device="cpu"`` alone to a collector whose environment has no device. How many casts
+# Pass only ``storing_device="cpu"`` to a collector whose environment has no device. How many casts
 # are there in one step? Does the last one return the same object, as it does with ``device="cpu"``?
 # The :term:`cast flag` of the environment is a misleading hint:
 
@@ -550,7 +550,7 @@ assert [line for line in lines(answer) if ".to(" in line] == ["A.to(cpu) -> C"]
 #
 # * :doc:`/reference/collectors_internals`: why the loop does what this page shows, with the
 #   conditions of every cast and sync point.
-# * :doc:`/tutorials/collectors/batch_shapes`: what the batch looks like that the rows become.
+# * :doc:`/tutorials/collectors/batch_shapes`: the shape of the batch that the rows become.
 # * :doc:`/reference/glossary`: :term:`carrier`, :term:`sync point`, :term:`cast flag`.
 # * `Collectors in the TorchRL documentation
 #   <https://docs.pytorch.org/rl/0.14/reference/collectors.html>`__

@@ -2,8 +2,9 @@
 Activation memory
 =================
 
-Autograd keeps tensors from the forward to the backward pass, and they can outweigh the batch. Train
-recurrent networks on flat slices with recomputation, and call wide value networks in chunks.
+Autograd keeps tensors from the forward to the backward pass, and these can take more memory than
+the batch. Train recurrent networks on flat slices with recomputation, and call wide value networks
+in chunks.
 """
 
 # %%
@@ -48,8 +49,8 @@ net = MLP(in_features=4, out_features=1, num_cells=[512], device=DEVICE)
 critic = ValueOperator(net, in_keys=["observation"])
 
 # %%
-# Copy this version. Add an :class:`~torchrl.envs.transforms.InitTracker` to the environment: it
-# writes ``is_init``, which marks where the recurrent state restarts.
+# Copy this code. Add an :class:`~torchrl.envs.transforms.InitTracker` to the environment: it writes
+# ``is_init``, which marks where the recurrent state restarts.
 
 buffer = TensorDictReplayBuffer(
     storage=LazyTensorStorage(N_FRAMES, device=DEVICE),
@@ -79,20 +80,20 @@ advantages = GAE(gamma=0.99, lmbda=0.95, value_network=critic, num_chunks=8)(bat
 #    :header-rows: 1
 #
 #    * - You train
-#      - Take
+#      - Use
 #      - It costs
 #    * - recurrent networks on slices of unequal length
 #      - a flat batch, with ``is_init`` at each slice start
 #      - an ``InitTracker``
-#    * - recurrent networks, short of memory
+#    * - recurrent networks, with little memory
 #      - backend ``"scan"`` and recompute ``"full"``, as above
 #      - a second forward pass
-#    * - recurrent networks, short of time
+#    * - recurrent networks, as fast as possible
 #      - the fastest backend for your sizes in :doc:`/reference/recurrent_backends`
 #      - on the CPU, more memory than recomputation
 #    * - a wide value network, with GAE or TD
 #      - ``num_chunks`` or ``value_chunk_size``
-#      - more calls
+#      - more calls of the network
 #
 # Sequences without padding
 # -------------------------
@@ -234,8 +235,9 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 # rounding, and the largest intermediate tensor shrinks with the number of rows in a call.
 #
 # Predict the peak. One call holds two tensors of 512 units a row: the output of the linear layer,
-# and that of its activation. Unchunked, one call sees rows and next rows together,
-# ``2 * N_FRAMES``. Chunked, a call sees only one of the two, ``N_FRAMES / num_chunks`` rows.
+# and that of its activation. Without chunks, the rows and the next rows go into one call, together
+# ``2 * N_FRAMES``. With chunks, a call gets either rows or next rows, ``N_FRAMES / num_chunks`` of
+# them.
 #
 # .. fold:: A meter for the bytes of tensors that are alive
 
@@ -286,9 +288,9 @@ for options, rows_per_call in CHUNKINGS:
 assert peaks[1] < peaks[0] / 3
 
 # %%
-# The measured peak is the prediction plus two more things: the copy of the batch that the call
-# gets, and the values. Together they are smaller than two batches. Smaller chunks do not shrink
-# them.
+# The measured peak is above the prediction, because it also contains the copy of the batch that the
+# call gets, and the values. Together these are smaller than two batches, and they do not shrink
+# with smaller chunks.
 #
 # The options apply to the estimator only. A loss that trains the value network calls it on its
 # whole minibatch: make the minibatch smaller. By default, the chunks cut along the first dimension.

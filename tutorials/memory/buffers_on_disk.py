@@ -40,8 +40,8 @@ scratch = tempfile.TemporaryDirectory(prefix="buffers_on_disk_")
 folder = Path(scratch.name)
 
 # %%
-# Copy this version. Pass ``scratch_dir``: without it the data is in shared memory, not on disk.
-# Move a batch from the GPU to the CPU before you extend.
+# Copy this code. Always pass ``scratch_dir``: without it, the data is in shared memory, not on
+# disk. Move a batch from the GPU to the CPU before you extend the buffer.
 
 buffer = TensorDictReplayBuffer(
     storage=LazyMemmapStorage(1_000, scratch_dir=folder / "replay"), batch_size=64
@@ -55,8 +55,8 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 #    :header-rows: 1
 #
 #    * - You want
-#      - Write
-#      - Mind
+#      - Use
+#      - Note
 #    * - a buffer larger than memory
 #      - ``LazyMemmapStorage``, with a ``scratch_dir``
 #      - a file for each entry, for the full capacity
@@ -68,17 +68,18 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 #      - a ``scratch_dir`` of its own for each buffer
 #    * - to go on with the files in ``scratch_dir``
 #      - ``dumps``, then ``loads``: the files alone are not read
-#      - setting ``existsok`` overwrites them
+#      - ``existsok=True`` overwrites them
 #
-# Size of a row: :doc:`memory_efficient_rl`. Speed: :doc:`/performance/replay_buffers`.
+# For the size of a row, see :doc:`memory_efficient_rl`; for the speed,
+# :doc:`/performance/replay_buffers`.
 #
 # What lands on disk
 # ------------------
 #
 # The storage writes nothing before the first rows come. Then it makes one file for each entry, for
 # the *full* capacity. So the size of these files is the capacity times the bytes of a row. Each row
-# has one integer more than the batch, its index in the buffer. A file system that supports sparse
-# files takes the disk space only as rows are written.
+# has one integer more than the batch, its index in the buffer. On a file system with sparse files,
+# disk space is used only as rows are written.
 
 
 def bytes_on_disk(folder):
@@ -123,7 +124,7 @@ def memmap_buffer(name=None, **options):
 
 
 # %%
-# Where the observations of both buffers are:
+# This shows where the observations of both buffers are:
 
 in_shared_memory = memmap_buffer()
 in_shared_memory.extend(batch.cpu())
@@ -184,8 +185,9 @@ print("the rows of the loaded buffer are overwritten")
 #
 # .. redirect-from:: tutorials/memory/buffers_on_disk.html#larger-than-the-limit
 #
-# A forked child limits its own memory (``RLIMIT_DATA``, which does not count files) to room for
-# three chunks of pixels. Then it fills a buffer in memory and one on disk with more rows than fit.
+# A forked child process limits its own memory (``RLIMIT_DATA``, which does not count files) to room
+# for three chunks of pixels. Then it tries to fill a buffer in memory and one on disk with more
+# rows than fit into that room.
 #
 # .. fold:: A child with a memory limit, which fills both buffers with pixels
 
@@ -276,10 +278,10 @@ if ON_LINUX:
 # Where it stops being true
 # -------------------------
 #
-# A container also counts file pages while they are in memory. The system can evict these to their
-# files, but can only swap shared memory. Random access to a file that does not fit into memory runs
-# at the speed of the disk. And keep the directory as long as you need the data: if it is deleted,
-# the buffer goes on sampling without an error, and no file is left.
+# A container also counts file pages while they are in memory. The system can write these pages back
+# to their files, but it can only swap shared memory. Random access to a file that does not fit into
+# memory runs at the speed of the disk. Keep the directory as long as you need the data: if you
+# delete it, the buffer goes on sampling without an error, and no file is left.
 
 shutil.rmtree(folder / "replay")
 assert buffer.sample().numel() == 64

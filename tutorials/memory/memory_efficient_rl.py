@@ -3,7 +3,7 @@ Memory-efficient RL
 ===================
 
 A rollout stores most observations twice. Drop the second copy when you collect, and rebuild it when
-you sample. With large observations, this nearly halves the batch and the buffer.
+you sample. With large observations, this nearly halves the memory of the batch and of the buffer.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#setup
 """
@@ -21,13 +21,14 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this version for losses on single transitions, such as DQN. It stores each observation once,
-# and drops sampled rows without a next observation. It keeps terminated rows, because no loss
-# bootstraps from their next observation. Without ``step_count_key``, some next observations can be
-# silently wrong. For several environments, give the storage ``ndim=2``.
+# Copy this code for losses on single transitions, such as DQN. It drops sampled rows whose next
+# observation cannot be rebuilt. It keeps terminated rows, because no loss bootstraps from their
+# next observation. Do not leave out ``step_count_key``: without it, rebuilt observations can be
+# wrong, and no error says so. With several environments, pass ``ndim=2`` to the storage.
 #
-# For GAE, keep the NaN rows (:ref:`memory-pipeline`). Each is the end of a slice. Without these
-# ends, GAE sums across unrelated slices.
+# For GAE, leave out the rest of the loop after ``buffer.sample()`` (:ref:`memory-pipeline`). The
+# rows with a NaN next observation are the ends of slices. Without them, GAE would sum across
+# unrelated slices.
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -56,20 +57,20 @@ collector.shutdown()
 #    :header-rows: 1
 #
 #    * - You have
-#      - Take
+#      - Use
 #      - It costs
 #    * - large observations, sampled in slices
 #      - ``compact_obs``, rebuilt as above
 #      - the next observation where a trajectory or a slice ends
 #    * - float observations, sampled singly or needed at trajectory ends
 #      - :ref:`NextObservationDelta <memory-delta>`
-#      - half of the saving, a rounding error
+#      - half of the saving, and a rounding error
 #    * - n-step returns
 #      - :doc:`both observations <n_step_and_truncations>`
-#      - memory
+#      - no saving: the full memory
 #    * - a buffer larger than memory
 #      - :doc:`LazyMemmapStorage with scratch_dir <buffers_on_disk>`, with any of these
-#      - the speed of the disk
+#      - sampling time: rows are read from files
 #    * - stacked frames of pixels
 #      - :doc:`one frame per step </how-to/pixel_replay>`
 #      - reading several rows for each sampled one
@@ -87,9 +88,9 @@ collector.shutdown()
 # agent saw is in ``"observation"``, and what it saw one step later in ``("next", "observation")``.
 # Inside a trajectory, the ``"observation"`` of the following row stores the same values again.
 #
-# Count one row, or frame, of CartPole by hand. The observation has four floats. The action is
-# one-hot over two choices, stored as integers. The collector adds a :term:`trajectory id`. Done,
-# terminated and truncated are stored twice, at the root and under ``"next"``.
+# Count the bytes of one row (a *frame*) of CartPole by hand. The observation has four floats. The
+# action is one-hot over two choices, stored as integers. The collector adds a :term:`trajectory
+# id`. Done, terminated and truncated are stored twice, at the root and under ``"next"``.
 
 FLOAT32, INT64, BOOL = 4, 8, 1  # bytes
 predicted = {
@@ -125,7 +126,7 @@ def collect(*transforms, policy=None, **options):
 
 
 # %%
-# Then measure. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
+# Now measure the bytes. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
 
 plain = collect()
 entries = plain.items(include_nested=True, leaves_only=True)
@@ -144,9 +145,9 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 # --------------------------------
 #
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
-# of a trajectory is stored only once. If the trajectory :term:`terminated`, the value there counts
-# as zero. If it was :term:`truncated`, the target of a loss uses the value of that last
-# observation. In the rest of this lesson, a time limit truncates some trajectories.
+# of a trajectory is stored only once. If the trajectory :term:`terminated`, the value of this
+# observation counts as zero. If the trajectory was :term:`truncated`, the target of a loss uses
+# this value. In the rest of this lesson, a time limit truncates some trajectories.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -164,7 +165,7 @@ print(f"{n_ends} of {N_FRAMES} next observations are not in the next row")
 #
 # ``Collector(compact_obs=True)`` drops each observation and state under ``"next"`` before it stacks
 # the rows (:source:`torchrl.collectors.Collector._setup_compact_obs`). Reward, done, terminated and
-# truncated stay. It drops *all* next observations, the ends included.
+# truncated stay. It drops *all* next observations, including the last one of each trajectory.
 
 compact = collect(compact_obs=True)
 
@@ -174,8 +175,8 @@ print(f"{plain.bytes():,} to {compact.bytes():,} bytes: {saving:.1%} saved")
 
 # %%
 # With ``o`` bytes of observation and ``r`` bytes of everything else, the saving is ``o / (2 * o +
-# r)``. It approaches one half and stays below. For an observation like CartPole's, and for a gray
-# frame of 84 x 84 pixels:
+# r)``. It grows with ``o`` and stays below one half. For an observation like CartPole's, and for a
+# gray frame of 84 x 84 pixels:
 
 rest = sum(predicted.values()) - 2 * predicted["observation"]
 for o in (predicted["observation"], 84 * 84):
@@ -189,10 +190,11 @@ for o in (predicted["observation"], 84 * 84):
 # Rebuilding the next observation
 # -------------------------------
 #
-# :class:`~torchrl.envs.transforms.NextStateReconstructor` belongs on the replay buffer. It gives
-# row ``i`` of a sampled batch the observation of row ``i + 1`` if three markers say that this row
-# is the next step, and NaN otherwise. By default, it rebuilds only ``"observation"``; for other
-# entries, list all of them in ``keys``. The markers:
+# :class:`~torchrl.envs.transforms.NextStateReconstructor` is a transform for the replay buffer. In
+# a sampled batch, the next observation of row ``i`` becomes the observation of row ``i + 1`` if
+# three markers say that row ``i + 1`` is the next step, and NaN otherwise. By default, the
+# transform rebuilds only ``"observation"``. For other entries, list all entries to rebuild in
+# ``keys``. The markers:
 #
 # ``traj_key``
 #     Both rows carry the same trajectory id. Collectors write it, unless you set
@@ -202,8 +204,8 @@ for o in (predicted["observation"], 84 * 84):
 # ``step_count_key``
 #     The step count of row ``i + 1`` is one more than that of row ``i``. **Off by default.**
 #
-# If you sample a whole rollout in order, only the last row of each trajectory and the last row of
-# the batch are NaN:
+# On a whole rollout in order, only the last row of each trajectory and the last row of the batch
+# become NaN:
 
 compact = collect(StepCounter(max_steps=TIME_LIMIT_STEPS), compact_obs=True)
 rebuilt = NextStateReconstructor(step_count_key="step_count")(compact.clone())
@@ -219,9 +221,10 @@ print(f"{int((~missing).sum())} rows rebuilt bit for bit, {int(missing.sum())} N
 #
 #    ``NextStateReconstructor()`` with its defaults, on slices. A
 #    :class:`~torchrl.data.SliceSampler` fills the batch with :term:`slices <slice>` from random
-#    places. When two slices of one trajectory touch, both sides have the same trajectory id, and
-#    the stored done flag is false. The transform then takes the first observation of the second
-#    slice as the next observation of the first slice's last row.
+#    places. Sometimes two slices of one trajectory are neighbors in the batch. Then the last row of
+#    the first slice and the first row of the second have the same trajectory id, and the stored
+#    done flag is false. So the transform takes the first observation of the second slice as the
+#    next observation of that last row.
 #
 # .. fold:: Count rows whose next observation is missing or wrong
 
@@ -249,7 +252,8 @@ def sample_batches(transform):
 
 
 # %%
-# Set ``step_count_key``. Then the transform takes the next row only if its step count is one more:
+# Set ``step_count_key``. Then the transform uses row ``i + 1`` only if its step count is one more
+# than that of row ``i``:
 
 touching, nan_by_default, wrong = sample_batches(NextStateReconstructor())
 cure = NextStateReconstructor(step_count_key="step_count")
@@ -261,9 +265,9 @@ print(f"defaults:   {int(wrong.sum()):3} of {len(wrong):,} rows are wrong")
 print(f"step_count: {int(still_wrong.sum()):3} wrong, {int(nan_with_count.sum())} NaN")
 
 # %%
-# Here are two such slices of a sampled batch, and their places in the trajectory:
+# The figure shows two neighboring slices of a sampled batch, and their places in the trajectory:
 #
-# .. fold:: Find and draw two slices that touch
+# .. fold:: Find and draw two neighboring slices
 
 import matplotlib.pyplot as plt
 
@@ -310,12 +314,12 @@ figure.set_label(
 # compare step counts: a row is wrong if its next observation is not NaN and the row below does not
 # count one step more.
 #
-# With ``step_count_key``, the last row of a slice is NaN, unless the following slice starts at the
-# very next step. GAE and the TD estimators stay finite on such rows when you call them on the
-# batch. A loss that calls ``value_estimate()`` of TD(0), such as
+# With ``step_count_key``, the last row of a slice has a NaN next observation, unless the following
+# slice starts at the very next step. GAE and the TD estimators stay finite on such rows when you
+# call them on the batch. A loss that calls ``value_estimate()`` of TD(0), such as
 # :class:`~torchrl.objectives.DQNLoss` or :class:`~torchrl.objectives.DiscreteSACLoss`, becomes NaN;
-# ``CrossQLoss`` may raise instead. For these losses drop the NaN rows, but keep and fill the
-# terminated ones, as at the top (:doc:`missing_next_observations`).
+# ``CrossQLoss`` may raise instead. For these losses, drop the NaN rows, but keep and fill the
+# terminated ones, as the code at the top of this page does (:doc:`missing_next_observations`).
 #
 # .. _memory-delta:
 #
@@ -324,9 +328,9 @@ figure.set_label(
 #
 # :class:`~torchrl.envs.transforms.NextObservationDelta` on the environment stores the difference
 # ``next - obs`` in ``float16``, half the width of a ``float32`` observation. The same transform on
-# the buffer adds it back; name the entries there in ``in_keys``.
-# :claim:`buffer-delta-names-entries` You keep half of the saving, and *every* row has its next
-# observation, ends included, with a rounding error.
+# the buffer adds the difference back. There, name the entries in ``in_keys``.
+# :claim:`buffer-delta-names-entries` You keep half of the saving. In return, *every* row has its
+# next observation, including the ends of trajectories, with a rounding error.
 
 from torchrl.envs.transforms import NextObservationDelta
 
@@ -352,7 +356,7 @@ print(f"{saving:.1%} saved, largest error {error:.0e}")
 # A policy collects compact rows, and a buffer keeps them on disk, in ``scratch_dir``. The
 # reconstructor rebuilds the next observations of the sampled slices, and PPO takes one step. The
 # NaN rows stay in the batch, because each of them carries the ``done`` at which GAE stops. For
-# comparison, the same step runs with the delta.
+# comparison, the code takes the same step with ``NextObservationDelta``.
 #
 # .. fold:: A policy and a critic
 
@@ -411,10 +415,10 @@ restore = NextObservationDelta(in_keys=["observation"])
 delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
-# Both pipelines sample the same rows. GAE treats the end of a slice as a truncation, unless the
-# episode terminated there. At a truncation the delta pipeline bootstraps from the real next
-# observation, and the compact one from the current observation. So the last advantage of a slice is
-# off by ``gamma`` times the change of the value in one step, and the error fades over the rows
+# Both calls of ``ppo_step`` sample the same rows. GAE treats the end of a slice as a truncation,
+# unless the episode terminated there. With the delta, GAE bootstraps there from the real next
+# observation. With ``compact_obs``, it bootstraps from the current one, so the last advantage of a
+# slice is off by ``gamma`` times the change of the value in one step. The error fades over the rows
 # before it. The error is small with this untrained critic, and large if the value changes fast
 # (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
 
@@ -427,9 +431,9 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # Conclusion
 # ----------
 #
-# Count the bytes of your frame first. If the observation is a small part of it, look at the other
-# entries. If it is most of the frame, ``compact_obs`` nearly halves the memory, and you lose the
-# next observation at the ends of trajectories and slices. From here, one lesson each:
+# Count the bytes of your frame first. If the observation is most of it, ``compact_obs`` nearly
+# halves the memory, and you lose the next observation at the ends of trajectories and slices.
+# Otherwise, look at the other entries. The next lessons:
 #
 # * :doc:`saving_by_observation_size`: what both options save for your shapes, and cost in time
 # * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs

@@ -46,8 +46,8 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 # %%
 # Copy this function for an off-policy loss on single transitions. It keeps the rows whose next
 # observation is known, and the :term:`terminated` rows. The target of a terminated row does not use
-# the value of the next observation, so the function fills in zeros. Do not use it before GAE, which
-# needs the row that ends a slice.
+# the value of the next observation, so the function fills in zeros there. Do not use it before GAE,
+# which needs the row that ends a slice.
 
 NEXT_OBS = ("next", "observation")
 
@@ -115,7 +115,7 @@ def collect(**options):
 full, compact = collect(), collect(compact_obs=True)
 
 # %%
-# Kinds of row, and which of them a bootstrapped target needs:
+# The kinds of rows, where their next observation is, and whether a bootstrapped target needs it:
 
 done = full["next", "done"].squeeze(-1)
 terminated = full["next", "terminated"].squeeze(-1)
@@ -163,7 +163,7 @@ def sample_batches(sampler, step_count_key):
 
 
 # %%
-# With the default ``step_count_key=None``, some rows are wrong, and look like the others:
+# With the default ``step_count_key=None``, some rows are wrong, and nothing marks them:
 
 audits = {}
 print("sampler  step_count_key   right  missing  wrong")
@@ -192,8 +192,8 @@ for sampler in (slices, RandomSampler):
 # would stay within its trajectory. TorchRL prevents this in one place of the :term:`value
 # estimator`, the :term:`sanitizer`
 # (:source:`torchrl.objectives.value.advantages.ValueEstimatorBase._sanitize_next_obs_nan`). Where
-# the next observation is NaN, it takes the current one. The sanitizer runs in ``forward``, when you
-# call the estimator. Switch it off to see what it does:
+# the next observation is NaN, the sanitizer uses the current observation instead. It runs in
+# ``forward``, when you call the estimator. Switch it off to see what it does:
 #
 # .. fold:: Networks, and a way to switch the sanitizer off
 
@@ -211,7 +211,8 @@ no_sanitizer = mock.patch.object(
 )
 
 # %%
-# In how many rows of the rollout is the advantage NaN (in the last column: the value estimate)?
+# The table counts the rows of the rollout with a NaN advantage. The last column counts the rows
+# with a NaN value estimate.
 
 settings = {"gamma": 0.99, "value_network": critic}
 gae = GAE(lmbda=0.95, **settings)
@@ -238,8 +239,8 @@ assert all(row[2] > 0 for name, row in nan_rows.items() if name != "GAE")
 # TD(lambda), ``value_estimate()`` evaluates the next observation itself and skips the sanitizer.
 #
 # A finite advantage can still be wrong. At a terminated row, it does not matter which observation
-# is used. At a truncated row the current one brings :ref:`a bias <memory-bias>`. And the sanitizer
-# looks for NaN only: it finds neither a wrong next observation nor a ``fill_value``.
+# is used. At a truncated row, the current observation causes :ref:`a bias <memory-bias>`. And the
+# sanitizer looks for NaN only: it finds neither a wrong next observation nor a ``fill_value``.
 #
 # Losses that turn NaN
 # --------------------
@@ -378,7 +379,6 @@ assert torch.equal(~continued, missing[:-1])
 #
 # * :doc:`n_step_and_truncations`: how large the bias is, and when to keep both observations
 # * :ref:`symptom-off-policy-loss-is-nan`, :ref:`symptom-state-value-missing-on-some-batches`,
-#   :ref:`symptom-next-image-is-black`, :ref:`symptom-most-next-observations-nan`: the same, from
-#   what you see
+#   :ref:`symptom-next-image-is-black`, :ref:`symptom-most-next-observations-nan`: the symptom pages
 # * `Time limits in reinforcement learning <https://arxiv.org/abs/1712.00378>`__, on why a truncated
 #   trajectory must bootstrap

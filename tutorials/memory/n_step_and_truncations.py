@@ -3,7 +3,8 @@ N-step returns and truncations
 ==============================
 
 Some targets need the real next observation. Keep both observations for n-step returns, and wherever
-time limits are frequent and the value changes fast. If you drop one, nothing raises.
+time limits are frequent and the value changes fast. If you drop one of them there, the targets are
+wrong, and no error says so.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#when-not-to
 """
@@ -36,7 +37,7 @@ N_FRAMES, TIME_LIMIT_STEPS = 200, 12
 TRAJ_KEY, NEXT_OBS = ("collector", "traj_ids"), ("next", "observation")
 
 # %%
-# Copy this version for n-step returns. It stores both observations: no ``compact_obs`` on the
+# Copy this code for n-step returns. It stores both observations: no ``compact_obs`` on the
 # collector, and no ``NextObservationDelta`` on the environment.
 
 N_STEPS = 3
@@ -82,7 +83,7 @@ sample = buffer.sample()
 #      - Do this
 #    * - n-step returns
 #      - the next observation is silently wrong
-#      - keep both
+#      - keep both observations
 #    * - time limits, and a value that changes fast
 #      - a biased advantage
 #      - keep both, or use the :ref:`delta <memory-delta>`
@@ -101,7 +102,7 @@ sample = buffer.sample()
 #
 # :class:`~torchrl.envs.transforms.MultiStepTransform` replaces the next observation by the one
 # ``N_STEPS`` later (:term:`n-step return`). Rows near the end of a trajectory get its final
-# observation, which is stored only under ``"next"``. The transform works when data is written, and
+# observation, which is stored only under ``"next"``. The transform works when data is written. It
 # holds back the last ``N_STEPS`` rows until the next batch, even if the trajectory has ended. Its
 # ``done_keys`` must not contain ``"terminated"``: :doc:`/how-to/n_step_with_priorities`.
 
@@ -125,8 +126,9 @@ print(f"{len(n_step)} rows written, {fallback} with a final observation")
 #    :class: wrong-on-purpose
 #
 #    ``MultiStepTransform`` with ``compact_obs`` or with the delta. The transform acts when data is
-#    written, both reconstructions when it is read. With ``compact_obs``, there is no next
-#    observation to shift. With the delta, an observation gets the delta of a later step.
+#    written, but the next observation is reconstructed when data is read. With ``compact_obs``,
+#    there is no next observation to shift. With the delta, the delta of a later step is added to an
+#    observation.
 
 compact = collect(compact_obs=True)
 rebuild = NextStateReconstructor(step_count_key="step_count")
@@ -161,12 +163,13 @@ for name, (data, *transforms) in pipelines.items():
 # Bias at truncations
 # -------------------
 #
-# Where the next observation is NaN, GAE takes the value of the current one
+# Where the next observation is NaN, GAE uses the value of the current one
 # (:doc:`missing_next_observations`). At a :term:`terminated` row this is exact, because the value
 # is masked. At a :term:`truncated` row it is an error of ``GAMMA * (V(obs) - V(next obs))``, which
-# GAE carries back along the trajectory, fading by the factor ``GAMMA * LAMBDA`` a step. How large
-# it is depends on how fast the value changes in one step. Fit three value functions to the same
-# returns, with three length scales: how far an observation moves before the value changes.
+# GAE carries back along the trajectory, fading by the factor ``GAMMA * LAMBDA`` a step. The size of
+# the error depends on how fast the value changes in one step. The code fits three value functions
+# to the same returns. They differ in their length scale, which is how far an observation has to
+# move before the value changes.
 #
 # .. fold:: A value function with a length scale
 
@@ -248,8 +251,8 @@ fig.set_label(
 
 # %%
 # The sharp value function fits its data better, and its bias is larger. If truncations are frequent
-# and the value is sharp, keep the next observations or use the delta. These are three fits on one
-# short rollout: compare the two advantages for your own network.
+# and the value is sharp, keep the next observations or use the delta. These are only three fits on
+# one short rollout, so compare both advantages for your own network.
 #
 # The shifted pass
 # ----------------
@@ -286,15 +289,15 @@ assert n_valid["both", full_budget] == N_FRAMES
 assert n_off["both", full_budget] == 0
 
 # %%
-# On full data, the shifted pass is exact if the budget has one row for each truncation and one
-# more. With a smaller budget (the default is one row), the rows at the end do not fit. The
-# trajectory that fits only in part is cut short, so its valid rows are wrong, too. On compact data
-# the pass needs no reconstructor and gives no NaN, but with any budget it has the bias from above.
+# On full data, the shifted pass is exact if the budget is one row for each truncation plus one.
+# With a smaller budget (the default is one row), the rows at the end do not fit. The trajectory
+# that fits only in part is cut short, so its valid rows are wrong, too. On compact data the pass
+# needs no reconstructor and gives no NaN, but with any budget it has the bias from above.
 #
 # Further reading
 # ---------------
 #
-# * :ref:`symptom-n-step-next-observation-wrong`, from what you see
+# * :ref:`symptom-n-step-next-observation-wrong`, the symptom page
 # * `Time limits in reinforcement learning <https://arxiv.org/abs/1712.00378>`__, on why a truncated
 #   trajectory must bootstrap
 # * `Generalized advantage estimation <https://arxiv.org/abs/1506.02438>`__

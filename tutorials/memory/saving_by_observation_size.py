@@ -3,7 +3,8 @@ Saving by observation size
 ==========================
 
 With large observations, ``Collector(compact_obs=True)`` saves nearly one half of a rollout, and
-``NextObservationDelta`` nearly one quarter if they are ``float32``. Small ones save less.
+``NextObservationDelta`` nearly one quarter if they are ``float32``. With small observations, both
+save less.
 """
 
 # %%
@@ -66,7 +67,7 @@ print(f"CartPole: {saving_of_compact_obs(lambda: GymEnv('CartPole-v1')):.1%}")
 #      - ``NextObservationDelta``
 #    * - four floats, as CartPole's
 #      - a quarter: look at the other entries first
-#      - half of that
+#      - half as much
 #    * - hundreds of floats and more
 #      - nearly one half
 #      - nearly one quarter
@@ -124,7 +125,8 @@ def synthetic(shape, dtype=np.float32, *transforms, scale=1.0):
 
 
 # %%
-# Bytes grow in proportion to the number of frames, so four frames give the exact share.
+# The bytes grow in proportion to the number of frames, so four frames are enough for the exact
+# share.
 
 FEW_FRAMES = 4
 PIXELS = (4, 84, 84)
@@ -290,9 +292,10 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The delta on unsigned bytes, and on floats of a large scale. By default, it skips integer keys,
-#    so it saves nothing. If you force it with ``in_keys``, the rollout grows. A float that changes
-#    by more than ``delta_dtype`` can hold comes back infinite. None of these raises an error.
+#    The delta on unsigned bytes, and on floats of a large scale. By default, the delta skips
+#    integer keys, so it saves nothing on pixels. If you force it with ``in_keys``, the rollout
+#    grows. A float that changes by more than ``delta_dtype`` can hold comes back infinite. None of
+#    these raises an error.
 
 forced_delta = NextObservationDelta(in_keys=["observation"])
 plain = frame_bytes(synthetic(PIXELS, np.uint8))
@@ -320,8 +323,8 @@ print(f"{int(overflow.sum())} of {overflow.numel()} restored values are infinite
 #    tutorials/memory/saving_by_observation_size.html#time-and-the-peak-of-the-process
 #
 # While the collector stacks the rows, it holds the single rows as well. So the peak memory of the
-# process grows by more than the bytes of the batch, and ``compact_obs`` lowers it by a smaller
-# share than it lowers the batch.
+# process grows by more than the bytes of the batch, and ``compact_obs`` saves a smaller share of
+# the peak than of the batch.
 #
 # .. record-table:: memory_footprint@cpu
 #    :rows: *-uint8-4x84x84
@@ -329,7 +332,8 @@ print(f"{int(overflow.sum())} of {overflow.numel()} restored values are infinite
 #    :caption: A batch of stacked pixels, and the process that collects it
 #
 # On CartPole, ``compact_obs`` alone hardly changes the time. ``StepCounter`` and the delta add to
-# the collection time. ``NextStateReconstructor`` adds more to the sampling time than the delta:
+# the collection time. ``NextStateReconstructor`` adds more to the sampling time than the delta
+# does:
 #
 # .. record-table:: memory_footprint@cpu
 #    :rows: *-cartpole

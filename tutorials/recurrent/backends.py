@@ -12,7 +12,7 @@ choose by speed, by memory, and by what each backend supports.
 
    * - Backend
      - What it runs
-     - Take it
+     - Use it
    * - ``"pad"``
      - PyTorch's layer (cuDNN's on CUDA), once, on trajectories padded to one length
      - as a first choice; with dropout
@@ -21,7 +21,7 @@ choose by speed, by memory, and by what each backend supports.
      - if memory is short, or if you measure that it is faster at your sizes
    * - ``"triton"``
      - the rows as they are, in kernels for CUDA
-     - on CUDA, for the same two reasons
+     - on CUDA, for the same reasons as ``"scan"``
    * - ``"auto"``
      - ``"pad"`` in eager mode, ``"scan"`` when compiled
      - in eager mode; name a backend if you compile
@@ -331,11 +331,11 @@ print("auto equals pad, bitwise")
 #    :class: wrong-on-purpose
 #
 #    ``("next", "h")`` has a value at every slot, but most of these values are zeros that only fill
-#    the tensor. If you go on from one of them, you start from zero, and nothing raises.
+#    the tensor. If you continue from one of them, you start from zero, and no error says so.
 #
 # Row 2 has no reset. Cut it in the middle, and run the second half from ``("next", "h")`` at the
-# cut. Take that state twice: from a run of the whole row, where it is zero, and from a run of the
-# first half alone, where it is the state of the last step.
+# cut. That state comes once from a run of the whole row, where it is zero, and once from a run of
+# only the first half, where it is the state of the last step.
 
 CUT = STEPS // 2
 whole, after_whole = features_of(lstm, slices[2:3].clone())
@@ -455,8 +455,8 @@ for backend in ("pad", "auto"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Both options are for ``"triton"`` only. The other backends ignore them, even a type that does
-#    not exist: the outputs are the same to the last bit.
+#    Passing these options to another backend than ``"triton"``. It ignores them, even a type that
+#    does not exist: the outputs are the same to the last bit.
 
 ignored = {
     "recurrent_matmul_precision": "tf32",

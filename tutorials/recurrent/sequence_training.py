@@ -5,7 +5,7 @@ Sequence training
 A policy that cannot see velocities needs memory. In this lesson you train a GRU policy with PPO,
 until it clearly beats the same policy without memory.
 
-Four parts have to fit together (:ref:`recurrent-wiring` has the first two to copy):
+Four parts have to fit together (to copy the first two, see :ref:`recurrent-wiring`):
 
 * the recurrent module reads its :term:`hidden state` from one key, and writes the new state to the
   same key under ``"next"``;
@@ -14,7 +14,7 @@ Four parts have to fit together (:ref:`recurrent-wiring` has the first two to co
 * the buffer cuts what it stores into slices with :class:`~torchrl.data.SliceSampler`;
 * the loss module runs the policy over whole slices.
 
-A mistake in these parts often raises nothing. The lesson shows three such mistakes, and a check on
+A mistake in these parts often raises no error. The lesson shows three such mistakes, and a check on
 one batch that finds them before you train.
 
 You should know PPO. You do not need to know recurrent policies in TorchRL yet:
@@ -141,12 +141,13 @@ class CartPoles(EnvBase):
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#setup
 #    tutorials/recurrent/sequence_training.html#cartpole-without-velocities
 #
-# The task is CartPole, and the policy sees position and angle only. One observation does not tell
-# whether the pole is falling or rising. For that, the policy needs the earlier observations.
+# The task is CartPole, and the policy sees only the position and the angle. A single observation
+# does not tell whether the pole is falling or rising. For that, the policy needs the earlier
+# observations.
 #
 # The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. The module writes the new
 # hidden state under ``("next", ...)``, as an environment does with a new observation. After the
-# step, state and observation both move to the root.
+# step, the state and the observation both move to the root.
 
 
 def make_policy(memory=True):
@@ -273,10 +274,10 @@ print(f"{carried.sum()} of {N_ENVS} episodes go on from the batch before")
 # Compute advantages on the batch as collected: on a sample, GAE would stop at the end of each
 # slice. Then flatten and store the batch.
 #
-# You may flatten here for three reasons. GAE has already run. The sampler cuts where ``traj_key``
-# changes from row to row, so no slice crosses from one environment into the next. And the buffer
-# holds one batch at a time, so no trajectory is stored in two pieces. If one of these does not
-# hold, flattening mixes environments or loses sequences:
+# Flattening is safe here for three reasons. GAE has already run. The sampler cuts where
+# ``traj_key`` changes from row to row, so no slice crosses from one environment into the next. And
+# the buffer holds one batch at a time, so no trajectory is stored in two pieces. If one of these
+# conditions does not hold, flattening mixes environments or loses sequences:
 # :doc:`/tutorials/debugging/advantages_leak_between_environments`,
 # :doc:`/tutorials/debugging/slices_jump_to_another_environment`, :ref:`replay-flat`.
 
@@ -308,8 +309,8 @@ print(
 # The collector called the GRU step by step. The loss runs it over each slice at once, so that
 # gradients flow back through time: the ``forward`` of a loss module, here
 # :class:`~torchrl.objectives.ClipPPOLoss`, switches :term:`recurrent mode` on by itself. Before the
-# first update, both ways must give the same log-probabilities, and the gradient must reach back
-# through the slice. Check two numbers on one sample:
+# first update, collector and loss must give the same log-probabilities, and the gradient must reach
+# back through the slice. Check two numbers on one sample:
 #
 # * ``max_ratio``, the largest ratio of new to old probability, must be one;
 # * the *reach* must be all rows. To measure it, set the advantage to zero except in the last row of
@@ -470,20 +471,21 @@ plt.show()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    With each of these mistakes, training runs to the end without an error. ``max_ratio`` finds
-#    each before the first update.
+#    With each of these mistakes, training runs to the end without an error. ``max_ratio`` reveals
+#    each of them before the first update.
 #
 # **No primer.** The module finds no hidden state and starts from zeros at every step. The loss
 # still runs over whole slices, with memory. So the policy that collects differs from the one that
 # you train.
 #
-# **All-False is_init in the loss.** Without the marks the sample is one long sequence. The hidden
-# state at the end of a slice runs into the next slice, drawn from anywhere in the data.
+# **All-False is_init in the loss.** Without the marks, the loss treats the sample as one long
+# sequence. The hidden state at the end of a slice runs into the next slice, which comes from
+# anywhere in the data.
 #
 # **No recurrent mode.** A loss module switches recurrent mode on; a plain function that you write
 # as a loss does not. Here ``__wrapped__``, the ``forward`` without the switch, stands for such a
-# function. The GRU treats each row as a single step, from its stored state, and zeroes that state
-# where ``is_init`` marks a slice.
+# function. The GRU treats each row as a single step that starts from the stored state, and zeroes
+# that state where ``is_init`` marks the start of a slice.
 
 MISTAKES = ["no primer", "all-False is_init", "no recurrent mode"]
 print(f"{'mistake':18} max_ratio  reach [rows]  last return")
@@ -518,8 +520,9 @@ for mistake in [None, *MISTAKES]:
 #
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#conclusion
 #
-# * You discard each batch after a few updates here, so the weights have changed little since its
-#   states were stored. In a large replay buffer stored states become stale: see :term:`burn-in`.
+# * This lesson discards each batch after a few updates, so the weights have changed little since
+#   the states in it were stored. In a large replay buffer stored states become stale: see
+#   :term:`burn-in`.
 # * The critic has no memory. With a recurrent critic, switch recurrent mode on around GAE, which
 #   does not switch it on itself: see :ref:`recurrent-advantages`.
 #

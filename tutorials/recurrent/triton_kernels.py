@@ -151,7 +151,7 @@ def print_table(header, rows):
 #
 # .. redirect-from:: tutorials/recurrent/triton_kernels.html#choose-triton
 #
-# With ``"triton"``, the result depends on package, device and layer:
+# The effect of ``"triton"`` depends on the package, the device and the layer:
 #
 # * if the package ``triton`` is not installed, as on macOS, the constructor raises;
 # * if the data is on the CPU, the forward pass raises in recurrent mode, so a loss raises.
@@ -189,7 +189,8 @@ if has_triton:
 # The interpreter has to be on before Triton is imported. So start a second process with
 # ``TRITON_INTERPRET=1``. These kernels need three changes to run there:
 #
-# * the launch enters the CUDA device of its tensors. Replace that by a context that does nothing;
+# * the launch of a kernel enters the CUDA device of its tensors. Replace this by a context that
+#   does nothing;
 # * each kernel has several configurations, and finding the fastest needs a GPU. Keep one of them;
 # * the kernels take ``tanh`` from a library for GPUs. Replace it by a formula.
 
@@ -314,7 +315,7 @@ else:
 # ``recurrent_matmul_precision``
 #   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
 #   TF32, which keeps ten bits of the mantissa. ``"tf32x3"`` makes three such products, to lose less
-#   precision. The module resolves three more values at each call. From NVIDIA's Ampere on,
+#   precision. The meaning of three more values is decided at each call. From NVIDIA's Ampere on,
 #   ``"fast"`` means ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``; on other GPUs and without a
 #   GPU both mean ``"ieee"``. ``"auto"``, the default, follows
 #   ``torch.get_float32_matmul_precision``, unless
@@ -367,14 +368,14 @@ print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 #
 # ``recurrent_compute_dtype``
 #   The type of the operands of the recurrent product, inside the Triton kernels. With
-#   ``torch.bfloat16``, they need half as much fast memory on a GPU. The CUDA cell above runs it.
+#   ``torch.bfloat16``, these operands need half as much fast memory on a GPU. The CUDA cell above
+#   uses it.
 #
 # Where this stops being true
 # ---------------------------
 #
 # * The interpreter says nothing about speed.
-# * Projections and bidirectional layers run through ``"pad"``, on the CPU too.
-# * Dropout draws other numbers on ``"triton"`` than on ``"pad"``.
+# * Dropout draws different random numbers with ``"triton"`` than with ``"pad"``.
 #
 # Further reading
 # ---------------
