@@ -130,8 +130,8 @@ print("left:", first["next", "left"][:4].tolist())
 #   ``in_keys`` and ``out_keys``.
 # * **The length** is read at each reset, so it never changes within an episode.
 #
-# Transforms also shape rewards: their key is ``"reward"``. For an environment without gymnasium, see
-# :doc:`write_an_environment`. For dictionaries, masks and hybrid actions, see
+# Transforms also shape rewards: their key is ``"reward"``. For an environment without gymnasium,
+# see :doc:`write_an_environment`. For dictionaries, masks and hybrid actions, see
 # :doc:`dict_and_hybrid_spaces`.
 #
 # Atari games
