@@ -3,7 +3,8 @@ Use n-step returns with prioritized replay
 ==========================================
 
 Give ``MultiStepTransform`` and the loss the same ``gamma``, and pass
-``done_keys=["done", "truncated"]`` to the transform, without ``"terminated"``. The loss then discounts the next value by the right number of steps.
+``done_keys=["done", "truncated"]`` to the transform, without ``"terminated"``. The loss then
+discounts the next value by the right number of steps.
 """
 
 # %%
