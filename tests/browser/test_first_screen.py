@@ -81,3 +81,12 @@ def test_an_api_page_starts_with_its_signature_in_short(open_page, site_url):
     assert "frames_per_batch, total_frames=-1, device=None" in short.inner_text()
     note = page.locator(".bd-article .admonition").first.bounding_box()
     assert short.bounding_box()["y"] < note["y"] < DESKTOP["height"]
+
+
+def test_the_short_sections_of_the_landing_page_follow_each_other(open_page, site_url):
+    page = open_page(**DESKTOP)
+    page.goto(site_url)
+    first, second = page.locator("section.beside").all()
+    end = first.locator(":scope > *").last.bounding_box()
+    hole = second.locator("h2").bounding_box()["y"] - end["y"] - end["height"]
+    assert 0 < hole < 80

@@ -1,4 +1,4 @@
-"""Paper: dark on white, whole to its last words, no heading left alone, stamp and address below."""
+"""Paper: dark on white, whole to its last words, no heading alone, stamp and address on top."""
 
 import functools
 import html
@@ -12,6 +12,7 @@ import pytest
 # Kinds of pages (see the fixture `sample`), the longest of each.
 KINDS = ("home", "tutorial", "internals", "performance", "terms", "api", "symptom")
 MARGIN = 18 / 25.4 * 72  # below the text, in points: 18 mm
+WIDTH = round((210 - 2 * 15) / 25.4 * 96)  # of the text of A4, in pixels
 
 # The words of the article that are on paper, and its headings, those of folds among them.
 WORDS = """(article) => {
@@ -36,8 +37,8 @@ def letters(text):
     return "".join(unicodedata.normalize("NFKC", text).replace("\u00ad", "").split())
 
 
-def lowest(sheet):
-    """The last line of a sheet, above its margin; the file has what is positioned at its end."""
+def lines_of(sheet):
+    """The text of a sheet above its margin, by height: what is positioned ends the file."""
     lines = {}
 
     def note(text, current, matrix, *_):
@@ -46,6 +47,11 @@ def lowest(sheet):
             lines[round(height)] = lines.get(round(height), "") + text
 
     sheet.extract_text(visitor_text=note)
+    return lines
+
+
+def lowest(sheet):
+    lines = lines_of(sheet)
     return letters(lines[min(lines)]) if lines else ""
 
 
@@ -55,6 +61,8 @@ def printed(browser, site_url, sample):
     pages = sample | {
         "performance": "performance/collectors.html",
         "symptom": "tutorials/debugging/lstm_forgets_every_step.html",
+        "tall drawings": "reference/recurrent_state_lifecycle.html",
+        "recipe": "performance/recipes/sac_halfcheetah.html",
     }
 
     @functools.cache
@@ -81,8 +89,8 @@ def test_paper_has_the_whole_page(printed, kind):
     assert last in whole, f"{kind}: {' '.join(said['words'][-3:])!r} is not on paper"
     lost = [title for title in said["headings"] if letters(title) not in whole]
     assert not lost, f"{kind}: headings that are not on paper"
-    end = letters(sheets[-1])
-    assert letters(said["address"]) in end, f"{kind}: the address is not on the last sheet"
+    start = letters(sheets[0])
+    assert letters(said["address"]) in start, f"{kind}: the address is not on the first sheet"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,6 +114,31 @@ def test_a_short_page_does_not_leave_a_sheet_to_its_foot(printed):
     """The symptom page with a figure and two listings fits on two."""
     pages, _ = printed("symptom")
     assert len(pages) == 2
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "tall drawings"])
+def test_no_sheet_but_the_last_is_blank_by_a_third(printed, kind):
+    sheets, _ = printed(kind)
+    ends = {n: min(lines_of(sheet)) for n, sheet in enumerate(sheets[:-1], 1)}
+    bound = float(sheets[0].mediabox.height) / 3
+    assert not {n: end for n, end in ends.items() if end > bound}, f"{kind}: sheets that end early"
+
+
+@pytest.mark.parametrize("kind", ["home", "tutorial", "api"])
+def test_the_stamp_is_above_the_title(open_page, site_url, sample, kind):
+    """Below the text, it would take a sheet of its own where the last one is full."""
+    page = open_page(width=WIDTH)
+    page.goto(site_url + sample[kind])
+    page.emulate_media(media="print")
+    stamp, title = (page.locator(at).bounding_box() for at in (".page-stamp", "article h1"))
+    assert 0 <= stamp["y"] < stamp["y"] + stamp["height"] <= title["y"]
+
+
+def test_a_whole_script_is_not_printed(printed):
+    sheets, _ = printed("recipe")
+    whole = letters("".join(sheet.extract_text() for sheet in sheets))
+    assert "sac_halfcheetah.pyisnotprinted" in whole
+    assert "importargparse" not in whole
 
 
 def test_paper_is_white_whatever_the_screen_shows(browser, site_url, sample):

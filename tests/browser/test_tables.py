@@ -1,4 +1,4 @@
-"""Tables: numbers stand below each other, names stay in sight, rows are cards on a phone."""
+"""Tables: numbers stand below each other, names stay in sight, rows are cards on a phone; code."""
 
 import pytest
 
@@ -140,3 +140,20 @@ def test_the_leaves_of_a_decision_tree_open_their_rows(at, name):
         leaves.nth(index).click()
         assert page.locator("article tr:target").is_visible()
         page.evaluate("history.replaceState(null, '', location.pathname)")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "performance/networks.html",
+        "performance/recipes/ppo_cartpole.html",
+        "reference/doctor_settings.html",
+        "tutorials/collectors/rollout_trace.html",
+    ],
+)
+def test_no_code_of_the_manual_scrolls_on_a_desktop(at, path):
+    page = at(path, 1280)
+    page.locator("article details").evaluate_all("all => all.forEach((e) => (e.open = true))")
+    beyond = """all => all.filter((e) => e.scrollWidth > e.clientWidth)
+        .map((e) => e.textContent.slice(0, 60))"""
+    assert page.locator("article pre").evaluate_all(beyond) == []

@@ -224,11 +224,11 @@ def split_paragraphs(app, doctree, docname):
 def mark_long_lines(app, doctree):
     """doctree-read: lines that no block has room for: messages break, code has smaller letters."""
     for block in doctree.findall(lambda node: isinstance(node, PRINTED)):
-        lines = block.astext().splitlines()
+        long = [line for line in block.astext().splitlines() if len(line) > ROOM]
         printed = block.get("language") == "none"
         if isinstance(block, nodes.doctest_block) or block.get("language") in CONSOLE:
-            printed, lines = True, [line for line in lines if not line.startswith(PROMPTS)]
-        if any(len(line) > ROOM for line in lines):
+            printed = not all(line.startswith(PROMPTS) for line in long)
+        if long:
             block["classes"].append("has-long-lines" if printed else "has-wide-lines")
 
 

@@ -20,7 +20,7 @@ STAMPS = {"record-stamp", "evidence-origin"}
 SHARING = (nodes.table, nodes.literal_block)
 OF_TUTORIAL = '<figure class="gallery-figure"'
 LABEL = re.compile(r' aria-label="([^"]*)"')
-RAN = "Executed with this page, whose foot says when and on what."
+RAN = "Executed with this page, whose stamp says when and on what."
 
 
 def is_figure(node):

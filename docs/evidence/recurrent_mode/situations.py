@@ -698,7 +698,7 @@ def who_table():
 
 
 def reach(mode):
-    """Steps that receive a gradient from the last output of an episode, and the output's error."""
+    """Steps with a gradient from the last output of an episode, and the output's error."""
     lstm, policy = make_policy()
     env = TransformedEnv(make_env(), Compose(InitTracker(), lstm.make_tensordict_primer()))
     episode = env.rollout(N_FRAMES, policy)

@@ -837,10 +837,17 @@ PHASES = {
 }
 
 
-def draw_arrows(parts):
+# In two drawings: one of all would leave half a sheet of paper blank.
+COLLECTED = ("start", "step", "done")
+TRAINED = ("store", "draw", "loss")
+
+
+def draw_arrows(parts, shown):
     row, lines, depths = 0.0, [], []
     for (at, (part, n, call)), by in zip(enumerate(arrows(parts), 1), callers(parts), strict=True):
         depths.append(depths[by - 1] + 1 if by else 0)
+        if part not in shown:
+            continue
         if n == 0 and part in PHASES:
             row += 0.4
             lines.append((row, PHASES[part], None, None, 0))
@@ -848,7 +855,7 @@ def draw_arrows(parts):
         start = SYMBOLS[call.caller][0] if call.caller else None
         lines.append((row, at, start, call.symbol, depths[-1]))
         row += 1
-    with canvas((5.4, 0.235 * row + 0.5)) as figure:
+    with canvas((5.4, 0.21 * row + 0.5)) as figure:
         axes = figure.subplots()
         axes.set(xlim=(-0.75, 7.4), ylim=(row - 0.3, -0.6), yticks=[])
         axes.set_xticks(range(len(LANES)), [lane.replace("|", "\n") for lane in LANES])
@@ -891,7 +898,8 @@ if __name__ == "__main__":
                 "arrows": arrow_table(parts),
                 "values": draw_values(rows),
                 "modes": draw_modes(two_modes(rows, sample, lstm, starts), marks),
-                "calls": draw_arrows(parts),
+                "calls_collected": draw_arrows(parts, COLLECTED),
+                "calls_trained": draw_arrows(parts, TRAINED),
                 "followed": FOLLOWED,
                 "count": len(arrows(parts)),
             }

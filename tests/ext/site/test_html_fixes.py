@@ -237,7 +237,7 @@ def test_assets_named_in_the_list_exist():
         (nodes.literal_block, "x = 1\ny = 2", "python", []),
         (nodes.literal_block, "a table\nof some columns", "none", []),
         (nodes.doctest_block, ">>> f()\n" + "long " * 20, None, ["has-long-lines"]),
-        (nodes.doctest_block, ">>> f()  # " + "long " * 20 + "\n1", None, []),
+        (nodes.doctest_block, ">>> f()  # " + "long " * 20 + "\n1", None, ["has-wide-lines"]),
     ],
 )
 def test_lines_that_no_block_has_room_for_are_marked(made, text, language, expected):
