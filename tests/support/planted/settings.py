@@ -97,9 +97,10 @@ def epsilon_starts_at_zero(pipeline):
                     yield greedy | {"planted_in": "collector"}
                     calm = collect_anew(pipeline, exploration_type=InteractionType.DETERMINISTIC)
                     yield calm | {"planted_in": "collector"}
-                for part in (name, f"{name}_init", f"{name}_end"):
-                    getattr(module, part).fill_(0.0)
-                yield pipeline | {"planted_in": "policy"}
+                for start in (1e-6, 0.0):
+                    for part in (name, f"{name}_init", f"{name}_end"):
+                        getattr(module, part).fill_(start)
+                    yield pipeline | {"planted_in": "policy"}
 
 
 def advantages_are_constant(pipeline):
