@@ -196,6 +196,13 @@ OTHER_ROWS = {
         "Look at the output of each layer for two observations; lower weight decay or the "
         "learning rate.",
     ),
+    "log_prob_of_another_action": Row(
+        "silent",
+        "An exploration module comes after the policy, which has written the log-probability of "
+        "its own action. The ratio of PPO then compares two actions.",
+        "Leave the module out: a policy that samples explores by itself, the more the higher "
+        "`entropy_coeff` is.",
+    ),
     "noise_is_gone_or_all": Row(
         "silent",
         "The standard deviation has collapsed, has grown without a bound, or is negative, since "

@@ -20,6 +20,7 @@ from torchrl_doctor.objects import (
     kinds_of,
     learns_on_policy,
     modules_of,
+    noise_of,
     other_than_greedy,
     rolled_out_by_hand,
     samples,
@@ -373,6 +374,24 @@ def widest_noise(module):
 
 LEARN_FROM_ANY_ACTION = {"DQNLoss", "DistributionalDQNLoss", "DDPGLoss", "TD3Loss", "QMixerLoss"}
 FEWEST_ACTIONS = 30
+
+
+@check(
+    "log_prob_of_another_action",
+    "The log-probability is of another action",
+    f"{SETTINGS}#no-exploration",
+)
+def log_prob_of_another_action(policy, loss_module, collector=None):
+    if not learns_on_policy(loss_module):
+        return None
+    acts = getattr(collector, "policy", None) or policy  # what draws the batches
+    found = exploration_modules(acts) if samples(acts) else []
+    for module in found:
+        _, now, end = noise_of(module)
+        if max(now, end) > 0:
+            name = type(module).__name__
+            return applies(f"{name} changes an action after its log-probability is written")
+    return clear("the noise of the policy is at zero, and stays there") if found else None
 
 
 def is_noisy(module):
