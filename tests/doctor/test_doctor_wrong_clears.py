@@ -3,6 +3,12 @@
 import pytest
 import torch
 from tensordict import TensorDict
+from tensordict.nn import (
+    ProbabilisticTensorDictModule,
+    ProbabilisticTensorDictSequential,
+    TensorDictModule,
+)
+from torch.distributions import Normal
 from torchrl.data import (
     Bounded,
     Categorical,
@@ -15,14 +21,18 @@ from torchrl.data import (
 )
 from torchrl.envs import (
     CatFrames,
+    Compose,
     DoubleToFloat,
     EnvBase,
+    ExplorationType,
     GymEnv,
     MultiStepTransform,
     ObservationNorm,
     RewardSum,
     SerialEnv,
+    StepCounter,
     TransformedEnv,
+    set_exploration_type,
 )
 from torchrl.modules import TanhModule, ValueOperator
 from torchrl.objectives import A2CLoss
@@ -166,8 +176,111 @@ def test_a_running_sum_that_begins_anew():
     env = TransformedEnv(cartpole(), RewardSum())
     rows, slug = rollout(env), "episode_return_looks_too_low"
     assert said(slug, env=env, batch=rows) is None
-    rows["episode_reward"][3::5] = 0
+    rows["next", "reward"][20] = rows["episode_reward"][21:] = float("nan")
+    rows["next", "episode_reward"][20:] = float("nan")
+    assert said(slug, env=env, batch=rows) is None
+    rows["episode_reward"][3:20:5] = 0
     assert said(slug, env=env, batch=rows) == APPLIES
+
+
+def pendulums():
+    return SerialEnv(2, lambda: TransformedEnv(GymEnv("Pendulum-v1"), Compose()))
+
+
+def test_evaluation_in_a_batched_environment_that_has_not_started():
+    env, eval_env = (TransformedEnv(pendulums(), StepCounter(200)) for _ in range(2))
+    env.reset()
+    given = {"env": env, "eval_env": eval_env, "only": "evaluation_is_another_task"}
+    assert not diagnose(**given, seconds=60).findings
+    assert eval_env.is_closed
+
+
+def test_actions_of_a_batched_environment_are_compared_row_by_row():
+    env, slug = pendulums(), "actions_and_bounds_differ"
+    policy = TensorDictModule(torch.nn.Linear(3, 1), ["observation"], ["action"])
+    rows = env.rollout(50)
+    assert said(slug, env=env, policy=policy, batch=rows) is None
+    rows["action"][1, 7] = 3
+    assert said(slug, env=env, policy=policy, batch=rows) == APPLIES
+
+
+def test_a_data_set_is_compared_with_the_evaluation_environment():
+    eval_env, slug = GymEnv("Pendulum-v1"), "actions_and_bounds_differ"
+    policy = TensorDictModule(torch.nn.Linear(3, 1), ["observation"], ["action"])
+    rows = eval_env.rollout(50)
+    rows["action"] *= 50
+    assert said(slug, eval_env=eval_env, policy=policy, replay_buffer=held(rows)) == APPLIES
+
+
+def test_a_next_observation_is_not_of_the_next_episode():
+    env, slug = TransformedEnv(GymEnv("Pendulum-v1"), StepCounter(25)), "data_set_is_shifted"
+    rows = env.rollout(300, break_when_any_done=False)
+    assert said(slug, replay_buffer=held(rows)) == UNDECIDED
+    rows["next", "observation"][:-1] = rows["observation"][1:]
+    assert said(slug, replay_buffer=held(rows)) == APPLIES
+    windows = GymEnv("Pendulum-v1").rollout(200)  # one episode in pieces that merely end
+    for name in ("truncated", "done"):
+        windows["next", name][24::25] = True
+    assert said(slug, replay_buffer=held(windows)) == UNDECIDED
+
+
+def of_agents(rows, **entries):
+    rows["next", "agents"] = TensorDict(entries, [len(rows), 3])
+    return rows.exclude(("next", "reward"))
+
+
+def test_an_agent_that_is_never_paid_is_not_clear():
+    paid, slug = torch.rand(60, 3, 1) + 0.1, "all_rewards_are_zero"
+    assert said(slug, batch=of_agents(ended(), reward=paid)) == CLEAR
+    paid[:, 1] = 0
+    assert said(slug, batch=of_agents(ended(), reward=paid)) == UNDECIDED
+
+
+def ended():
+    return cartpole().rollout(60, break_when_any_done=False)
+
+
+def test_flags_of_agents_are_compared():
+    slug, done = "truncated_is_not_done", torch.zeros(60, 3, 1, dtype=torch.bool)
+    flags = {"done": done, "terminated": done.clone()}
+    rows, reward = ended(), torch.rand(60, 3, 1)
+    kept = held(of_agents(rows.clone(), reward=reward, **flags))
+    assert said(slug, batch=rows, replay_buffer=kept) == CLEAR
+    flags["terminated"] = ~done
+    wrong = held(of_agents(rows.clone(), reward=reward, **flags))
+    assert said(slug, batch=rows, replay_buffer=wrong) == APPLIES
+
+
+def test_a_standard_deviation_that_is_none():
+    slug, rows = "noise_is_gone_or_all", rollout()
+    policy = ProbabilisticTensorDictSequential(
+        TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["loc"]),
+        ProbabilisticTensorDictModule(["loc", "scale"], ["action"], distribution_class=Normal),
+    )
+    rows["scale"] = torch.rand(40, 2) + 0.1
+    assert said(slug, batch=rows, policy=policy) == CLEAR
+    rows["scale"][7] = -0.2
+    assert said(slug, batch=rows, policy=policy) == APPLIES
+    rows["scale"][:] = float("nan")
+    assert said(slug, batch=rows, policy=policy) is None
+
+
+def test_the_last_of_several_batches_was_drawn_without_sampling():
+    slug, actor = "stochastic_policy_does_not_sample", categorical_actor(cartpole(), logits())
+    critic = ValueOperator(torch.nn.Linear(4, 1), in_keys=["observation"])
+    given = {"policy": actor, "loss_module": A2CLoss(actor, critic)}
+    for kind, state in (("RANDOM", CLEAR), ("DETERMINISTIC", APPLIES)):
+        with set_exploration_type(ExplorationType[kind]):
+            batches = [cartpole().rollout(60, actor, break_when_any_done=False) for _ in range(2)]
+        assert said(slug, batch=batches, **given) == state
+
+
+def test_a_large_learning_rate_is_not_clear():
+    slug, layer = "learning_rate_is_wrong", torch.nn.Linear(4, 4)
+    assert said(slug, optimizer=torch.optim.Adam(layer.parameters(), 1e-2)) == CLEAR
+    assert said(slug, optimizer=torch.optim.Adam(layer.parameters(), 0.5)) == UNDECIDED
+    alone = [torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.zeros(16, 1))]
+    assert said(slug, optimizer=torch.optim.Adam(alone, 0.1)) == CLEAR
 
 
 def test_two_shapes_in_an_estimator():

@@ -51,6 +51,12 @@ def noise_of(module):
     return None
 
 
+def spec_of_action(module):
+    """The spec of the actions that an exploration module changes; None without one."""
+    spec, key = getattr(module, "spec", None), getattr(module, "action_key", None)
+    return spec.get(key, None) if key is not None and hasattr(spec, "get") else None
+
+
 def bounds_of_actions(module, key):
     """The least and the largest action that a module writes; None where nothing bounds it."""
     name = getattr(getattr(module, "distribution_class", None), "__name__", "")

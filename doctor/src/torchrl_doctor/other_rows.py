@@ -144,11 +144,11 @@ OTHER_ROWS = {
     ),
     "norm_does_not_normalize": Row(
         "silent",
-        "The statistics are not those of the observations, or `standard_normal` is false and "
-        "multiplies by `scale` where you meant to divide. Or a second normalization takes the "
-        "output of the first for raw numbers.",
-        "Pass `standard_normal=True`, take `loc` and `scale` from `init_stats`, and normalize "
-        "each key once.",
+        "The statistics are not those of the observations: a few steps of one episode may be all "
+        "alike. Or `standard_normal` is false and multiplies by `scale` where you meant to divide. "
+        "Or a second normalization takes the output of the first for raw numbers.",
+        "Pass `standard_normal=True`, take `loc` and `scale` from `init_stats` with the steps of "
+        "several episodes, and normalize each key once.",
     ),
     "rewards_are_clipped_to_one": Row(
         "silent",
@@ -196,9 +196,17 @@ OTHER_ROWS = {
         "Look at the output of each layer for two observations; lower weight decay or the "
         "learning rate.",
     ),
+    "log_prob_of_another_action": Row(
+        "silent",
+        "An exploration module comes after the policy, which has written the log-probability of "
+        "its own action. The ratio of PPO then compares two actions.",
+        "Leave the module out: a policy that samples explores by itself, the more the higher "
+        "`entropy_coeff` is.",
+    ),
     "noise_is_gone_or_all": Row(
         "silent",
-        "The standard deviation has collapsed, or has grown without a bound.",
+        "The standard deviation has collapsed, has grown without a bound, or is negative, since "
+        "nothing makes it positive.",
         "Bound it with `NormalParamExtractor(scale_lb=...)`, and look at the entropy coefficient.",
     ),
     "probabilities_as_logits": Row(

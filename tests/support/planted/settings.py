@@ -6,6 +6,7 @@ import torch
 from tensordict.nn import InteractionType, TensorDictSequential
 from torchrl.data import LazyTensorStorage, RandomSampler, TensorDictReplayBuffer
 from torchrl.envs import FrameSkipTransform, SerialEnv, Transform, TransformedEnv
+from torchrl.modules import EGreedyModule
 from torchrl.objectives import HardUpdate, SoftUpdate
 
 from tests.support.planted import collect_anew, in_batch, in_buffer, stored
@@ -97,9 +98,17 @@ def epsilon_starts_at_zero(pipeline):
                     yield greedy | {"planted_in": "collector"}
                     calm = collect_anew(pipeline, exploration_type=InteractionType.DETERMINISTIC)
                     yield calm | {"planted_in": "collector"}
-                for part in (name, f"{name}_init", f"{name}_end"):
-                    getattr(module, part).fill_(0.0)
-                yield pipeline | {"planted_in": "policy"}
+                for start in (1e-6, 0.0):
+                    for part in (name, f"{name}_init", f"{name}_end"):
+                        getattr(module, part).fill_(start)
+                    yield pipeline | {"planted_in": "policy"}
+
+
+def log_prob_of_another_action(pipeline):
+    spec = getattr(pipeline.get("env"), "action_spec_unbatched", None)
+    if "collector" in pipeline and "value_estimator" in pipeline and spec is not None:
+        policy = TensorDictSequential(pipeline["policy"], EGreedyModule(spec, eps_init=0.1))
+        yield collect_anew(pipeline, policy) | {"policy": policy, "planted_in": "policy"}
 
 
 def advantages_are_constant(pipeline):

@@ -20,6 +20,7 @@ from torchrl_doctor.objects import (
     flat,
     get_next,
     in_time,
+    innermost_of,
     made_from,
     transforms_of,
     wrappers_of,
@@ -192,16 +193,21 @@ def sums_that_begin_anew(batch, env):
             width = (*rows.shape, -1)
             reward = get_next(rows, last[key]) if key in last else None
             if reward is not None and reward.shape == now.shape and "steps_to_next_obs" not in rows:
-                wrong = ~torch.isclose(now + reward, after, 1e-3, 1e-4).reshape(width).all(-1)
+                wrong = ~same(now + reward, after, 1e-4).reshape(width).all(-1)
                 if wrong.sum() > 0.05 * rows.numel():
                     steps = f"{int(wrong.sum())} of {rows.numel()} steps"
                     return applies(f"{key} is not the sum so far and the reward in {steps}")
             now, after = now.reshape(width)[..., 1:, :], after.reshape(width)[..., :-1, :]
-            lost = ~torch.isclose(now, after, 1e-3, 1e-5).all(-1) & inside
+            lost = ~same(now, after, 1e-5).all(-1) & inside
             if lost.sum() > 0.05 * inside.sum():
                 steps = f"{int(lost.sum())} of {int(inside.sum())} steps inside episodes"
                 return applies(f"{key} begins anew in {steps}")
     return None
+
+
+def same(one, other, atol):
+    """Where two sums agree; a NaN among the rewards is no fault of the sum."""
+    return torch.isclose(one, other, 1e-3, atol, equal_nan=True)
 
 
 @check("return_is_not_the_score", "The logged return is not the score of the game")
@@ -342,7 +348,7 @@ def seen_otherwise(env, eval_env, read):
 
 def skipped_frames(env):
     """How many frames a step takes, as a transform or the environment says."""
-    found = [
-        getattr(one, "frame_skip", None) for one in (*transforms_of(env), below_transforms(env))
-    ]
+    # A batched environment that has not started never answers.
+    asked = (*transforms_of(env), innermost_of(env))
+    found = [getattr(one, "frame_skip", None) for one in asked]
     return max([one for one in found if isinstance(one, int)], default=1)

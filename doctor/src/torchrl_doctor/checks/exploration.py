@@ -13,6 +13,7 @@ from torchrl_doctor.objects import (
     FEWEST_UPDATES,
     TRAJ_IDS,
     act,
+    batches_of,
     bounds_of_actions,
     different,
     exploration_modules,
@@ -184,8 +185,10 @@ FAR_TOO_OFTEN = 5  # more than the frames that an environment skips
 @check("stochastic_policy_does_not_sample", "A stochastic policy takes no random action")
 def stochastic_policy_does_not_sample(policy, loss_module, batch, own_batch=None, collector=None):
     action = getattr(getattr(loss_module, "tensor_keys", None), "action", None)
-    if isinstance(batch, (list, tuple)) or action is None or not samples(policy):
+    if action is None or not samples(policy):
         return None
+    batch = batches_of(batch)[-1]
+    own_batch = None if own_batch is None else batches_of(own_batch)[-1]
     if own_batch is None and collector is None:
         return undecided("give a batch of your own, to see how its actions were drawn")
     if own_batch is not None and collector is not None and rolled_out_by_hand(own_batch):

@@ -19,6 +19,7 @@ from torchrl_doctor.objects import (
     modules_of,
     noise_of,
     paid_in,
+    spec_of_action,
     written_as,
 )
 from torchrl_doctor.private import private
@@ -70,21 +71,21 @@ def noise_is_gone_or_all(batch, policy=None):
     if scale is None or not scale.is_floating_point():
         return None
     each = scale.reshape(-1, scale.shape[-1])  # of the numbers of an action
+    each = each[each.isfinite().all(-1)]
+    if not len(each):
+        return None  # another check says so
     largest, least = each.max(0).values, each.min(0).values
+    if least.min() < 0:
+        count = int((each < 0).any(-1).sum())
+        return applies(f"a standard deviation is negative in {count} of {len(each)} rows")
     if largest.min() < NARROW:
         return applies(f"a standard deviation is at most {largest.min():.1g}: nothing is explored")
     if least.max() > WIDE:
         return applies(f"a standard deviation is at least {least.max():.3g}: all is noise")
-    return clear(f"the standard deviation is {scale.min():.2g} to {scale.max():.2g}")
+    return clear(f"the standard deviation is {each.min():.2g} to {each.max():.2g}")
 
 
 TIMES_TOO_WIDE = 3.0  # as the range of actions
-
-
-def spec_of_action(module):
-    """The spec of the actions that an exploration module changes; None without one."""
-    spec, key = getattr(module, "spec", None), getattr(module, "action_key", None)
-    return spec.get(key, None) if key is not None and hasattr(spec, "get") else None
 
 
 @check("probabilities_as_logits", "Probabilities are taken for logits", f"{NETWORKS}#networks")

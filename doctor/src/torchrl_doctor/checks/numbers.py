@@ -202,25 +202,38 @@ FEWEST_OF_GAME, SECONDS_OF_ENDS = 3, 0.5
 
 
 @check("truncated_is_not_done", "Truncated steps are not done", f"{PAGE}#truncated-and-not-done")
-def truncated_is_not_done(batch=None, replay_buffer=None, collector=None):
+def truncated_is_not_done(batch=None, replay_buffer=None, collector=None, sample=None):
     if multi_steps(replay_buffer, None):
-        replay_buffer = None  # it moves some of the flags and leaves others
+        replay_buffer = sample = None  # it moves some of the flags and leaves others
     seen = 0
-    for what, rows in tables(batch, replay_buffer, collector):
-        ends = {name: get_next(rows, name) for name in ("truncated", "terminated", "done")}
-        shape = (*rows.batch_size, -1)
-        ends = {name: one.reshape(shape).any(-1) for name, one in ends.items() if one is not None}
-        if (done := ends.pop("done", None)) is None:
-            continue
-        for name, end in ends.items():
-            if wrong := int((end & ~done).sum()):
-                return applies(f"{wrong} of {int(end.sum())} {what} are {name} and not done")
-            seen += int(end.sum())
+    drawn = [] if sample is None else [("rows of a sample", sample)]
+    for what, rows in tables(batch, replay_buffer, collector) + drawn:
+        for key in done_keys(rows):
+            done = rows[key]
+            for name in ("truncated", "terminated"):
+                end = rows.get((*key[:-1], name), None)
+                if end is None or end.shape != done.shape:
+                    continue
+                if wrong := int((end & ~done).sum()):
+                    whose = "".join(f" of {one!r}" for one in key[1:-1])
+                    found = f"{wrong} of {int(end.sum())} {what}{whose} are {name} and not done"
+                    return applies(found)
+                seen += int(end.sum())
     return clear(f"{seen} ends are done") if seen else None
 
 
+def done_keys(rows):
+    """The keys of ``done`` after a step: that of all, and those of groups of agents."""
+    keys = [key for key in rows.keys(True, True) if isinstance(key, tuple)]
+    return [key for key in keys if key[0] == "next" and key[-1] == "done"]
+
+
 @check("actions_and_bounds_differ", "Actions leave their bounds, or reach only a part of them")
-def actions_and_bounds_differ(policy, env, batch=None, replay_buffer=None, collector=None):
+def actions_and_bounds_differ(
+    policy, env=None, batch=None, replay_buffer=None, collector=None, eval_env=None
+):
+    if (env := eval_env if env is None else env) is None:
+        return None
     verdicts = [
         compared_with_bounds(key, policy, env, batch, replay_buffer if collector is None else None)
         for key in env.action_keys
@@ -254,6 +267,8 @@ def compared_with_bounds(key, policy, env, batch, data_set):
     for rows in batches_of(batch) if batch is not None else ():
         action = rows.get(key, None)
         if action is not None and action.is_floating_point():
+            # Time comes between the dimensions of the environment and those of an action.
+            low, high = (one.reshape(-1, *one.shape[env.batch_dims :])[0] for one in (low, high))
             outside = (action < low - 1e-4) | (action > high + 1e-4)
             if outside.any():
                 count = int(outside.reshape(*rows.shape, -1).any(-1).sum())
@@ -424,12 +439,13 @@ def all_rewards_are_zero(batch=None, replay_buffer=None, env=None, collector=Non
     seen = []  # the rewards, and whether they are enough to tell
     if batch is not None:
         rows = batches_of(batch)[-1]
-        seen.append((paid_in(rows), bool(scaled) or bool(done_of(rows).any())))
+        seen.append((rows, paid_in(rows), bool(scaled) or bool(done_of(rows).any())))
     if replay_buffer is not None:
-        paid = bool(seen) and seen[0][0] is not None and bool(seen[0][0].any())
-        seen.append((paid_in(stored_data(replay_buffer)), a_data_set or paid))
-    reached = []
-    for rewards, enough in seen:
+        paid = bool(seen) and seen[0][1] is not None and bool(seen[0][1].any())
+        stored = stored_data(replay_buffer)
+        seen.append((stored, paid_in(stored), a_data_set or paid))
+    reached, unpaid = [], None
+    for rows, rewards, enough in seen:
         if rewards is None or rewards.numel() < FEWEST_ROWS:
             continue
         largest = float(rewards.abs().max())
@@ -437,6 +453,11 @@ def all_rewards_are_zero(batch=None, replay_buffer=None, env=None, collector=Non
             said = f"rewards reach {largest:.1g} in {rewards.numel()} rows"
             return applies(said) if enough else undecided(f"{said}, and no episode ends in them")
         reached.append(largest)
+        of_each = rewards.reshape(rows.numel(), -1).abs().amax(0)  # of the agents, or objectives
+        if enough and (none := int((of_each <= NEXT_TO_ZERO).sum())):
+            unpaid = f"{none} of {len(of_each)} rewards of a step are always zero; are they meant?"
+    if unpaid:
+        return undecided(unpaid)
     return clear(f"rewards reach {max(reached):.3g}") if reached else None
 
 
@@ -758,7 +779,8 @@ def data_set_has_no_ends(replay_buffer, collector=None, policy=None):
 
 
 @check("data_set_is_shifted", "A column of a data set is shifted", f"{PAGE}#data-sets")
-def data_set_is_shifted(replay_buffer, collector=None, policy=None, env=None):
+def data_set_is_shifted(replay_buffer, collector=None, policy=None, env=None, eval_env=None):
+    env = eval_env if env is None else env
     key = stored_observation(replay_buffer, policy)
     now, later = (stored_leaf(replay_buffer, one) for one in (key, next_key(key)))
     number = min(len(replay_buffer), SOME_ROWS)
@@ -779,6 +801,8 @@ def data_set_is_shifted(replay_buffer, collector=None, policy=None, env=None):
     if shares[1] <= 0.5:
         return None
     rows, untold = stored_data(replay_buffer)[:number], []
+    if over := next_is_of_another_episode(rows, now, later):
+        return applies(over)
     for name, values in (("action", rows.get("action", None)), ("reward", paid_in(rows))):
         if values is None or (values == values[:1]).all():
             continue  # it makes no difference where it stands
@@ -799,6 +823,28 @@ def data_set_is_shifted(replay_buffer, collector=None, policy=None, env=None):
         said = "next observations are those of the next row"
         return undecided(f"{said}; no row tells whether its {' or '.join(untold)} is its own")
     return clear("next observations, actions and rewards are those of their rows")
+
+
+def next_is_of_another_episode(rows, now, later):
+    """How next observations at a limit are the first ones of the next episode; None if not.
+
+    A row whose episode merely goes on in the next row makes no longer a step than others.
+    """
+    done, terminated = done_of(rows), get_next(rows, "terminated")
+    if terminated is None:
+        return None
+    at_limit = (done & ~terminated.reshape(len(rows), -1).any(-1))[:-1]
+    length = ((later - now) / now.double().std(0).clamp(min=1e-9)).norm(dim=-1)[:-1]
+    if at_limit.sum() < FEWEST_LIMITS or not (later[:-1] == now[1:]).all(-1)[at_limit].all():
+        return None
+    usual, there = length[~done[:-1]], length[at_limit]
+    if not len(usual) or there.median() <= 2 * usual.quantile(0.99):
+        return None
+    count = int(at_limit.sum())
+    return f"the next observation of {count} truncated rows is the first of the next episode"
+
+
+FEWEST_LIMITS = 3
 
 
 def random_steps(env):

@@ -20,9 +20,11 @@ from torchrl_doctor.objects import (
     kinds_of,
     learns_on_policy,
     modules_of,
+    noise_of,
     other_than_greedy,
     rolled_out_by_hand,
     samples,
+    spec_of_action,
     transforms_of,
     value_key,
     wrapped_by,
@@ -282,7 +284,7 @@ FEWEST_BACKWARDS = 3
 @check("learning_rate_is_wrong", "The learning rate trains nothing", f"{SETTINGS}#learning-rate")
 def learning_rate_is_wrong(optimizer):
     several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
-    rates = []
+    rates, large = [], None
     for one in several:
         for group in one.param_groups:
             adaptive = "betas" in group or type(one).__name__ in ("RMSprop", "Adagrad")
@@ -296,14 +298,26 @@ def learning_rate_is_wrong(optimizer):
                 return applies(f"lr={rate:g}: a float32 weight has no digits for such a step")
             if adaptive and rate >= 1:
                 return applies(f"lr={rate:g}: {type(one).__name__} moves each weight by about that")
+            if adaptive and rate >= LARGE_OF_ADAPTIVE and any(map(is_layer, group["params"])):
+                large = (
+                    f"lr={rate:g}: {type(one).__name__} moves each weight by about that; so far?"
+                )
             if rate >= LARGEST_RATE:
                 return applies(f"lr={rate:g}: a step is as many times as long as the gradient")
             if rate * decay >= 0.1:
                 return applies(f"weight_decay={decay:g} with lr={rate:g} shrinks weights to zero")
+    if large:
+        return undecided(large)
     return clear(f"lr={', '.join(dict.fromkeys(rates))}") if rates else None
 
 
+def is_layer(parameter):
+    """Whether it is the weights of several units; one number, or a table, may take long steps."""
+    return parameter.ndim > 1 and min(parameter.shape) > 1
+
+
 LARGEST_RATE = 10.0
+LARGE_OF_ADAPTIVE = 0.05  # weights of a layer are about as large
 LEAST_RATE = 1e-10  # with Adam; the next number after 0.01 is ten times as far
 
 
@@ -321,6 +335,9 @@ def epsilon_starts_at_zero(policy, loss_module=None, batch=None, collector=None,
             if start is not None and hasattr(module, "annealing_num_steps"):
                 if start == 0:
                     return applies(f"{name}_init of {type(module).__name__} is 0")
+                if (noise := start * widest_noise(module)) < LEAST_NOISE:
+                    said = f"{name}_init={start:g} of {type(module).__name__}"
+                    return applies(f"{said} changes an action by {noise:.2g} of its range")
                 if isinstance(acts, torch.nn.Module) and not exploration_modules(acts):
                     other = "the policy of the collector is another one"
                     return applies(f"{other}, without {type(module).__name__}")
@@ -341,8 +358,40 @@ def epsilon_starts_at_zero(policy, loss_module=None, batch=None, collector=None,
     return applies(f"each of {len(rows)} actions is greedy, and nothing in the policy explores")
 
 
+LEAST_NOISE = 1e-4
+
+
+def widest_noise(module):
+    """What one sigma of an exploration module adds, in ranges of the action; 1 of an epsilon."""
+    deviation, space = number(getattr(module, "std", None)), None
+    if deviation is not None:
+        space = getattr(spec_of_action(module), "space", None)
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    if low is None or not (width := float((high - low).min())) > 0:
+        return 1.0
+    return deviation / width
+
+
 LEARN_FROM_ANY_ACTION = {"DQNLoss", "DistributionalDQNLoss", "DDPGLoss", "TD3Loss", "QMixerLoss"}
 FEWEST_ACTIONS = 30
+
+
+@check(
+    "log_prob_of_another_action",
+    "The log-probability is of another action",
+    f"{SETTINGS}#no-exploration",
+)
+def log_prob_of_another_action(policy, loss_module, collector=None):
+    if not learns_on_policy(loss_module):
+        return None
+    acts = getattr(collector, "policy", None) or policy  # what draws the batches
+    found = exploration_modules(acts) if samples(acts) else []
+    for module in found:
+        _, now, end = noise_of(module)
+        if max(now, end) > 0:
+            name = type(module).__name__
+            return applies(f"{name} changes an action after its log-probability is written")
+    return clear("the noise of the policy is at zero, and stays there") if found else None
 
 
 def is_noisy(module):
