@@ -2,12 +2,12 @@
 Train from a dataset
 ====================
 
-Turn recorded episodes into rows of a replay buffer, and train without an environment. The rows are
-those that a collector would write, so every loss reads them.
+Turn recorded episodes into rows of a replay buffer, and train without an environment. Each row has
+the keys that off-policy losses read.
 """
 
 # %%
-# .. fold:: Imports, and the recording: forty episodes of a clumsy CartPole player, as arrays
+# .. fold:: Imports, and the recording: forty episodes of CartPole, most actions random, as arrays
 
 import gymnasium
 import numpy as np
@@ -29,24 +29,24 @@ from torchrl.objectives import DiscreteIQLLoss, SoftUpdate
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-torchrl.logger.setLevel("ERROR")  # a storage announces itself
+torchrl.logger.setLevel("ERROR")  # without the storage's message
 
 EPISODES = 40
 
 
 def record(seed):
-    """One episode: observations, of which there is one more than steps, actions, rewards, end."""
+    """One episode: observations, actions, rewards, and whether it terminated."""
     env, draw = gymnasium.make("CartPole-v1"), np.random.default_rng(seed)
     observation, _ = env.reset(seed=seed)
-    observations, actions, rewards, over = [observation], [], [], False
-    while not over:
-        clumsy = draw.random() < 0.6
+    observations, actions, rewards, done = [observation], [], [], False
+    while not done:
+        random = draw.random() < 0.6
         lean = observation[2] + observation[3] / 2
-        actions.append(int(draw.integers(2) if clumsy else lean > 0))
+        actions.append(int(draw.integers(2) if random else lean > 0))
         observation, reward, terminated, truncated, _ = env.step(actions[-1])
         observations.append(observation)
         rewards.append(reward)
-        over = terminated or truncated
+        done = terminated or truncated
     return (
         np.array(observations),
         np.array(actions),
@@ -58,22 +58,23 @@ def record(seed):
 recorded = [record(seed) for seed in range(EPISODES)]
 
 # %%
-# Copy this. Each element of ``recorded`` is one episode.
+# Copy this. Each element of ``recorded`` is one episode: its observations (one more than it has
+# steps), its actions, its rewards, and whether it terminated.
 
 
 def rows(observations, actions, rewards, terminated):
     """The steps of an episode, one row each."""
     observations = torch.as_tensor(observations)
     last = torch.arange(len(actions)).unsqueeze(-1) == len(actions) - 1
-    following = {
+    after = {
         "observation": observations[1:],
         "reward": torch.as_tensor(rewards).unsqueeze(-1),
         "done": last,
         "terminated": last & bool(terminated),
         "truncated": last & (not terminated),
     }
-    chosen = nn.functional.one_hot(torch.as_tensor(actions), 2)
-    step = {"observation": observations[:-1], "action": chosen, "next": following}
+    action = nn.functional.one_hot(torch.as_tensor(actions), 2)
+    step = {"observation": observations[:-1], "action": action, "next": after}
     return TensorDict(step, batch_size=[len(actions)])
 
 
@@ -94,7 +95,7 @@ loss = DiscreteIQLLoss(
     net(2, "state_action_value"),
     net(1, "state_value"),
     action_space="one-hot",
-    temperature=3.0,
+    temperature=3.0,  # a factor of the advantage
     expectile=0.7,
 )
 loss.make_value_estimator(gamma=0.99)
@@ -102,7 +103,8 @@ target = SoftUpdate(loss, tau=0.01)
 optimizer = torch.optim.Adam(loss.parameters(), 1e-3)
 for _ in range(300):
     losses = loss(buffer.sample())
-    sum(losses[key] for key in ("loss_actor", "loss_qvalue", "loss_value")).backward()
+    total = losses["loss_actor"] + losses["loss_qvalue"] + losses["loss_value"]
+    total.backward()
     optimizer.step()
     optimizer.zero_grad()
     target.step()
@@ -116,36 +118,41 @@ with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():
     returns = [
         float(env.rollout(500, actor)["next", "episode_reward"][-1]) for _ in range(3)
     ]
-player = np.mean([rewards.sum() for _, _, rewards, _ in recorded])
-print(f"mean return: recorded {player:.0f}, trained {np.mean(returns):.0f}")
-assert np.mean(returns) > player
+before = np.mean([rewards.sum() for _, _, rewards, _ in recorded])
+print(
+    f"mean return: {before:.0f} in the dataset, {np.mean(returns):.0f} after training"
+)
+assert np.mean(returns) > before
 
 # %%
-# The loss is IQL: it looks for the better ones of the recorded actions. To repeat the recorded
-# actions as they are, use :class:`~torchrl.objectives.BCLoss`.
+# This is one training with one seed. The loss, IQL, favors the better ones of the recorded actions.
+# To repeat the actions as they were recorded, use :class:`~torchrl.objectives.BCLoss`.
 #
 # Why it is right
 # ---------------
 #
-# * **One row is one step**, with what the loss reads: the observation, the action, and below
-#   ``"next"`` the reward, the next observation and the ends. An array with a column for each step
-#   has the last dimension of one that rewards and ends need.
-# * **The next observation comes from the same episode.** This is why an episode has one observation
-#   more than steps. If your files lack the last one, leave out the last step.
-# * **``terminated`` and ``truncated`` are kept apart.** A value is cut at the first and goes on at
-#   the second: :ref:`symptom-values-too-low-at-time-limits`.
-# * **Actions have the form of the policy's**, here one-hot vectors, as its distribution draws them.
+# * **One row is one step.** It has what the loss reads: the observation, the action, and under
+#   ``"next"`` the reward, the next observation and the done flags. Rewards and done flags need a
+#   last dimension of one, hence ``unsqueeze(-1)``.
+# * **The next observation comes from the same episode**, so an episode has one more observation
+#   than it has steps. If your files lack the last one, it depends on the end. Where the episode
+#   terminated, fill in zeros, because the target does not use their value. Where it was truncated,
+#   leave out the last step, and mark the step before as ``done`` and ``truncated``.
+# * **Keep** ``terminated`` **and** ``truncated`` **apart.** The target stops at a terminated step
+#   and bootstraps at a truncated one: see :ref:`symptom-values-too-low-at-time-limits`.
+# * **Actions have the format that the policy's distribution produces**, here one-hot.
 #
-# The buffer holds the whole dataset. If it does not fit into memory, write it once to a
-# ``LazyMemmapStorage``: :doc:`/tutorials/memory/buffers_on_disk`. To go on with new data after the
-# training, see :ref:`new-offline`.
+# The buffer holds the whole dataset. If that does not fit into memory, write it once to a
+# ``LazyMemmapStorage``: see :doc:`/tutorials/memory/buffers_on_disk`. A ``SliceSampler`` also needs
+# an entry with the number of the episode. To continue with newly collected data, see
+# :ref:`new-offline`.
 #
 # Datasets that others recorded
 # -----------------------------
 #
-# ``torchrl.data.datasets`` has a class for each of several collections, D4RL and Minari among them.
-# The object is a replay buffer, which downloads the rows into the folder ``root`` when it is made.
-# :claim:`dataset-classes-are-buffers`
+# ``torchrl.data.datasets`` has classes for several collections, such as D4RL and Minari. The class
+# is a replay buffer. When you make it, it downloads the dataset, into the folder ``root`` if you
+# pass one. :claim:`dataset-classes-are-buffers`
 #
 # .. not-executed:: Downloads the dataset; needs the package minari.
 #
@@ -154,7 +161,7 @@ assert np.mean(returns) > player
 #    buffer = MinariExperienceReplay("mujoco/hopper/medium-v0", batch_size=256)
 #    sample = buffer.sample()
 #
-# ``load_from_local_minari=True`` reads a dataset that Minari has on your disk.
+# With ``load_from_local_minari=True`` it loads a dataset that is in your local Minari cache.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -162,19 +169,22 @@ assert np.mean(returns) > player
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    All observations lie one after another in an array, and the next observation is taken one place
-#    further. Each episode then ends with the first observation of the next one:
+#    The observations of all episodes are concatenated, and each next observation is taken from the
+#    following place. The last step of each episode then has the first observation of another one:
 
 flat = dataset["observation"]
 shifted = torch.cat([flat[1:], flat[:1]])
 wrong = (shifted != dataset["next", "observation"]).any(-1)
-print(f"{int(wrong.sum())} wrong next observations, {EPISODES} episodes")
+truncated = int(dataset["next", "truncated"].sum())
+print(
+    f"{int(wrong.sum())} wrong next observations, {truncated} of them at truncated steps"
+)
 assert torch.equal(wrong, dataset["next", "done"].squeeze(-1))
 
 # %%
-# Where the episode was cut by a time limit, the loss then learns from the value of an unrelated
-# state. The :ref:`doctor <doctor-data-sets>` finds columns that are shifted and ends that are
-# missing.
+# A wrong one at a terminated step is not used. At a truncated step, the loss learns from the value
+# of an unrelated state. The :ref:`doctor <doctor-data-sets>` finds shifted columns and missing done
+# flags.
 #
 # What it costs
 # -------------
@@ -182,5 +192,5 @@ assert torch.equal(wrong, dataset["next", "done"].squeeze(-1))
 print(f"{dataset.bytes() // len(dataset)} bytes a row")
 
 # %%
-# All next observations but the last of an episode are second copies. For images it pays to leave
-# them out: :doc:`/tutorials/memory/memory_efficient_rl`.
+# Within an episode, every next observation but the last is a duplicate. With images, it pays not to
+# store the duplicates: see :doc:`/tutorials/memory/memory_efficient_rl`.

@@ -27,14 +27,14 @@ torch.manual_seed(0)
 torchrl.logger.setLevel("ERROR")  # check_env_specs announces its success
 
 # %%
-# Copy this and change the observation, the reward and the end. It steps several environments at
-# once, one in each row: points on a line, each with a goal that it has to reach.
+# Copy this, and change the observation, the reward and the condition that ends an episode. The
+# class simulates a batch of points on a line, one in each row. Each has to reach a goal of its own.
 
 
 class Reach(EnvBase):
-    speed = 0.1
+    speed = 0.2
 
-    def __init__(self, rows, seed=0):
+    def __init__(self, rows):
         super().__init__(batch_size=[rows])
         self.observation_spec = Composite(
             observation=Unbounded((rows, 2)),  # where the point is, and its goal
@@ -44,11 +44,11 @@ class Reach(EnvBase):
         self.reward_spec = Unbounded((rows, 1))
         # done_spec: the default has "done" and "terminated"
         self.rng = torch.Generator()
-        self.set_seed(seed)
 
     def _reset(self, tensordict):
-        observation = torch.rand(*self.batch_size, 2, generator=self.rng)
-        return TensorDict(observation=observation, batch_size=self.batch_size)
+        starts = torch.rand(*self.batch_size, 2, generator=self.rng) / 2
+        starts[:, 1] += 0.6
+        return TensorDict(observation=starts, batch_size=self.batch_size)
 
     def _step(self, tensordict):
         place, goal = tensordict["observation"].split(1, dim=-1)
@@ -57,7 +57,7 @@ class Reach(EnvBase):
         return TensorDict(
             observation=torch.cat([place, goal], dim=-1),  # a new tensor
             reward=-left,
-            terminated=left < 0.1,  # the goal is reached; a time limit is not an end
+            terminated=left < 0.05,  # the goal is reached
             batch_size=self.batch_size,
         )
 
@@ -66,10 +66,11 @@ class Reach(EnvBase):
 
 
 def collect(env):
-    """A batch of random actions: four environments, twenty steps."""
+    """One batch of random actions: four environments, forty steps."""
     env = TransformedEnv(env, StepCounter(max_steps=20))  # writes "truncated"
-    collector = Collector(env, frames_per_batch=80, total_frames=80)
-    (batch,) = collector
+    collector = Collector(env, frames_per_batch=160, total_frames=160)
+    collector.set_seed(0)
+    batch = next(iter(collector))
     collector.shutdown()
     return batch
 
@@ -77,26 +78,31 @@ def collect(env):
 check_env_specs(Reach(4))
 batch = collect(Reach(4))
 for name in ("terminated", "truncated"):
-    print(f"{int(batch['next', name].sum())} episodes {name}")
+    print(f"{name}: {int(batch['next', name].sum())}")
 
 # %%
 # Why it is right
 # ---------------
 #
 # * **The state is in the tensordict.** ``_step`` reads the observation that it gets, and keeps
-#   nothing on ``self``. If your state is more than the policy may see, give it an entry of its own,
-#   in the specs as well.
-# * **Every spec begins with the batch size.** So does every tensor that you return. For a single
-#   environment, use ``batch_size=[]`` and leave out the rows.
-# * **Rewards and ends have a last dimension of one**, ``[rows, 1]``.
-# * **"done" is filled in** from ``terminated``. :claim:`done-is-filled-from-terminated` Set
-#   ``terminated`` only where no future reward exists. A time limit is ``truncated``, and
-#   ``StepCounter`` writes that: :ref:`symptom-values-too-low-at-time-limits`.
-# * **The generator is the environment's own**, so ``set_seed`` makes its starts repeatable whatever
-#   else draws random numbers.
+#   nothing on ``self``. If the policy must not see a part of the state, store that part under a
+#   key of its own, and declare the key in the specs.
+# * **Every spec begins with the batch size**, and so does every tensor that you return. For a
+#   single environment, use ``batch_size=[]`` and leave out the rows.
+# * **Rewards and done flags have a last dimension of one**, here ``[rows, 1]``.
+# * **``_reset`` may draw all rows.** If only some episodes have ended, TorchRL uses the new values
+#   of their rows and keeps the others. :claim:`reset-keeps-other-rows`
+# * **You write** ``terminated``, and TorchRL fills in ``done``.
+#   :claim:`done-is-filled-from-terminated` A time limit is ``truncated``, which ``StepCounter``
+#   writes. The difference matters for the value at the end: see
+#   :ref:`symptom-values-too-low-at-time-limits`.
+# * **The environment has a generator of its own**, so its starts can be repeated whatever else
+#   draws random numbers. Seed the collector, or the batch of environments, and do not seed in the
+#   constructor: otherwise all copies start alike, as in
+#   :ref:`symptom-every-environment-starts-alike`.
 #
-# ``check_env_specs`` compares a short rollout with the specs. It raises for a missing key, another
-# shape and another type of numbers. :claim:`specs-check-finds-key-shape-dtype`
+# ``check_env_specs`` compares a short rollout with the specs. It raises if a key is missing, or if
+# a shape or a dtype differs from its spec. :claim:`specs-check-finds-key-shape-dtype`
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -107,7 +113,7 @@ for name in ("terminated", "truncated"):
 #    :class: wrong-on-purpose
 #
 #    The environment keeps its state on ``self``, changes that tensor in place and returns it. The
-#    observation from before the step changes with it:
+#    observation that the policy saw before the step changes too:
 
 
 class InPlace(Reach):
@@ -129,13 +135,14 @@ assert same.any()
 assert not (batch["observation"] == batch["next", "observation"]).all(-1).any()
 
 # %%
-# Return a new tensor at each step, or ``self.seen.clone()``.
+# It is not every step: where TorchRL joins new rows with old ones at the end of an episode, it
+# makes a copy. Return a new tensor at each step, or ``self.seen.clone()``.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The state is on ``self``, and ``_reset`` draws all rows anew. When one episode ends, the other
-#    environments jump to another place in the middle of theirs:
+#    This environment returns clones, but still has its state on ``self``, and ``_reset`` draws all
+#    rows of it anew. When one episode ends, the others jump in the middle of theirs:
 
 
 class ResetsAll(InPlace):
@@ -153,25 +160,23 @@ def jumps(batch):
 
 
 check_env_specs(ResetsAll(4))
-print(f"{jumps(collect(ResetsAll(4)))} jumps; state in the tensordict: {jumps(batch)}")
-assert jumps(collect(ResetsAll(4))) > 0 == jumps(batch)
+jumping = jumps(collect(ResetsAll(4)))
+print(f"{jumping} jumps; with the state in the tensordict: {jumps(batch)}")
+assert jumping > 0
+assert jumps(batch) == 0
 
 # %%
 # If the state has to be on ``self``, as with a simulator in C++, reset only the rows that
-# ``tensordict["_reset"]`` marks. Without this entry, and where ``tensordict`` is ``None``, reset
-# all of them. :claim:`reset-mask-marks-rows`
+# ``tensordict["_reset"]`` marks. If ``tensordict`` is ``None`` or lacks ``"_reset"``, reset all
+# rows. :claim:`reset-mask-marks-rows`
 #
-# Numbers of NumPy turn into float64 and stay so: :ref:`performance-environments-custom`. If the
-# constructor draws random numbers, copies of the environment start alike:
-# :ref:`symptom-every-environment-starts-alike`.
+# Read an attribute of each environment
+# -------------------------------------
 #
-# Read an attribute in the workers
-# --------------------------------
-#
-# After its first reset, a ``SerialEnv`` gives an attribute of each environment in it, as a list.
-# Before that, it raises ``RecursionError``. With a ``ParallelEnv`` write ``list(envs.speed)``. If
-# the name does not exist, the workers of a ``ParallelEnv`` end, and you get ``EOFError`` or
-# ``BrokenPipeError``. :claim:`attributes-of-batched-environments`
+# ``envs.speed`` of a ``SerialEnv`` is a list with one value for each environment, but only after
+# the first reset. Before that, it raises ``RecursionError``. With a ``ParallelEnv`` write
+# ``list(envs.speed)``. If the name does not exist, the workers of a ``ParallelEnv`` die, and you
+# get ``EOFError`` or ``BrokenPipeError``. :claim:`attributes-of-batched-environments`
 
 envs = SerialEnv(2, lambda: Reach(4))
 envs.reset()
@@ -182,8 +187,9 @@ envs.close()
 # What it costs
 # -------------
 #
-# Thirty-two pendulums in one batch cost little. In a ``SerialEnv`` of single environments they take
-# :measured:`environments@cpu:pitfall-unbatched:time_vs_repaired` times as long, and with a loop
-# over the rows in ``_step`` :measured:`environments@cpu:pitfall-row-by-row:time_vs_repaired` times.
-# More that slows an environment down is in :ref:`performance-environments-custom`. For several
-# workers see :doc:`/performance/collectors`.
+# Rows in one batch cost little. Thirty-two pendulums in a ``SerialEnv`` of single environments
+# take :measured:`environments@cpu:pitfall-unbatched:time_vs_repaired` times as long as the same
+# pendulums in one batch. A batch with a loop over its rows in ``_step`` takes
+# :measured:`environments@cpu:pitfall-row-by-row:time_vs_repaired` times as long. For other things
+# that slow an environment down, NumPy's float64 among them, see
+# :ref:`performance-environments-custom`. For several workers, see :doc:`/performance/collectors`.

@@ -72,13 +72,14 @@ def test_the_check_of_specs_finds(change):
         check_env_specs(Count(CHANGES[change]))
 
 
-@guards("reset-mask-marks-rows")
+@guards("reset-mask-marks-rows", "reset-keeps-other-rows")
 def test_a_reset_of_some_rows_has_a_mask():
     env = Count()
     env.reset()
-    env.rollout(3, break_when_any_done=False)
+    steps = env.rollout(4, break_when_any_done=False)
     assert env.resets[0] is None
     assert env.resets[-1] == [True, False]
+    assert steps["observation"].squeeze(-1).tolist() == [[0, 1, 0, 1], [0, 1, 2, 3]]
 
 
 @guards("attributes-of-batched-environments")
