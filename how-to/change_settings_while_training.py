@@ -2,8 +2,8 @@
 Change settings while you train
 ===============================
 
-Lower the learning rate, the entropy bonus and the clip range with the frames that you have
-collected. Assign new values to the attributes of the loss, step the scheduler once per batch, and
+Lower the learning rate, the entropy bonus and the clip range as the number of collected frames
+grows. Assign new values to the attributes of the loss, step the scheduler once per batch, and
 clip the gradients between ``backward`` and ``step``.
 """
 

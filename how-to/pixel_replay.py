@@ -198,7 +198,7 @@ assert 1 < size / FRAME_BYTES < 1.01
 # :source:`torchrl.envs.transforms.CatFrames.make_rb_transform_and_sampler` draws slices as long as
 # a stack, and keeps the last row of each. Its stacks are right, too. But each row needs ``("next",
 # "pixels")``, a second frame, so this method cannot be combined with ``compact_obs``. The buffer
-# has to be a plain ``ReplayBuffer``, without priorities, and ``batch_size`` is not used.
+# has to be a plain ``ReplayBuffer`` without priorities, and its ``batch_size`` is ignored.
 # :claim:`catframes-method-demands` The method marks each pixel that it pads, so a sample writes
 # many times the bytes that the transform above writes. :claim:`catframes-sample-writes-more`
 

@@ -289,10 +289,11 @@ order_table(cpu)
 # The second device is simulated. For PyTorch ``"cpu"`` and ``"cpu:0"`` are not equal, and the
 # collector compares devices in the same way. So it takes the same branch as with a GPU.
 #
-# #. The loop casts the carrier A for the policy, which gives B. The sync point of the policy
-#    follows.
+# #. The loop casts the carrier A to the device of the policy. The result is B. The sync point of
+#    the policy follows.
 # #. The policy writes into B, which is not the carrier. So the loop updates A with the output keys.
-# #. The loop casts A for the environment, which gives C. The sync point of the environment follows.
+# #. The loop casts A to the device of the environment. The result is C. The sync point of the
+#    environment follows.
 # #. The environment writes into C, which is not the carrier either. So the loop sets ``"next"`` in
 #    A.
 # #. The loop casts A for the batch, which gives E, because A has no device. The last sync point

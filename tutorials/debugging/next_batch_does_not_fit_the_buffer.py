@@ -103,7 +103,8 @@ assert "cannot be broadcast to indexing result of shape" in message
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    If the size is one, nothing is raised. The storage repeats that number in all four places:
+#    If the last dimension has size one, nothing is raised. The storage copies the single value into
+#    all four places:
 
 rows["observation"] = torch.ones(len(rows), 1)
 other["replay_buffer"].extend(rows)

@@ -22,7 +22,7 @@ the limit, the lower the values of all states, and the more short-sighted the po
 # Break it
 # --------
 #
-# A point walks left or right and gets a reward in each step. Only the limit of steps ends an
+# A point walks left or right and gets a reward in each step. Only the time limit ends an
 # episode.
 
 import torch

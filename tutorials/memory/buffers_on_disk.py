@@ -187,7 +187,7 @@ print("the rows of the loaded buffer are overwritten")
 #
 # A forked child process limits its own memory (``RLIMIT_DATA``, which does not count files) to room
 # for three chunks of pixels. Then it tries to fill a buffer in memory and one on disk with more
-# rows than fit into that room.
+# rows than fit into that memory.
 #
 # .. fold:: A child with a memory limit, which fills both buffers with pixels
 

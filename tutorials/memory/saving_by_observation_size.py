@@ -125,8 +125,8 @@ def synthetic(shape, dtype=np.float32, *transforms, scale=1.0):
 
 
 # %%
-# The bytes grow in proportion to the number of frames, so four frames are enough for the exact
-# share.
+# The bytes grow in proportion to the number of frames, so four frames are enough to compute the
+# exact share that is saved.
 
 FEW_FRAMES = 4
 PIXELS = (4, 84, 84)

@@ -334,8 +334,8 @@ print("auto equals pad, bitwise")
 #    the tensor. If you continue from one of them, you start from zero, and no error says so.
 #
 # Row 2 has no reset. Cut it in the middle, and run the second half from ``("next", "h")`` at the
-# cut. That state comes once from a run of the whole row, where it is zero, and once from a run of
-# only the first half, where it is the state of the last step.
+# cut. After a run of the whole row, that state is zero. After a run of only the first half, it is
+# the state of the last step. The two cases are compared.
 
 CUT = STEPS // 2
 whole, after_whole = features_of(lstm, slices[2:3].clone())

@@ -112,7 +112,8 @@ def shown_with_spread(declared, values, reasons=(), say_once=True):
     if reasons or (values["rounds"] == 1 and not values["iqr"]):
         return shown(declared, values, reasons)
     (low, middle, high), name = numbers(declared, values, ("q1", "median", "q3"))
-    text = with_unit(f"{middle} ({low}–{high})", name)
+    to = "\u00a0to\u00a0" if low.startswith(("-", "\N{MINUS SIGN}")) else "–"
+    text = with_unit(f"{middle} ({low}{to}{high})", name)
     return f"{text}, noisy" if records.is_noisy(declared, values) else text
 
 
@@ -274,7 +275,8 @@ def stamp_line(env, record, outdated, full=True, values=None):
     if waiting := record.get("unmeasured"):
         text += f"{len(waiting)} more benchmarks of this suite are not measured yet. "
     if above := records.noisy(record):
-        text += f"{len(above)} of the record's {records.spread(record)} values are noisy. "
+        verb = "is" if len(above) == 1 else "are"
+        text += f"{len(above)} of the record's {records.spread(record)} values {verb} noisy. "
     paragraph += nodes.Text(text)
     if full:
         paragraph += link_stamp(env, address, "Full stamp")

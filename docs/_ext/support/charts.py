@@ -110,7 +110,8 @@ def written(unit, value, digits=3):
         return value
     if unit == "1":
         steps = ((1e6, "M"), (1e3, "k"))
-        round_in = (step for step in steps if abs(value) >= 1e4 and value % (step[0] / 10) == 0)
+        parts = 10 if abs(value) >= 1e4 else 1  # 12.5 k, and 2048 as it is
+        round_in = (step for step in steps if value % (step[0] / parts) == 0)
         factor, name = next((step for step in round_in if value >= step[0]), (1, ""))
         return f"{_grouped(value / factor)}\u00a0{name}".strip()
     if value == 0:
