@@ -197,9 +197,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 # pixels_only=False)`` returns them under ``"pixels"``. ``GymEnv`` draws with pygame. This page runs
 # without pygame, so a wrapper draws the images.
 #
-# MuJoCo opens a window by default. On a machine without a display, set ``MUJOCO_GL=egl`` in the
-# environment before Python starts, or ``MUJOCO_GL=osmesa`` where there is no GPU.
-# :claim:`mujoco-gl-chooses-the-renderer`
+# On a machine without a display, MuJoCo needs ``MUJOCO_GL=egl`` in the environment, or
+# ``MUJOCO_GL=osmesa`` if there is no GPU. :claim:`mujoco-gl-chooses-the-renderer`
 #
 # .. fold:: A CartPole that draws itself
 

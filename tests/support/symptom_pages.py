@@ -43,7 +43,8 @@ FOLLOWS_ON = {
 }
 # What small environments of pages have, to be short, besides what the page is about.
 ALSO_TRUE = {
-    "buffer_holds_garbage": {"end_without_a_reason"},  # or not: it is what the memory held before
+    # Or not: the rows are what the memory held before.
+    "buffer_holds_garbage": {"end_without_a_reason", "truncated_is_not_done"},
     "decimals_are_lost": {"actions_have_no_effect", "no_episode_ends"},
     "delta_saves_no_memory": {"actions_have_no_effect", "no_episode_ends"},
     "gym_env_skips_no_frames": {"actions_have_no_effect"},

@@ -140,8 +140,8 @@ assert max(healthy["deviations"]) < 10 * median(healthy["deviations"]), (
 )
 
 # %%
-# A trained policy moves the cart farther than random actions do, so the deviation of its position
-# (the first entry) is above one. If that does harm in your task, use
+# A trained policy moves the cart farther than random actions do, so the deviation of the first
+# entry is above one. If that does harm, use
 # :class:`~torchrl.envs.transforms.VecNormV2`, which updates its statistics during training
 # (:doc:`/how-to/normalize_across_workers`).
 #

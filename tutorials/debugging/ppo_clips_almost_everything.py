@@ -22,8 +22,8 @@ it has risen.
 # Break it
 # --------
 #
-# PPO trains on CartPole with three seeds and eight epochs on each batch. The action is the force on
-# the cart, so it is continuous. The learning rate is far too large.
+# PPO trains on CartPole, with a continuous action, three seeds and eight epochs on each batch. The
+# learning rate is far too large.
 #
 # .. fold:: Imports and training
 

@@ -2,8 +2,8 @@
 Q-values explode and the critic loss grows
 ==========================================
 
-Q-values rise above any return that the rewards allow. The loss grows with them instead of falling,
-and swings by orders of magnitude.
+Q-values rise above any return that the rewards allow. The loss grows with them, and swings by
+orders of magnitude.
 
 :Subsystem: value estimation and losses
 :Effect: silent
@@ -23,8 +23,7 @@ and swings by orders of magnitude.
 # Break it
 # --------
 #
-# DQN trains on a fixed batch of CartPole. The small number that other libraries call ``tau`` is
-# passed as ``eps``.
+# The small number that other libraries call ``tau`` is passed as ``eps``.
 #
 # .. fold:: Imports, batch, and how the loss is made and trained
 
@@ -84,8 +83,7 @@ assert losses[-1] > losses[99], "no longer reproduces: the loss falls"
 # Check it
 # --------
 #
-# Compare the largest Q-value with a limit: the return of an episode without an end that gets the
-# largest reward in each step.
+# Compare the largest Q-value with the return of an endless episode of largest rewards.
 
 
 def check(loss_module, batch, gamma):
@@ -143,7 +141,7 @@ assert found["largest Q"] > found["limit"], "no longer reproduces without a targ
 #   equal, the values then approach the limit, however bad the policy is.
 # * **The n-step discount is lost**: a ``select`` drops ``"steps_to_next_obs"``, which
 #   ``MultiStepTransform`` writes, so the loss discounts n steps like one.
-# * **Rewards are large**, and so is the limit. Scale them with ``RewardScaling``.
+# * **Rewards are large.** Scale them with ``RewardScaling``.
 # * **The optimizer steps are too large.** Lower the learning rate, or clip gradients with
 #   ``torch.nn.utils.clip_grad_norm_``.
 #

@@ -77,8 +77,8 @@ assert unhealthy["alive"] == 1, "no longer reproduces: the worker ends with the 
 assert not collector.procs[0].daemon, "no longer reproduces: Python does not wait"
 
 # %%
-# If you do not know what your script waits for, use ``faulthandler``. Here it shows where a script
-# with a ``ParallelEnv`` and a buffer with ``prefetch`` waits after an error:
+# ``faulthandler`` shows what a script waits for, here one with a ``ParallelEnv`` and a buffer with
+# ``prefetch`` after an error:
 #
 # .. fold:: The script, and where it waits
 
@@ -136,8 +136,8 @@ del collector
 assert not worker.is_alive(), "no longer reproduces: the worker outlives its collector"
 
 # %%
-# But Python deletes the global variables of a script only after it has joined the workers. The
-# variables of a function are deleted when the function returns, so that the workers may end.
+# But Python deletes global variables only after it has joined the workers. Variables of a function
+# are deleted when it returns.
 #
 # Fix it
 # ------
@@ -154,8 +154,8 @@ print(healthy)
 assert healthy["alive"] == 0, "the fix does not work: a worker is alive"
 
 # %%
-# With ``env.close()`` in a ``finally`` block, the script with a ``ParallelEnv`` ends as well, with
-# its error. The threads of ``prefetch`` need no call: they end when they have drawn their batch.
+# With ``env.close()`` in a ``finally`` block, the script with a ``ParallelEnv`` ends too. Threads
+# of ``prefetch`` end by themselves, when they have drawn their batch.
 
 functions = where_it_waits("try: train(env)\n    finally: env.close()", seconds=60)
 assert functions == [], "the fix does not work: the script waits"

@@ -2,7 +2,7 @@
 Stacked frames come from different episodes
 ===========================================
 
-To save memory, you stack frames only when you sample them. The stacks have the right shape, but
+You stack frames when you sample them. The stacks have the right shape, but
 their frames never followed each other in this order.
 
 :Subsystem: replay buffers
@@ -60,8 +60,8 @@ broken = fill(sampler=None, transform=catframes)
 # Check it
 # --------
 #
-# In a correct stack, each frame is one step after the frame before it. At the start of an episode,
-# the first frame is repeated to fill the stack.
+# In a correct stack, each frame is one step after the one before it. At the start of an episode,
+# the first frame fills the stack.
 
 
 def check(replay_buffer):

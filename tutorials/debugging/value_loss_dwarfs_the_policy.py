@@ -24,7 +24,7 @@ share layers.
 # Break it
 # --------
 #
-# The task is CartPole with a reward of 100 instead of 1 for each step. Actor and critic share their
+# Each step of CartPole earns 100 instead of 1. Actor and critic share their
 # hidden layer, and the loss has ``loss_critic_type="l2"``.
 #
 # .. fold:: Imports, environment, networks and loss
@@ -90,8 +90,8 @@ print(f"policy: {losses['loss_objective']:.3f}, value: {losses['loss_critic']:,.
 # Check it
 # --------
 #
-# The two losses themselves tell you little: with normalized advantages, the policy loss starts at
-# zero. Compare the gradients instead, in the weights that both losses train.
+# Compare the gradients of both losses in the shared weights, not the losses: with normalized
+# advantages, the policy loss starts at zero.
 
 
 def check(loss_module, batch):

@@ -70,8 +70,7 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 #      - ``dumps``, then ``loads``: the files alone are not read
 #      - ``existsok=True`` overwrites them
 #
-# For the size of a row, see :doc:`memory_efficient_rl`; for the speed,
-# :doc:`/performance/replay_buffers`.
+# Size of a row: :doc:`memory_efficient_rl`. Speed: :doc:`/performance/replay_buffers`.
 #
 # What lands on disk
 # ------------------
@@ -185,9 +184,8 @@ print("the rows of the loaded buffer are overwritten")
 #
 # .. redirect-from:: tutorials/memory/buffers_on_disk.html#larger-than-the-limit
 #
-# A forked child process limits its own memory (``RLIMIT_DATA``, which does not count files) to room
-# for three chunks of pixels. Then it tries to fill a buffer in memory and one on disk with more
-# rows than fit into that memory.
+# A forked child limits its memory (``RLIMIT_DATA``, which does not count files) to room for three
+# chunks of pixels. Then it tries to fill a buffer in memory and one on disk with more rows.
 #
 # .. fold:: A child with a memory limit, which fills both buffers with pixels
 

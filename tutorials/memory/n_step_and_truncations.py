@@ -3,8 +3,7 @@ N-step returns and truncations
 ==============================
 
 Some targets need the real next observation. Keep both observations for n-step returns, and wherever
-time limits are frequent and the value changes fast. If you drop one of them there, the targets are
-wrong, and no error says so.
+time limits are frequent and the value changes fast. If you drop one, targets are silently wrong.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#when-not-to
 """
@@ -127,8 +126,7 @@ print(f"{len(n_step)} rows written, {fallback} with a final observation")
 #
 #    ``MultiStepTransform`` with ``compact_obs`` or with the delta. The transform acts when data is
 #    written, but the next observation is reconstructed when data is read. With ``compact_obs``,
-#    there is no next observation to shift. With the delta, the delta of a later step is added to an
-#    observation.
+#    there is no next observation to shift. With the delta, that of a later step is added.
 
 compact = collect(compact_obs=True)
 rebuild = NextStateReconstructor(step_count_key="step_count")
@@ -166,10 +164,9 @@ for name, (data, *transforms) in pipelines.items():
 # Where the next observation is NaN, GAE uses the value of the current one
 # (:doc:`missing_next_observations`). At a :term:`terminated` row this is exact, because the value
 # is masked. At a :term:`truncated` row it is an error of ``GAMMA * (V(obs) - V(next obs))``, which
-# GAE carries back along the trajectory, fading by the factor ``GAMMA * LAMBDA`` a step. The size of
-# the error depends on how fast the value changes in one step. The code fits three value functions
-# to the same returns. They differ in their length scale, which is how far an observation has to
-# move before the value changes.
+# GAE carries back along the trajectory, fading by the factor ``GAMMA * LAMBDA`` a step. The faster
+# the value changes in one step, the larger the error. Fit three value functions to the same returns
+# with different length scales: how far an observation has to move before the value changes.
 #
 # .. fold:: A value function with a length scale
 
