@@ -159,8 +159,8 @@ if importlib.util.find_spec("ray"):
 # The benchmark on Ray compared one remote collector with one process
 # (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two with two workers
 # (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. If
-# ``frames_per_batch`` is a multiple of the number of workers, frames and updates stay as many.
-# The bits differ with:
+# ``frames_per_batch`` is a multiple of the number of workers, the number of updates stays the
+# same. The bits differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. To keep the length, multiply ``frames_per_batch`` by the number of workers; you then
