@@ -198,7 +198,7 @@ for file in sorted(scalars.glob("train/*.csv")):
 # without pygame, so a wrapper draws the images.
 #
 # On a machine without a display, MuJoCo needs ``MUJOCO_GL=egl`` in the environment, or
-# ``MUJOCO_GL=osmesa`` if there is no GPU. :claim:`mujoco-gl-chooses-the-renderer`
+# ``MUJOCO_GL=osmesa`` without a GPU. :claim:`mujoco-gl-chooses-the-renderer`
 #
 # .. fold:: A CartPole that draws itself
 

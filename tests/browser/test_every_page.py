@@ -183,7 +183,7 @@ def test_unknown_address_gets_the_404_page_with_its_assets(open_page, site_url):
     traffic = Traffic(page, site_url)
     assert page.goto(address).status == 404
     assert traffic.failed == [f"404 {address}"]
-    page.locator("article li:last-child a").first.click()
+    page.get_by_role("link", name="landing page").click()
     page.wait_for_selector(".entry-cards")
     assert page.url == site_url + "index.html"
 

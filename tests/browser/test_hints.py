@@ -53,7 +53,7 @@ def test_hover_shows_the_first_sentence_and_leaving_hides_it(glossary):
     link.hover()
     hint.wait_for()
     assert visible(page) == [
-        "The TensorDict that a collector passes around its loop: it holds the present observation, "
+        "The TensorDict that a collector passes around its loop: it holds the current observation, "
         "goes through the policy and the environment, and becomes the start of the next step."
     ]
     assert hint.get_attribute("role") == "tooltip"

@@ -2,8 +2,8 @@
 The value loss dwarfs the policy loss
 =====================================
 
-The return stays flat while the loss of the critic is huge. Rewards are large, and actor and critic
-share layers.
+The return stays flat, and the loss of the critic is huge. Rewards are large; actor and critic share
+layers.
 
 :Subsystem: value estimation and losses
 :Effect: silent
