@@ -2,7 +2,7 @@
 The value loss dwarfs the policy loss
 =====================================
 
-The return stays flat, and the loss of the critic is huge. Rewards are large; actor and critic share
+The return stays flat, and the critic's loss is huge. Rewards are large; actor and critic share
 layers.
 
 :Subsystem: value estimation and losses
