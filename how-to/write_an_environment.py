@@ -173,6 +173,8 @@ assert jumps(batch) == 0
 # Read an attribute of each environment
 # -------------------------------------
 #
+# .. redirect-from:: how-to/write_an_environment.html#read-an-attribute-in-the-workers
+#
 # ``envs.speed`` of a ``SerialEnv`` is a list with one value for each environment, but only after
 # the first reset. Before that, it raises ``RecursionError``. With a ``ParallelEnv`` write
 # ``list(envs.speed)``. If the name does not exist, the workers of a ``ParallelEnv`` die, and you
