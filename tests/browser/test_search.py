@@ -192,7 +192,7 @@ def test_a_word_that_no_page_has_is_named(open_page, site_url):
     assert titles[-3:] == ["Error index", "Triage", "Doctor"]
     status = page.locator(".search-status").last
     assert status.inner_text().startswith("No page has “xyzzyxyzzy”. ")
-    ask(page, "replay bufer", "here")
+    ask(page, "replay bufer", "here")  # codespell:ignore bufer
     assert "No page" not in status.inner_text()
 
 
