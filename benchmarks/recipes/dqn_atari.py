@@ -1,10 +1,10 @@
 """DQN on an Atari game, with a replay buffer that stores each frame once.
 
-    python dqn_atari.py                                            # one seed of Pong, on one core
+    python dqn_atari.py                                            # one seed, on one core
     python dqn_atari.py --game breakout --frames 1000000 --rows 500000 --size 84
     python dqn_atari.py --seeds 0 1 2 --folder runs                # saves; repeat it to resume
 
-Needs ale-py. Double DQN with returns of three steps. A frame is one step of the agent, which is
+Needs ale-py. Double DQN with returns of five steps. A frame is one step of the agent, which is
 four of the game. A comment with a path such as how-to/pixel_replay names the page of the TorchRL
 Field Manual that explains the line.
 """
@@ -28,8 +28,8 @@ from torchrl.envs.transforms import Transform
 from torchrl.modules import EGreedyModule, QValueActor
 from torchrl.objectives import DQNLoss, HardUpdate
 
-GAMMA, N_STEPS, STACKED = 0.99, 3, 4
-LR, BATCH, CELLS = 5e-4, 32, 128
+GAMMA, N_STEPS, STACKED = 0.99, 5, 4
+LR, BATCH, CELLS = 3e-4, 64, 256
 EPS_END, EXPLORE, WARM_UP = 0.02, 0.25, 0.04  # the latter two are shares of all frames
 EPISODES = 10  # whose mean return is shown
 COLUMNS = ("seed", "frames", "seconds", "frames/s", "episodes", "return")
@@ -41,15 +41,15 @@ def parse(arguments=None):
     describe = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=describe)
     add = parser.add_argument
-    add("--game", default="pong", help="the name of a ROM of ale-py, such as ms_pacman")
+    add("--game", default="kung_fu_master", help="the name of a ROM of ale-py, such as pong")
     add("--seeds", type=int, nargs="+", default=[0], help="trained one after another")
-    add("--frames", type=int, default=50_000, help="of each seed")
+    add("--frames", type=int, default=40_000, help="of each seed")
     add("--rows", type=int, default=100_000, help="of the buffer; each holds one frame")
     add("--size", type=int, default=48, help="pixels of a side, a multiple of four")
     add("--envs", type=int, default=8, help="games that step together")
     add("--steps", type=int, default=4, help="of each game between two rounds of updates")
-    add("--every", type=int, default=4, help="frames for each update")
-    add("--target-every", type=int, default=400, help="updates from one target network to the next")
+    add("--every", type=int, default=2, help="frames for each update")
+    add("--target-every", type=int, default=500, help="updates from one target network to the next")
     add("--prioritized", action="store_true", help="draw rows by their error")
     add("--prefetch", type=int, help="samples that a thread draws ahead; needs a spare core")
     add("--device", default="cpu", help="of the networks; games and buffer stay on the CPU")
@@ -134,8 +134,8 @@ class Network(nn.Sequential):
             *(nn.Flatten(), nn.Linear(32 * side**2, CELLS), nn.ReLU(), nn.Linear(CELLS, actions)),
         )
 
-    def forward(self, pixels):
-        return super().forward(pixels / 255)
+    def forward(self, pixels):  # on a CPU, convolutions are faster with the channels last
+        return super().forward((pixels / 255).contiguous(memory_format=torch.channels_last))
 
 
 class Run:
@@ -201,7 +201,7 @@ class Run:
             sampler=sampler,
             transform=FrameReplay(storage, options.envs, options.size),
             priority_key="td_error",
-            batch_size=BATCH,
+            batch_size=self.updates * BATCH,
             prefetch=options.prefetch,  # performance/replay_buffers
         )
 
@@ -234,13 +234,14 @@ class Run:
         self.buffer.extend(batch.transpose(0, 1).reshape(-1))  # step by step, game after game
         spent("store")
         if progress["frames"] > WARM_UP * self.options.frames:
-            for _ in range(max(1, batch.numel() // self.options.every)):
-                sample = self.buffer.sample()
-                # Without the newest rows, whose next steps are yet to come.
-                sample = sample[sample["complete"]].to(self.options.device)
-                spent("sample")
-                self.learn(sample)
-                spent("update")
+            sample = self.buffer.sample()  # of all updates: performance/replay_buffers
+            # Without the newest rows, whose next steps are yet to come.
+            sample = sample[sample["complete"]].to(self.options.device)
+            spent("sample")
+            if len(sample):  # early on, priorities may draw the newest rows alone
+                for minibatch in sample.chunk(self.updates):
+                    self.learn(minibatch)
+            spent("update")
             self.collector.update_policy_weights_()
         progress["seconds"] += clock() - begin
 
@@ -264,6 +265,11 @@ class Run:
         self.progress["updates"] += 1
         if self.options.prioritized:
             self.buffer.update_tensordict_priority(sample)
+
+    @property
+    def updates(self):
+        """How many follow each batch of the collector."""
+        return max(1, self.options.steps * self.options.envs // self.options.every)
 
     @property
     def mean_return(self):
