@@ -241,7 +241,7 @@ def test_a_batch_comes_from_a_copy_of_the_collector(given_to_checks, folder):
 @guards("doctor-frames-bounded")
 def test_a_batch_of_a_small_collector_is_as_small(given_to_checks):
     collector = collect_from(cartpole(), q_policy(cartpole()), frames_per_batch=3)
-    diagnose(collector=collector)
+    diagnose(collector=collector, seconds=SECONDS)
     assert given_to_checks["batch"].shape == (3,)
     collector.shutdown()
 
@@ -249,7 +249,7 @@ def test_a_batch_of_a_small_collector_is_as_small(given_to_checks):
 def test_a_batch_of_whole_trajectories_ends_where_one_ends(given_to_checks):
     options = {"trajs_per_batch": 2, "traj_format": "cat"}
     collector = collect_from(cartpole(), q_policy(cartpole()), **options)
-    diagnose(collector=collector)
+    diagnose(collector=collector, seconds=SECONDS)
     assert given_to_checks["batch"]["next", "done"].sum() == 2
     collector.shutdown()
 
@@ -257,7 +257,7 @@ def test_a_batch_of_whole_trajectories_ends_where_one_ends(given_to_checks):
 @guards("doctor-copy-stripped")
 def test_random_frames_do_not_stand_in_for_those_of_the_policy(given_to_checks):
     collector = collect_from(cartpole(), q_policy(cartpole()), init_random_frames=1000)
-    diagnose(collector=collector)
+    diagnose(collector=collector, seconds=SECONDS)
     assert "chosen_action_value" in given_to_checks["batch"]
     collector.shutdown()
 
@@ -268,7 +268,7 @@ def test_the_copy_neither_writes_to_the_buffer_nor_calls_hooks(given_to_checks):
     called = []
     options = {"replay_buffer": buffer, "post_collect_hook": called.append}
     collector = collect_from(cartpole(), q_policy(cartpole()), **options)
-    diagnose(collector=collector)
+    diagnose(collector=collector, seconds=SECONDS)
     assert len(buffer) == 0
     assert called == []
     assert given_to_checks["replay_buffer"] is buffer
@@ -797,7 +797,7 @@ def test_more_environments_than_can_be_copied_are_a_sentence():
 def test_a_collector_that_is_shut_down_is_a_sentence():
     collector = collect_from(cartpole(), q_policy(cartpole()))
     collector.shutdown()
-    report = diagnose(collector=collector)
+    report = diagnose(collector=collector, seconds=SECONDS)
     assert "it has been shut down. Pass a batch" in report.notes[0]
 
 
