@@ -343,8 +343,8 @@ for per_batch in (100, 1):
 #    :class: wrong-on-purpose
 #
 #    A ``VecNormV2`` in the evaluation environment. The evaluator freezes this transform. A new one
-#    is then frozen before it has any statistics, and the policy sees NaN. If you pass the
-#    environment of training, its statistics stop as well.
+#    is then frozen before it has any statistics. With the default ``decay``, the policy sees NaN.
+#    If you pass the environment of training, its statistics stop as well.
 #
 # .. fold:: A new environment and one that has trained, and a count of NaN
 

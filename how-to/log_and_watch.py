@@ -194,7 +194,7 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 # Append ``VideoRecorder`` to an evaluation environment that returns images, and call ``dump`` after
 # the episode: until then, frames stay in memory. ``GymEnv("CartPole-v1", from_pixels=True,
-# pixels_only=False)`` returns them under ``"pixels"``. ``GymEnv`` draws with pygame. This page runs
+# pixels_only=False)`` returns them under ``"pixels"``. CartPole draws with pygame. This page runs
 # without pygame, so a wrapper draws the images.
 #
 # On a machine without a display, MuJoCo needs ``MUJOCO_GL=egl`` in the environment, or

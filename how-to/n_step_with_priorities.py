@@ -4,7 +4,7 @@ Use n-step returns with prioritized replay
 
 Give ``MultiStepTransform`` and the loss the same ``gamma``, and pass
 ``done_keys=["done", "truncated"]`` to the transform, without ``"terminated"``. The loss then
-discounts the next value by the right number of steps.
+discounts rewards and next value alike, and adds no next value where the episode terminated.
 """
 
 # %%

@@ -143,9 +143,9 @@ assert np.mean(returns) > before
 # * **Actions have the format that the policy's distribution produces**, here one-hot.
 #
 # The buffer holds the whole dataset. If that does not fit into memory, write it once to a
-# ``LazyMemmapStorage``: see :doc:`/tutorials/memory/buffers_on_disk`. A ``SliceSampler`` also needs
-# an entry with the number of the episode. To continue with newly collected data, see
-# :ref:`new-offline`.
+# ``LazyMemmapStorage`` with a ``scratch_dir``: see :doc:`/tutorials/memory/buffers_on_disk`. A
+# ``SliceSampler`` finds the episodes by ``("next", "done")`` if no entry numbers them. To continue
+# with newly collected data, see :ref:`new-offline`.
 #
 # Datasets that others recorded
 # -----------------------------

@@ -223,8 +223,8 @@ print(f"{int((~missing).sum())} rows rebuilt bit for bit, {int(missing.sum())} N
 #    :class:`~torchrl.data.SliceSampler` fills the batch with :term:`slices <slice>` from random
 #    places. Sometimes two slices of one trajectory are neighbors in the batch. Then the last row of
 #    the first slice and the first row of the second have the same trajectory id, and the stored
-#    done flag is false. So the transform takes the first observation of the second slice as the
-#    next observation of that last row.
+#    done flag is false, unless the trajectory ends there. So the transform takes the first
+#    observation of the second slice as the next observation of that last row.
 #
 # .. fold:: Count rows whose next observation is missing or wrong
 

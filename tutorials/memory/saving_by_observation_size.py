@@ -293,7 +293,7 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32):
 #    :class: wrong-on-purpose
 #
 #    The delta on unsigned bytes, and on floats of a large scale. By default, the delta skips
-#    integer keys, so it saves nothing on pixels. If you force it with ``in_keys``, the rollout
+#    integer keys, so it saves nothing on bytes. If you force it with ``in_keys``, the rollout
 #    grows. A float that changes by more than ``delta_dtype`` can hold comes back infinite. None of
 #    these raises an error.
 
