@@ -868,8 +868,8 @@ ROWS = {
     ),
     "too_many_open_files": Row(
         "loud",
-        "Each worker needs several open files, for its pipes and for each tensor in shared "
-        "memory. Many systems allow 1024 open files per process by default.",
+        "Workers need open files, for their pipes and for each tensor in shared memory. Many "
+        "systems allow 1024 open files per process by default.",
         "Raise the soft limit before you start the workers: "
         "`resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))`, or `ulimit -n 65536` in the "
         "shell.",
