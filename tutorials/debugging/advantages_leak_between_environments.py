@@ -80,7 +80,7 @@ assert unhealthy["changed"] > 0, (
 # %%
 # GAE stops only at a row that is done. In the flat batch, the last step of one environment is
 # followed by the first step of the next one, and is not always done. With time as the first
-# dimension it is worse: nearly every row is followed by a row of another environment.
+# dimension it is worse: all neighbors along the last one are rows of different environments.
 
 
 def time_first(batch):

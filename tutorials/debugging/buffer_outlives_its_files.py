@@ -94,8 +94,8 @@ print(healthy)
 assert healthy["files"] == len(while_open) > 0, "the fix does not work: no files"
 
 # %%
-# Do not copy such a buffer. Every copy treats the folder as its own. When the copy is deleted, the
-# files of the original are gone.
+# Do not call ``copy.deepcopy`` on such a buffer. The copy treats the folder as its own. When the
+# copy is deleted, the files of the original are gone.
 
 original = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)["replay_buffer"]
 dropped = copy.deepcopy(original)

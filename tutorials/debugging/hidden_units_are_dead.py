@@ -8,9 +8,9 @@ are finite.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: An optimizer step that was too large has made the inputs of many ReLUs negative for every
-   observation. Their output and their gradient are then zero, so no later step revives them.
+   observation. Their output is then zero, and their own weights get no gradient.
 :Fix: Lower the learning rate, and clip the norm of the gradients. Start the training again, because
-   dead units stay dead.
+   dead units rarely recover.
 :Decided in: :source:`torchrl.modules.MLP`
 :Behind it: :doc:`/reference/doctor_numbers`
 :Threads: none found

@@ -97,8 +97,9 @@ assert unhealthy["plain"] > 0 == unhealthy["NaN"], (
 # Fix it
 # ------
 #
-# The storage still holds bytes. A next image that the sample lacks is now NaN, which value
-# estimators recognize and ``isnan`` finds.
+# The storage still holds bytes. A next image that the sample lacks is now NaN, which ``isnan``
+# finds. ``forward`` of a value estimator replaces it; losses such as ``DQNLoss`` do not use
+# ``forward``: see :doc:`/tutorials/debugging/off_policy_loss_is_nan`.
 
 fixed = buffer_of_pictures(ToTensorImage(in_keys=["pixels"]))
 healthy = check(fixed["replay_buffer"].sample())

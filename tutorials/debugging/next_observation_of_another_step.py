@@ -7,9 +7,9 @@ the one that followed nor NaN: it is from another step.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: If a slice in a sample is followed by another slice of the same trajectory,
-   ``NextStateReconstructor`` by default takes the first row of the second slice as the step that
-   followed the first slice.
+:Cause: If a slice in a sample stops before the end of its trajectory and is followed by another
+   slice of it, ``NextStateReconstructor`` by default takes the first row of the second slice as
+   the step that followed the first slice.
 :Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
    ``NextStateReconstructor``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`

@@ -77,9 +77,9 @@ assert unhealthy["loss"] != unhealthy["loss"], (
 # Why PPO does not mind
 # ---------------------
 #
-# PPO gets its advantages from ``forward`` of the same estimator. Where the next observation is NaN,
+# PPO gets its advantages from ``forward`` of its estimator. Where the next observation is NaN,
 # ``forward`` uses the current one. The advantage is then exact only for terminated rows, but it is
-# finite.
+# finite. The estimator of the loss above does the same:
 
 advantage = loss_module.value_estimator(
     sample.clone(),

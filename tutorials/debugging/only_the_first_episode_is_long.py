@@ -87,8 +87,8 @@ print(unhealthy)
 assert unhealthy["lengths"] == [10, 1, 1, 1, 1], "no longer reproduces"
 
 # %%
-# TorchRL's ``reset`` calls ``_reset`` and adds entries of the specs that are missing. It does not
-# know the attributes of your environment.
+# TorchRL's ``reset`` calls ``_reset`` and adds the done flags that are missing. It does not know
+# the attributes of your environment.
 #
 # Fix it
 # ------

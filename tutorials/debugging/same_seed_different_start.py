@@ -2,12 +2,12 @@
 Two runs with the same seed start differently
 =============================================
 
-Each run calls ``collector.set_seed(0)``, but two runs differ from their first observation on.
+Each run calls ``collector.set_seed(0)``, but two runs differ already in their first observation.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: The collector resets its environment when it is built. ``set_seed`` resets the environment
-   again afterwards, but in the first step the policy still gets the observation from before.
+:Cause: The collector resets its environment when it is built. ``set_seed`` comes later. It resets a
+   ``GymEnv`` again, but in the first step the policy still gets the observation from before.
 :Fix: Seed the environment before the collector is built.
 :Decided in: :source:`torchrl.collectors.Collector._make_carrier`,
    :source:`torchrl.collectors.Collector.set_seed`
@@ -67,8 +67,8 @@ assert unhealthy["differ"] > 0, (
 #
 # Here only the first row differs, because the policy does not read observations. This row is a
 # transition that the environment never made: its observation is from before the seeding, its next
-# observation from after it. A policy that reads this observation may act differently, and then all
-# later rows differ.
+# observation from after it. A policy that reads this observation may act differently, and then
+# later rows differ, too.
 #
 # Fix it
 # ------

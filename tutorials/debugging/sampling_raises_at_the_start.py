@@ -7,8 +7,8 @@ raises.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: Nothing is stored yet. A ``Collector`` writes to its ``replay_buffer`` only when you ask for
-   a batch, not when you create the collector.
+:Cause: Nothing is stored yet. A ``Collector`` writes to its ``replay_buffer`` when you ask for a
+   batch or after you call ``start()``, not when you create the collector.
 :Fix: Sample inside the loop over the collector, as soon as ``replay_buffer.can_sample()`` is True.
 :Decided in: :source:`torchrl.data.RandomSampler.sample`,
    :source:`torchrl.data.SliceSampler.sample`

@@ -7,8 +7,8 @@ raises ``OSError: [Errno 24]``.
 
 :Subsystem: multi-process and weight sync
 :Effect: loud
-:Cause: Each worker needs several open files, for its pipes and for each tensor in shared memory.
-   Many systems allow 1024 open files per process by default.
+:Cause: Workers need open files, for their pipes and for each tensor in shared memory. Many systems
+   allow 1024 open files per process by default.
 :Fix: Raise the soft limit before you start the workers:
    ``resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))``, or ``ulimit -n 65536`` in the
    shell.
@@ -85,8 +85,8 @@ assert "Too many open files" in str(broken.get("error")), (
 # Check it
 # --------
 #
-# Expect to need a hundred files for the process, and ten for each worker. The number for a worker
-# grows with the number of entries in an observation.
+# Expect to need a hundred files for the process, and ten for each worker. Observations with many
+# entries need more.
 
 
 def check(workers):

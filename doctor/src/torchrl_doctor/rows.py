@@ -294,10 +294,9 @@ ROWS = {
     "hidden_units_are_dead": Row(
         "silent",
         "An optimizer step that was too large has made the inputs of many ReLUs negative for "
-        "every observation. Their output and their gradient are then zero, so no later step "
-        "revives them.",
+        "every observation. Their output is then zero, and their own weights get no gradient.",
         "Lower the learning rate, and clip the norm of the gradients. Start the training again, "
-        "because dead units stay dead.",
+        "because dead units rarely recover.",
     ),
     "hook_changes_nothing_that_is_stored": Row(
         "silent",
@@ -489,9 +488,9 @@ ROWS = {
     ),
     "next_observation_of_another_step": Row(
         "silent",
-        "If a slice in a sample is followed by another slice of the same trajectory, "
-        "`NextStateReconstructor` by default takes the first row of the second slice as the step "
-        "that followed the first slice.",
+        "If a slice in a sample stops before the end of its trajectory and is followed by another "
+        "slice of it, `NextStateReconstructor` by default takes the first row of the second slice "
+        "as the step that followed the first slice.",
         'Put a `StepCounter` on the environment and pass `step_count_key="step_count"` to '
         "`NextStateReconstructor`.",
     ),
@@ -675,8 +674,8 @@ ROWS = {
     ),
     "same_seed_different_start": Row(
         "silent",
-        "The collector resets its environment when it is built. `set_seed` resets the environment "
-        "again afterwards, but in the first step the policy still gets the observation from "
+        "The collector resets its environment when it is built. `set_seed` comes later. It resets "
+        "a `GymEnv` again, but in the first step the policy still gets the observation from "
         "before.",
         "Seed the environment before the collector is built.",
     ),
@@ -722,8 +721,8 @@ ROWS = {
     ),
     "sampling_raises_at_the_start": Row(
         "loud",
-        "Nothing is stored yet. A `Collector` writes to its `replay_buffer` only when you ask for "
-        "a batch, not when you create the collector.",
+        "Nothing is stored yet. A `Collector` writes to its `replay_buffer` when you ask for a "
+        "batch or after you call `start()`, not when you create the collector.",
         "Sample inside the loop over the collector, as soon as `replay_buffer.can_sample()` is "
         "True.",
     ),
@@ -869,8 +868,8 @@ ROWS = {
     ),
     "too_many_open_files": Row(
         "loud",
-        "Each worker needs several open files, for its pipes and for each tensor in shared "
-        "memory. Many systems allow 1024 open files per process by default.",
+        "Workers need open files, for their pipes and for each tensor in shared memory. Many "
+        "systems allow 1024 open files per process by default.",
         "Raise the soft limit before you start the workers: "
         "`resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))`, or `ulimit -n 65536` in the "
         "shell.",
