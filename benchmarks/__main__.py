@@ -228,7 +228,7 @@ def assemble(suite, device, checkpoint):
         "machine": said["machine"],
         "versions": state["versions"],
         "metrics": said["metrics"],
-        "benchmarks": merge(checkpoint.finished),
+        "benchmarks": merge(checkpoint.finished, said["metrics"]),
         **({"skipped": left_out} if left_out else {}),
     }
 
@@ -241,8 +241,11 @@ def measured_by(entries, hashes):
     return {name: {"hash": hashes[name], "keys": sorted(found)} for name, found in keys.items()}
 
 
-def merge(entries):
-    """One entry per key out of the timed functions that share it."""
+def merge(entries, declared):
+    """One entry per key out of the timed functions that share it.
+
+    A round without a value, None, is left out. Bytes may be whole in a float.
+    """
     merged = {}
     for entry in entries:
         noted, stats = entry["extra_info"], entry["stats"]
@@ -252,7 +255,13 @@ def merge(entries):
         )
         found = {metric: record.measurement([value]) for metric, value in noted["exact"].items()}
         for metric, values in noted["sampled"].items():
-            found[metric] = record.measurement(values)
+            found[metric] = record.measurement(
+                [
+                    round(value) if declared[metric]["unit"] == "B" else value
+                    for value in values
+                    if value is not None
+                ]
+            )
         timing = record.measurement(stats["data"], warmup_rounds=noted["warmup_rounds"])
         found[noted["timing"]] = timing
         for metric, values in found.items():

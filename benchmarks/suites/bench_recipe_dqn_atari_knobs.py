@@ -44,13 +44,15 @@ class Changed(dqn_atari.Run):
     def __init__(self, knob):
         _, name, other = KNOBS[knob]
         options = dqn_atari.parse(["--frames", "4000"])
-        with mock.patch.object(dqn_atari, name or "DQNLoss", other or DQNLoss):
+        one_by_one = mock.patch.object(dqn_atari.Run, "updates", 1)  # the buffer draws for one
+        other = mock.patch.object(dqn_atari, name or "DQNLoss", other or DQNLoss)
+        with one_by_one if knob == "one-by-one" else other:
             super().__init__(options, 0)
         if knob == "not-fused":
             self.optimizer = torch.optim.Adam(self.parameters, dqn_atari.LR, eps=1e-4)
         if knob == "one-by-one":
             draw, each = self.buffer.sample, range(self.updates)
-            self.buffer.sample = lambda: torch.cat([draw(dqn_atari.BATCH) for _ in each])
+            self.buffer.sample = lambda: torch.cat([draw() for _ in each])
         self.batches = iter(self.collector)
         while not self.progress["updates"]:
             self.iterate()
