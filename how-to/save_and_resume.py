@@ -279,6 +279,43 @@ assert "workers" in checkpoint.load(folder / "workers").loaded
 collector.shutdown()
 
 # %%
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    ``Adam(fused=True)`` on the CPU, with weights in ``channels_last``. ``Checkpoint`` saves the
+#    moments in the order of their indices. After loading, the fused step pairs them with the wrong
+#    weights, and the first update already differs.
+
+
+def differs(fused):
+    def update(layer, optimizer):
+        layer(pixels).sum().backward()
+        optimizer.step()
+
+    def make():
+        layer = torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
+        return layer, torch.optim.Adam(layer.parameters(), fused=fused)
+
+    pixels = torch.rand(1, 3, 2, 2)
+    (layer, optimizer), (again, its_optimizer) = make(), make()
+    update(layer, optimizer)
+    Checkpoint(layer=layer, optimizer=optimizer).save(folder / f"fused-{fused}")
+    Checkpoint(layer=again, optimizer=its_optimizer).load(folder / f"fused-{fused}")
+    assert torch.equal(layer.weight, again.weight)
+    for one in (layer, optimizer), (again, its_optimizer):
+        one[0].zero_grad()
+        update(*one)
+    return not torch.equal(layer.weight, again.weight)
+
+
+print("differs:", {f"fused={fused}": differs(fused) for fused in (False, True)})
+assert differs(True)
+assert not differs(False)
+
+# %%
+# Leave the weights as they are and convert the pixels alone, or set ``fused=False``.
+
+# %%
 # A large buffer, without a copy
 # ------------------------------
 #

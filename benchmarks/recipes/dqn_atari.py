@@ -134,7 +134,7 @@ class Network(nn.Sequential):
             *(nn.Flatten(), nn.Linear(32 * side**2, CELLS), nn.ReLU(), nn.Linear(CELLS, actions)),
         )
 
-    def forward(self, pixels):  # on a CPU, convolutions are faster with the channels last
+    def forward(self, pixels):  # channels last or first: performance/recipes/dqn_atari
         return super().forward((pixels / 255).contiguous(memory_format=torch.channels_last))
 
 

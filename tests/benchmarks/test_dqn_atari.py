@@ -15,6 +15,7 @@ from gymnasium.wrappers import FrameStackObservation
 from torch.nn.functional import smooth_l1_loss
 
 from benchmarks.recipes import dqn_atari as recipe
+from tests.support.claims import guards
 from tests.support.ppo_recipes import assert_resumes
 
 CELL, CELLS = 4, 6
@@ -224,6 +225,7 @@ def complaints(module):
     return complaints_of_rows(run, shown) or complaints_of_updates(run)
 
 
+@guards("dqn-recipe-is-plain-torch")
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_mistake_in_the_script_is_noticed(planted):
     old, new, expected = PLANTED[planted]
@@ -245,6 +247,19 @@ def test_the_command_prints_a_table_and_ends_with_its_frames(capsys):
     assert "update" in rows[-1]
 
 
+def test_a_sample_without_a_complete_row_is_no_update():
+    run = make_run(recipe, "--prioritized")
+    run.iterate()
+    sample = run.buffer.sample()
+    sample["complete"] = torch.zeros_like(sample["complete"])
+    updates = run.progress["updates"]
+    with mock.patch.object(run.buffer, "sample", return_value=sample):
+        run.iterate()
+    run.collector.shutdown()
+    assert run.progress["updates"] == updates
+
+
+@guards("dqn-recipe-resumes-with-the-same-bits")
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_a_resumed_run_has_the_bits_of_one_that_nobody_killed(tmp_path, prioritized):
     catch = types.SimpleNamespace(

@@ -9,6 +9,8 @@ import unicodedata
 import pypdf
 import pytest
 
+from tests.support import ROOT
+
 # Kinds of pages (see the fixture `sample`), the longest of each.
 KINDS = ("home", "tutorial", "internals", "performance", "terms", "api", "symptom")
 MARGIN = 18 / 25.4 * 72  # below the text, in points: 18 mm
@@ -63,6 +65,7 @@ def printed(browser, site_url, sample):
         "symptom": "tutorials/debugging/lstm_forgets_every_step.html",
         "tall drawings": "reference/recurrent_state_lifecycle.html",
         "recipe": "performance/recipes/sac_halfcheetah.html",
+        "map": "reference/debugging_map.html",
     }
 
     @functools.cache
@@ -80,7 +83,7 @@ def printed(browser, site_url, sample):
     return sheets_of
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "map"])
 def test_paper_has_the_whole_page(printed, kind):
     pages, said = printed(kind)
     sheets = [page.extract_text() for page in pages]
@@ -93,12 +96,22 @@ def test_paper_has_the_whole_page(printed, kind):
     assert letters(said["address"]) in start, f"{kind}: the address is not on the first sheet"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "map"])
 def test_no_heading_is_alone_at_the_foot_of_a_sheet(printed, kind):
     sheets, said = printed(kind)
     titles = {letters(title) for title in said["headings"]}
     alone = {n: line for n, sheet in enumerate(sheets[:-1], 1) if (line := lowest(sheet)) in titles}
     assert not alone, f"{kind}: sheets that end with a heading"
+
+
+def test_paper_has_the_fix_of_each_symptom_and_no_check(printed):
+    sheets, _ = printed("map")
+    whole = letters("".join(sheet.extract_text() for sheet in sheets))
+    symptoms = len([*(ROOT / "tutorials" / "debugging").glob("*.py")])
+    for part in ("Cause:", "Fix:"):
+        assert whole.count(part) >= symptoms
+    assert letters("What it prints when all is well") not in whole
+    assert len(sheets) < symptoms / 5
 
 
 def test_paper_has_the_values_of_a_chart(printed, site):
@@ -116,7 +129,7 @@ def test_a_short_page_does_not_leave_a_sheet_to_its_foot(printed):
     assert len(pages) == 2
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "tall drawings"])
+@pytest.mark.parametrize("kind", [*KINDS, "tall drawings", "map"])
 def test_no_sheet_but_the_last_is_blank_by_a_third(printed, kind):
     sheets, _ = printed(kind)
     ends = {n: min(lines_of(sheet)) for n, sheet in enumerate(sheets[:-1], 1)}

@@ -14,7 +14,7 @@ one.
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: none found
 :Also called: list of batches identical, same tensor at each iteration, overwritten batch, aliasing,
-   data changes later
+   data changes later, observations are all the same object
 """
 
 # %%
