@@ -59,7 +59,7 @@ multiprocessing.set_start_method("fork", force=True)
 warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
 
 # %%
-# The loop, PPO on CartPole, is always the same. With TorchRL's own start method, "spawn", call it
+# The loop is PPO on CartPole. With TorchRL's own start method, "spawn", call it
 # below ``if __name__ == "__main__":`` (:ref:`symptom-workers-run-the-script-again`).
 
 FRAMES = {"frames_per_batch": 200, "total_frames": 400}  # of all workers together
