@@ -2,7 +2,7 @@
 The episode return looks too low
 ================================
 
-The logged return stays far below the length of the episodes, although the reward of CartPole is 1
+The logged return stays below the length of the episodes, although the reward of CartPole is 1
 at each step.
 
 :Subsystem: evaluation

@@ -2,8 +2,8 @@
 Episodes go on after they are done
 ==================================
 
-Your own loop steps an environment, and returns exceed what the task allows. More steps follow the
-first ``done``, and they are done as well. TorchRL raises nothing.
+Your own loop steps an environment, and returns can exceed what the task allows. More steps follow
+the first ``done``, and they are done as well. TorchRL raises nothing.
 
 :Subsystem: environments
 :Effect: silent

@@ -69,8 +69,8 @@ assert unhealthy["marked"] == 0, "no longer reproduces: single frames are marked
 # Fix it
 # ------
 #
-# By default, the collector extends the buffer with whole batches. Then it sets the marks, and does
-# everything else that works on a batch, such as ``post_collect_hook``.
+# By default, the collector builds whole batches. Before it stores one, it sets the marks and does
+# everything else that works on a batch, such as calling ``post_collect_hook``.
 
 fixed = fill()
 healthy = check(fixed["collector"].replay_buffer)

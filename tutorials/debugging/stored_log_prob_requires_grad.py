@@ -3,7 +3,7 @@ RuntimeError: stored action_log_prob requires grad
 ==================================================
 
 The policy loss refuses the data of ``env.rollout``, although it accepts data from a collector.
-Memory grows with the length of a rollout.
+A rollout needs more memory than its data.
 
 :Subsystem: value estimation and losses
 :Effect: loud

@@ -78,9 +78,10 @@ assert unhealthy["steps with another memory"] == unhealthy["steps"] - 1, (
 )
 
 # %%
-# All steps but the first are wrong. At the first step, both states are zero. A loss runs each LSTM
-# over the whole sequence, which is right, so the actor's outputs there differ from the collected
-# ones. The LSTM of the critic runs last, reads its own state and is right:
+# All steps but the first are wrong. At the first step, both states are zero. A loss that gets the
+# whole episode runs each LSTM over it from zero, which is right, so the actor's outputs there
+# differ from the collected ones. In a slice that starts later, the actor's LSTM starts from the
+# state of the critic's. The LSTM of the critic runs last, reads its own state and is right:
 
 critic = check(broken["batch"], broken["policy"][2])
 print(critic)
