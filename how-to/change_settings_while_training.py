@@ -83,8 +83,8 @@ collector.shutdown()
 # * **Coefficients.** ``entropy_coeff``, ``critic_coeff`` and ``clip_epsilon`` are buffers of the
 #   loss. Assigning a number changes their value, and a compiled loss uses it without compiling
 #   again. :claim:`compiled-loss-follows-coefficients`
-# * **Learning rate.** Any scheduler of ``torch.optim.lr_scheduler`` works. Here the scheduler steps
-#   once per batch, so ``total_iters`` counts batches.
+# * **Learning rate.** The optimizer and its scheduler are PyTorch's. Here the scheduler steps once
+#   per batch, so ``total_iters`` counts batches.
 # * **Gradients.** ``clip_grad_norm_`` returns the norm before clipping, which :doc:`log_and_watch`
 #   logs.
 # * **Resuming.** ``loss.state_dict()`` has the coefficients. Save the ``state_dict`` of the

@@ -173,7 +173,8 @@ assert child.exitcode == -signal.SIGKILL
 child.close()
 
 # %%
-# The resumed run and a run that was not killed end with the same bits.
+# Except for the trajectory ids, the resumed run and a run that was not killed end with the same
+# bits.
 #
 # .. fold:: What is compared between two runs
 
@@ -217,7 +218,7 @@ for name in expected:
 # Neither the position in an episode nor the generator of an environment is saved. That is why the
 # loop begins a new episode after each save, with a seed that depends on the number of frames: a
 # resumed run then begins the same episode. In both runs, each save cuts an episode off. Without
-# ``start_episode``, no episode is cut, but a resumed run gives other numbers.
+# ``start_episode``, a save cuts no episode, but a resumed run gives other numbers.
 # :claim:`resume-without-start-episode-differs`
 #
 # Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so the ids of the

@@ -119,9 +119,9 @@ assert healthy["rows that go on after the end"] == 0, (
 )
 
 # %%
-# Keep ``"done"`` in ``done_keys``, because a ``SliceSampler`` cuts episodes where it is true.
-# ``MultiStep``, which you pass to a collector as ``postproc``, has the same fault. It has no
-# argument ``done_keys``, so set the attribute:
+# Keep ``"done"`` in ``done_keys``, because a ``SliceSampler`` without trajectory ids cuts episodes
+# where it is true. ``MultiStep``, which you pass to a collector as ``postproc``, has the same
+# fault. It has no argument ``done_keys``, so set the attribute:
 
 postproc = MultiStep(gamma=1.0, n_steps=3)
 ended = {"default": postproc(episode(0))["next", "terminated"].flatten().tolist()}

@@ -147,7 +147,7 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
 # of a trajectory is stored only once. If the trajectory :term:`terminated`, the value of this
 # observation counts as zero. If the trajectory was :term:`truncated`, the target of a loss uses
-# this value. In the rest of this lesson, a time limit truncates some trajectories.
+# this value. From here on, a time limit truncates some trajectories, except for the byte counts.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
