@@ -244,7 +244,7 @@ def measured_by(entries, hashes):
 def merge(entries, declared):
     """One entry per key out of the timed functions that share it.
 
-    A round without a value, None, is left out. Bytes may be whole in a float.
+    A round without a value, None, is left out. Bytes that are whole may come as floats.
     """
     merged = {}
     for entry in entries:
@@ -255,13 +255,10 @@ def merge(entries, declared):
         )
         found = {metric: record.measurement([value]) for metric, value in noted["exact"].items()}
         for metric, values in noted["sampled"].items():
-            found[metric] = record.measurement(
-                [
-                    round(value) if declared[metric]["unit"] == "B" else value
-                    for value in values
-                    if value is not None
-                ]
-            )
+            known = [value for value in values if value is not None]
+            if declared[metric]["unit"] == "B" and all(value % 1 == 0 for value in known):
+                known = [int(value) for value in known]
+            found[metric] = record.measurement(known)
         timing = record.measurement(stats["data"], warmup_rounds=noted["warmup_rounds"])
         found[noted["timing"]] = timing
         for metric, values in found.items():

@@ -290,6 +290,7 @@ collector.shutdown()
 
 def differs(fused):
     def update(layer, optimizer):
+        optimizer.zero_grad()
         layer(pixels).sum().backward()
         optimizer.step()
 
@@ -303,9 +304,8 @@ def differs(fused):
     Checkpoint(layer=layer, optimizer=optimizer).save(folder / f"fused-{fused}")
     Checkpoint(layer=again, optimizer=its_optimizer).load(folder / f"fused-{fused}")
     assert torch.equal(layer.weight, again.weight)
-    for one in (layer, optimizer), (again, its_optimizer):
-        one[0].zero_grad()
-        update(*one)
+    update(layer, optimizer)
+    update(again, its_optimizer)
     return not torch.equal(layer.weight, again.weight)
 
 
@@ -315,8 +315,7 @@ assert not differs(False)
 
 # %%
 # Leave the weights as they are and convert the pixels alone, or set ``fused=False``.
-
-# %%
+#
 # A large buffer, without a copy
 # ------------------------------
 #

@@ -704,12 +704,13 @@ def test_all_but_a_few_ratios_repeat():
 
 def test_a_round_without_a_value_is_left_out():
     noted = {"key": "sb3", "title": "SB3", "parameters": {}, "exact": {}}
-    noted |= {"sampled": {"score": [2.5, None, 1.5], "row": [8.0]}}
+    noted |= {"sampled": {"score": [2.5, None, 1.5], "row": [8.0], "half": [8.5]}}
     entry = {"name": "bench_it", "extra_info": noted | {"timing": "time", "warmup_rounds": 0}}
-    declared = {"score": {"unit": "1"}, "row": {"unit": "B"}}
+    declared = {"score": {"unit": "1"}, "row": {"unit": "B"}, "half": {"unit": "B"}}
     found = main.merge([entry | {"stats": {"data": [1.0]}}], declared)["sb3"]["metrics"]
     assert (found["score"]["rounds"], found["score"]["median"]) == (2, 2.0)
     assert type(found["row"]["median"]) is int
+    assert found["half"]["median"] == 8.5  # which the check of the record refuses
 
 
 @guards("second-records-taken")
