@@ -161,7 +161,7 @@ print("left, before each step:", first["left"][:4].tolist())
 assert not first["left"][::2].any()
 
 # %%
-# Return the key from ``reset`` as well.
+# Put the key into the ``info`` of ``reset``, too.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose

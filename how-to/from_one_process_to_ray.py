@@ -304,9 +304,10 @@ print("batches:", number + 1)
 # .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
 #    :pyobject: two_nodes
 #
-# Do not let Ray restart actors: the loop goes on without an error, the new actor has the weights
-# from the start of the collector, and the next update raises. :claim:`scaling-restart-is-stale` A
-# new collector waits for missing processors without a message. :claim:`scaling-constructor-waits`
+# Do not set ``max_restarts`` and ``max_task_retries``. With both, the loop goes on without an
+# error, although the new actor has the initial weights. The next update raises.
+# :claim:`scaling-restart-is-stale` A new collector waits for missing processors, and does not
+# raise. :claim:`scaling-constructor-waits`
 #
 # What it costs
 # -------------

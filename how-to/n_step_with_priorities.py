@@ -173,8 +173,9 @@ print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end"
 
 # %%
 # If you leave ``"terminated"`` out of ``done_keys``, as above, this flag comes from the same step
-# as the observation. Leave ``"done"`` in, because a ``SliceSampler`` without trajectory ids cuts
-# episodes there. At a time limit, the target still has the value of the last observation.
+# as the observation. Keep ``"done"`` in the list: a ``SliceSampler`` without trajectory ids ends an
+# episode where ``"done"`` is true. At a time limit, the target still has the value of the last
+# observation.
 # :claim:`multi-step-time-limit-bootstraps` The symptom is
 # :ref:`symptom-n-step-value-after-the-end`.
 #

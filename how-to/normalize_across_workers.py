@@ -259,8 +259,8 @@ assert all(name.startswith("module") for name in actor.state_dict())
 # ================================================= ==== =====
 #
 # Around a batched environment, ``VecNormV2`` gives each environment a mean of its own. With
-# ``reduce_batch_dims=True``, all share one mean, but each reset of one environment counts a row of
-# every other environment again. :claim:`vecnorm-v2-counts-rows-again`
+# ``reduce_batch_dims=True``, all share one mean. But when one environment resets, an earlier row of
+# every other one is counted again. :claim:`vecnorm-v2-counts-rows-again`
 #
 # The start method "spawn" pickles what it sends to a worker. It shares the tensors of an
 # ``EnvCreator``, and copies those of a function. :claim:`vecnorm-shared-by-start-method`

@@ -341,8 +341,9 @@ print(f"{len(buffer):,} rows before, {len(again):,} after loading")
 assert len(again) == len(rows)
 
 # %%
-# The files change after ``dumps``. Once the buffer is full, a resumed run finds rows newer than its
-# networks. Off-policy training tolerates that, but a resumed run no longer gives the same numbers.
+# The files go on changing after ``dumps``. Once the buffer is full, a resumed run finds rows that
+# were collected after the save. Off-policy training tolerates that, but the run no longer gives the
+# same numbers.
 #
 # What it costs
 # -------------

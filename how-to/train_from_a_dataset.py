@@ -170,7 +170,7 @@ assert np.mean(returns) > before
 #    :class: wrong-on-purpose
 #
 #    The observations of all episodes are concatenated, and each next observation is taken from the
-#    following place. The last step of each episode then has the first observation of another one:
+#    following row. The last step of each episode then has the first observation of another one:
 
 flat = dataset["observation"]
 shifted = torch.cat([flat[1:], flat[:1]])
@@ -182,9 +182,9 @@ print(
 assert torch.equal(wrong, dataset["next", "done"].squeeze(-1))
 
 # %%
-# A wrong one at a terminated step is not used. At a truncated step, the loss learns from the value
-# of an unrelated state. The :ref:`doctor <doctor-data-sets>` finds shifted columns and missing done
-# flags.
+# At a terminated step, the target does not use the value of the wrong observation. At a truncated
+# step, the loss learns from the value of an unrelated state. The :ref:`doctor <doctor-data-sets>`
+# finds shifted columns and missing done flags.
 #
 # What it costs
 # -------------
