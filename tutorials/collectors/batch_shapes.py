@@ -142,7 +142,7 @@ if __name__ == "__main__":
 # its workers, and each worker divides its share among its environments. ``cat_results="stack"``
 # adds a dimension for the workers. An integer concatenates the results along an existing dimension,
 # which gets longer. A batch of an asynchronous collector comes from *one* worker, which collects
-# the full number.
+# all of its frames.
 
 F, W, E = FRAMES, N_WORKERS, N_ENVS
 PREDICTED = {  # collector, cat_results, environments

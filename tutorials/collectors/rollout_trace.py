@@ -291,7 +291,8 @@ order_table(cpu)
 #
 # #. The loop casts the carrier A to the device of the policy. The result is B. The sync point of
 #    the policy follows.
-# #. The policy writes into B, which is not the carrier. So the loop updates A with the output keys.
+# #. The policy writes into B, which is not the carrier. So the loop updates A with the outputs of
+#    the policy.
 # #. The loop casts A to the device of the environment. The result is C. The sync point of the
 #    environment follows.
 # #. The environment writes into C, which is not the carrier either. So the loop sets ``"next"`` in

@@ -447,8 +447,8 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # ---------------
 #
 # * `Memory-efficient RL training in the TorchRL documentation
-#   <https://docs.pytorch.org/rl/0.14/tutorials/memory_efficient_rl.html>`__, by the authors of
-#   these options. Their tutorial says that ``MultiStepTransform`` works with the delta. In this
-#   release, the next observations are then wrong (:doc:`n_step_and_truncations`).
+#   <https://docs.pytorch.org/rl/0.14/tutorials/memory_efficient_rl.html>`__, on the same options.
+#   That tutorial says that ``MultiStepTransform`` works with the delta. In this release, the next
+#   observations are then wrong (:doc:`n_step_and_truncations`).
 # * `Collectors <https://docs.pytorch.org/rl/0.14/reference/collectors.html>`__ and `replay buffers
 #   <https://docs.pytorch.org/rl/0.14/reference/data.html>`__ in the TorchRL documentation

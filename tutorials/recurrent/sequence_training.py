@@ -248,8 +248,8 @@ def make_collector(env, policy, n_batches=1):
 #
 # Each row stores the hidden state that the policy read at that step. The state is zero on the first
 # step of an episode. At other steps, it is the state that the previous step wrote. This holds
-# across two batches too: if an episode goes on, its first row in the second batch reads what its
-# last row in the first batch wrote.
+# across two batches too: if an episode goes on, the state in its first row of the second batch is
+# the one that its last step in the first batch wrote.
 
 torch.manual_seed(0)
 features, policy = make_policy()
@@ -506,10 +506,10 @@ for mistake in [None, *MISTAKES]:
         assert plateau.max() < final < last.mean(), mistake
 
 # %%
-# Without the primer, the return stays on the plateau. The other two mistakes cost part of the
-# return, and look like a slow learner. Without recurrent mode the gradient reaches only one row per
-# slice, so nothing trains the GRU to remember over several steps. The return reveals one of the
-# three mistakes; ``max_ratio`` reveals all three.
+# In these runs with one seed, the return stays on the plateau without the primer. The other two
+# mistakes cost part of the return, as if the policy learned slowly. Without recurrent mode, the
+# gradient of a row reaches no earlier row, so nothing trains the GRU to remember over several
+# steps. The return reveals one of the three mistakes; ``max_ratio`` reveals all three.
 #
 # If the environment never sets ``is_init`` to true, nothing changes *in this setup*: the sampler
 # writes its own marks, and the primer has set the states to zeros. Missing marks do harm if a loss

@@ -315,10 +315,9 @@ else:
 # ``recurrent_matmul_precision``
 #   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
 #   TF32, which keeps ten bits of the mantissa. ``"tf32x3"`` makes three such products, to lose less
-#   precision. The meaning of three more values is decided at each call. From NVIDIA's Ampere on,
-#   ``"fast"`` means ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``; on other GPUs and without a
-#   GPU both mean ``"ieee"``. ``"auto"``, the default, follows
-#   ``torch.get_float32_matmul_precision``, unless
+#   precision. The meaning of three more values is decided at each call. On NVIDIA GPUs since
+#   Ampere, ``"fast"`` means ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``. Elsewhere, both mean
+#   ``"ieee"``. ``"auto"``, the default, follows ``torch.get_float32_matmul_precision``, unless
 #   :func:`~torchrl.modules.set_recurrent_matmul_precision` or the variable
 #   ``TORCHRL_RNN_PRECISION`` says otherwise. :claim:`auto-precision-default`
 #
