@@ -10,8 +10,8 @@ OTHER_ROWS = {
         "The environment divides by zero or its simulation diverges. One such number makes the "
         "loss NaN, and with the next step the weights. So does an advantage that is divided by a "
         "deviation of zero.",
-        "Mend it in the environment. Until then end the episode there; a NaN that becomes zero is "
-        "an observation that never was.",
+        "Mend it in the environment. Until then leave that row out, and end the episode at the row "
+        "before, as truncated; a NaN that becomes zero is an observation that never was.",
     ),
     "numbers_are_far_from_one": Row(
         "silent",

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 import torch
-from torch.profiler import ProfilerAction
+from torch.profiler import ProfilerAction, ProfilerActivity
 from torchrl import _utils, timeit
 from torchrl.collectors import Collector, MultiCollector, ProfileConfig
 from torchrl.collectors._base import _ProfilerHook
@@ -256,6 +256,13 @@ def test_a_handler_of_the_trace_replaces_the_writer(tmp_path):
     assert profiler.on_trace_ready is id
     assert profiler.with_flops
     assert not (tmp_path / "folder").exists()
+    image, line = torch.ones(1, 1, 4, 4), torch.ones(1, 1, 4)
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU], with_flops=True) as profiler:
+        torch.mm(image[0, 0], image[0, 0])
+        torch.nn.functional.conv2d(image, image)
+        torch.nn.functional.conv1d(line, line)
+    counted = {event.key for event in profiler.key_averages() if event.flops}
+    assert counted == {"aten::mm", "aten::conv2d"}
 
 
 @guards("unknown-activity-silent")
