@@ -2,8 +2,8 @@
 A batched environment loses the decimals
 ========================================
 
-A single environment returns fractions. Several of them in a batched environment return whole
-numbers, often only zeros. Nothing is raised, and ``check_env_specs`` finds no fault.
+A single environment returns fractions. In a batched environment, it returns whole numbers: zeros,
+if the fractions are below one. Nothing is raised, and ``check_env_specs`` finds no fault.
 
 :Subsystem: environments
 :Effect: silent

@@ -2,8 +2,9 @@
 An LSTM remembers other environments, not its own past
 ======================================================
 
-With one environment, the collector raises. With several it runs, but the outputs of the policy
-depend on the order of the environments, and most hidden states in the batch are zero.
+With an environment that is not batched, the collector raises. With several in a ``SerialEnv`` or
+``ParallelEnv`` it runs, but the outputs of the policy depend on the order of the environments, and
+many hidden states in the batch are zero.
 
 :Subsystem: recurrent state
 :Effect: silent
@@ -55,7 +56,7 @@ def collect(mode):
 broken = collect(mode=True)
 
 # %%
-# A single environment has no batch dimension, so the policy raises:
+# An environment that is not batched has no batch dimension, so the policy raises:
 
 step = broken["batch"][0, 0].clone()
 message = "nothing"

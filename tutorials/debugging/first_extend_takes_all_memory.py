@@ -3,8 +3,8 @@ The first extend of a buffer takes all memory
 =============================================
 
 Everything is built, a few rows are collected, and the first ``extend`` fails with "can't allocate
-memory". Or it succeeds, and the process is killed without a message while the buffer fills. The
-rows themselves are small.
+memory". Or ``extend`` succeeds, and the process is killed without a traceback while the buffer
+fills. The rows themselves are small.
 
 :Subsystem: memory and storage
 :Effect: loud

@@ -2,8 +2,8 @@
 The loss stays high with normalized observations
 ================================================
 
-Observations are normalized when they are sampled, and the value loss is as high as without
-normalization. The targets look as if they came from another environment.
+Observations are normalized when they are sampled, but the value loss stays high or grows. No error
+is raised.
 
 :Subsystem: replay buffers
 :Effect: silent

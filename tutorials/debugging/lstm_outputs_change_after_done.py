@@ -2,9 +2,9 @@
 LSTM outputs change in the loss after an episode ends
 =====================================================
 
-Collection looks right. But when the loss runs the policy on the batch, before any update, its
-outputs equal the collected ones only up to the first end of an episode. After it they differ, and
-the PPO ratio is not one.
+Collection looks right. But when the loss runs the policy on the batch, before any update, the
+outputs equal the collected ones only up to the first end of an episode. In later rows the outputs
+differ, and the PPO ratio is not one.
 
 :Subsystem: recurrent state
 :Effect: silent

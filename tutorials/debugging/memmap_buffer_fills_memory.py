@@ -70,8 +70,8 @@ print(unhealthy)
 assert unhealthy["files"] == 0, "no longer reproduces: the storage made itself a folder"
 
 # %%
-# The operating system confirms this: the shared memory of the process grew by at least the bytes
-# that were written.
+# The rows are in memory: the shared memory of the process grew by at least the bytes that were
+# written.
 
 if before:
     grown = after["RssShmem"] - before["RssShmem"]
@@ -81,14 +81,14 @@ if before:
 # %%
 # So you save no memory, and you may have even less room than before, because a container often has
 # a small ``/dev/shm``. A single tensor that is larger than the free space there goes to an unnamed
-# file in a folder for temporary files instead. But if several tensors fit only one at a time, the
-# process may die while they fill.
+# file in a folder for temporary files instead. But if each tensor fits alone and all together do
+# not, the process may die while they fill.
 #
 # Fix it
 # ------
 #
 # With files in a folder, the operating system can drop rows from memory and read them from disk
-# when you sample them. On some systems ``/tmp`` is itself in memory; choose another folder there.
+# when you sample them. Do not use ``/tmp`` if it is itself in memory, as on some systems.
 # ``auto_cleanup`` deletes the folder together with the storage.
 
 fixed = fill(scratch_dir=tempfile.mkdtemp(), auto_cleanup=True)

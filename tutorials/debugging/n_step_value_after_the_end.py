@@ -3,7 +3,7 @@ N-step targets add a value after the end of the episode
 =======================================================
 
 With n-step returns, values near the end of an episode are too high. The rewards of a sample are
-correct sums over n steps, and its next observations are correct, too.
+correctly summed, over n steps or up to the end, and its next observations are correct, too.
 
 :Subsystem: value estimation and losses
 :Effect: silent

@@ -68,8 +68,8 @@ assert unhealthy["next states lost"] > 30, "no longer reproduces: the states are
 
 # %%
 # The zeros are placeholders that keep the shape. The states at the root are unchanged, and the
-# policy is replayed from those. But a critic that reads ``"next"`` for V(s') reads the
-# placeholders.
+# policy is replayed from those. But a recurrent critic that computes V(s') from ``"next"`` reads
+# the placeholders.
 
 # %%
 # Fix it

@@ -3,7 +3,7 @@ A noisy network never learns its noise
 ======================================
 
 A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. The weights are trained, but the
-scale of the noise keeps its initial value, and exploration does not fade.
+scale of the noise keeps its initial value, so the noise does not fade.
 
 :Subsystem: exploration
 :Effect: silent

@@ -2,8 +2,8 @@
 Q-values explode and the critic loss grows
 ==========================================
 
-Q-values rise above any return that the rewards allow. The loss grows with them, and swings by
-orders of magnitude.
+Q-values rise above any return that the rewards allow. The loss grows with them instead of
+falling.
 
 :Subsystem: value estimation and losses
 :Effect: silent

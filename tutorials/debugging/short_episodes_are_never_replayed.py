@@ -74,8 +74,8 @@ assert int((lengths < SLICE_LEN).sum()) == unhealthy["never sampled"], gone
 # ------
 #
 # ``pad_output=True`` repeats the last row of a short slice, so that the sample has as many rows as
-# you asked for. ``("collector", "mask")`` is True for the rows to count. Without
-# ``pad_output=True``, the sample has fewer rows than you asked for.
+# you asked for. ``("collector", "mask")`` is False for the repeated rows. Without
+# ``pad_output=True``, a sample with a short slice has fewer rows than you asked for.
 
 fixed = fill(strict_length=False, pad_output=True)
 healthy = check(fixed["replay_buffer"])

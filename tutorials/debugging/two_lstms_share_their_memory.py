@@ -78,10 +78,11 @@ assert unhealthy["steps with another memory"] == unhealthy["steps"] - 1, (
 )
 
 # %%
-# All steps but the first are wrong. At the first step, both states are zero. A loss that gets the
-# whole episode runs each LSTM over it from zero, which is right, so the actor's outputs there
-# differ from the collected ones. In a slice that starts later, the actor's LSTM starts from the
-# state of the critic's. The LSTM of the critic runs last, reads its own state and is right:
+# The actor's outputs are wrong at all steps but the first, where both states are zero. A loss that
+# gets the whole episode runs each LSTM over it from a state of zero. These outputs are right, so
+# the actor's differ from the collected ones. In a slice that starts later, the actor's LSTM starts
+# from the state of the critic's. The critic's LSTM runs last and reads its own state, so its
+# collected outputs are right:
 
 critic = check(broken["batch"], broken["policy"][2])
 print(critic)

@@ -140,7 +140,7 @@ print(healthy)
 assert healthy["acted with these weights"] == healthy["steps"], "the fix does not work"
 
 # %%
-# On the CPU, you need none of this if you pass ``policy=`` without ``policy_factory``: the
-# collector puts the weights in shared memory, and a worker sees each optimizer step without a call.
-# If the policy is on one device and the workers are on another, see
+# On the CPU, you need none of this if you pass ``policy=`` without ``policy_factory``. The
+# collector then puts the weights in shared memory, so workers use the new ones after each optimizer
+# step. If the policy is on one device and the workers are on another, see
 # :doc:`collector_keeps_its_own_policy`.

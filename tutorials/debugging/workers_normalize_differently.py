@@ -23,8 +23,8 @@ observation into different numbers. The policy learns more slowly with more work
 # Break it
 # --------
 #
-# A ``SerialEnv`` shows this in one process. The workers of a ``ParallelEnv`` or of a collector do
-# the same.
+# A ``SerialEnv`` shows this in one process. The workers of a ``ParallelEnv`` or of a collector have
+# separate statistics, too.
 
 import torch
 from torchrl.envs import EnvCreator, GymEnv, SerialEnv, TransformedEnv, VecNormV2

@@ -116,7 +116,7 @@ assert not unhealthy["guard"], "no longer reproduces: the script has a guard"
 # Fix it
 # ------
 #
-# Imports and definitions stay at the top level, because the workers need them.
+# Imports and definitions can stay at the top level.
 
 SCRIPT = """
 from torchrl.collectors import MultiSyncCollector
