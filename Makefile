@@ -18,6 +18,9 @@ WORKERS ?= 3
 # As docs/_ext/support/galleries.py.
 GALLERIES := tutorials how-to
 
+# Processes by the thousand import the modules here: without bytecode each compiles them anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 RUN := $(BIN)/python
 PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(RUN) -m pytest --numprocesses $(WORKERS) --dist loadfile \

@@ -165,6 +165,7 @@ def main():
     import torchrl.envs
     import torchrl.modules
     import torchrl.objectives  # noqa: F401
+    from torchrl_doctor import diagnose  # noqa: F401 -- with all its modules
 
     from tests.support.forks import in_a_fork
 
