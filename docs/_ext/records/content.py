@@ -216,10 +216,13 @@ def fold(kind, summary, *content):
 # -- Tables ----------------------------------------------------------------------
 
 
-def values_table(record, chosen, metrics, outdated, title=None, keys=False):
-    """The table of the *chosen* benchmarks, with their *keys* for who wants to cite them."""
+def values_table(record, titles, metrics, outdated, title=None, keys=False):
+    """The table of benchmarks by key, with what their rows are called.
+
+    With *keys*, for who wants to cite them, the rows have both.
+    """
     declared = {metric: record["metrics"][metric] for metric in whole(metrics)}
-    measured = {key: record["benchmarks"][key]["metrics"] for key in chosen}
+    measured = {key: record["benchmarks"][key]["metrics"] for key in titles}
     singles = {
         metric
         for metric, one in declared.items()
@@ -231,8 +234,7 @@ def values_table(record, chosen, metrics, outdated, title=None, keys=False):
         for metric, one in declared.items()
     ]
     rows = []
-    for key in chosen:
-        name = record["benchmarks"][key]["title"]
+    for key, name in titles.items():
         own = nodes.inline("", "", code(key), classes=["record-key"])
         row = [[name, " ", own] if keys else name]
         for metric, one in declared.items():
@@ -338,16 +340,16 @@ def index_entry(env, record, outdated):
 
 
 def parts(record):
-    """Benchmarks with the same metrics, and of these as many as stand beside each other."""
+    """Benchmarks with the same metrics, by key, and of these as many as stand beside each other."""
     alike = {}
     for key, one in record["benchmarks"].items():
         metrics = tuple(metric for metric in record["metrics"] if metric in one["metrics"])
-        alike.setdefault(metrics, []).append(key)
-    for metrics, keys in alike.items():
+        alike.setdefault(metrics, {})[key] = one["title"]
+    for metrics, titles in alike.items():
         metrics = whole(metrics)
         size = ceil(len(metrics) / ceil(len(metrics) / MOST_METRICS))
         for start in range(0, len(metrics), size):
-            yield keys, metrics[start : start + size]
+            yield titles, metrics[start : start + size]
 
 
 def with_literals(text):

@@ -12,6 +12,8 @@ Markup::
     .. record-table:: memory_footprint@cpu
        :metrics: bytes_per_frame saving
        :rows: *-cartpole
+       :names:
+          delta-cartpole: Differences alone
        :caption: CartPole by configuration
 
     .. record-plot:: memory_footprint@cpu
@@ -26,7 +28,8 @@ Markup::
 An address is ``suite@device:key:metric``. A value has the digits that its spread allows, and a
 single measurement says "one run" (``content.last_digit``, ``content.once``). The metrics
 ``<metric>_low`` and ``<metric>_high`` are the range of ``<metric>``, in its cell. ``:rows:`` takes
-shell patterns over keys. ``:x:`` and ``:series:`` name parameters of the benchmarks, ``:y:`` a
+shell patterns over keys. ``:names:`` has, a line each, a key and what its row is called in place of
+the title in the record. ``:x:`` and ``:series:`` name parameters of the benchmarks, ``:y:`` a
 metric; ``:log:`` is ``x``, ``y`` or ``xy``. What a series looks like and how an axis is called
 stands in ``series.toml``. A ratio is drawn with the line of 1, named by ``:baseline:`` or by what
 the title of the metric says after "against". Text after ``|``, or the option ``:if-absent:``,
@@ -163,16 +166,28 @@ class RecordDirective(SphinxDirective):
         return chosen
 
 
+def names(argument):
+    """Keys and what they are called: a line each, ``key: words``."""
+    found = [line.partition(":") for line in (argument or "").splitlines()]
+    if not found or not all(key.strip() and words.strip() for key, _, words in found):
+        raise ValueError("needs lines of the form 'key: words'")
+    return {key.strip(): words.strip() for key, _, words in found}
+
+
 class RecordTable(RecordDirective):
     """``record-table``: benchmarks as rows, metrics as columns."""
 
-    option_spec = RecordDirective.option_spec | {"metrics": str.split}
+    option_spec = RecordDirective.option_spec | {"metrics": str.split, "names": names}
 
     def render(self, record, outdated):
         metrics = self.options.get("metrics", list(record["metrics"]))
         for metric in metrics:
             records.choose(metric, record["metrics"], "metric", self.address)
-        return [values_table(record, self.keys(record), metrics, outdated, self.title())]
+        chosen = self.keys(record)
+        titles = {key: record["benchmarks"][key]["title"] for key in chosen}
+        for key, title in self.options.get("names", {}).items():
+            titles[records.find(record, key, chosen, "row", self.address)] = title
+        return [values_table(record, titles, metrics, outdated, self.title())]
 
 
 class RecordPlot(RecordDirective):

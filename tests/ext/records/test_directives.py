@@ -627,7 +627,18 @@ def test_table_has_the_chosen_rows_and_columns_with_spread(project):
     assert len(lines) == 9
 
 
+def test_a_row_is_called_as_the_page_says(project):
+    options = "   :rows: small-a large-*\n   :names:\n      large-a: As it is\n"
+    project.page(f".. record-table:: toy@cpu\n{options}")
+    clean(project)
+    text = re.sub(r"\s*\n\s*", "|", project.text())
+    names = [text.index(f"|{name}|") for name in ("A, small", "As it is", "B, large")]
+    assert names == sorted(names)
+    assert "A, large" not in text
+
+
 DIRECTIVES = {
+    "record-table:: toy@cpu\n   :rows: small-*\n   :names:\n      large-a: A": "no row 'large-a'",
     "record-table:: toy@cpu\n   :metrics: byte": "no metric 'byte'; did you mean 'bytes'",
     "record-table:: toy@cpu\n   :rows: tall-*": "no key 'tall-*'; did you mean 'small-",
     "record-table:: toy": "expected suite@device, found 'toy'",
@@ -646,6 +657,11 @@ def test_unknown_name_in_a_directive(project, directive):
     assert f"index.rst:{line}: WARNING: " in warnings
     assert DIRECTIVES[directive] in warnings
     assert "[records.unknown]" in warnings
+
+
+def test_names_without_words(project):
+    project.page(".. record-table:: toy@cpu\n   :names: small-a\n")
+    assert "needs lines of the form 'key: words'" in project.build()[0]
 
 
 @pytest.mark.parametrize("directive", ["record-table", "record-plot"])

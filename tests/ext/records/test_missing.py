@@ -23,17 +23,19 @@ def test_a_table_of_benchmarks():
         "metrics": {"time": TIME},
         "benchmarks": {"a": {"title": "A", "metrics": {}}},
     }
-    assert empty(values_table(record, ["a"], ["time"], {})) == ["–"]
+    assert empty(values_table(record, {"a": "A"}, ["time"], {})) == ["–"]
 
 
 def test_benchmarks_with_the_same_metrics_share_tables_that_a_page_has_room_for():
     names = [f"m{number}" for number in range(MOST_METRICS + 1)]
     has = {"a": names, "b": names[:2], "c": names}
-    benchmarks = {key: {"metrics": dict.fromkeys(own, VALUES)} for key, own in has.items()}
+    benchmarks = {
+        key: {"title": key, "metrics": dict.fromkeys(own, VALUES)} for key, own in has.items()
+    }
     found = list(parts({"metrics": dict.fromkeys(names, TIME), "benchmarks": benchmarks}))
-    assert [keys for keys, _ in found] == [["a", "c"], ["a", "c"], ["b"]]
+    assert [list(titles) for titles, _ in found] == [["a", "c"], ["a", "c"], ["b"]]
     assert [len(metrics) for _, metrics in found] == [3, 3, 2]
-    assert [name for keys, own in found[:2] for name in own] == names
+    assert [name for _, own in found[:2] for name in own] == names
 
 
 def test_the_table_and_the_rows_of_a_drawing():
