@@ -450,13 +450,15 @@ def test_the_flag_changes_the_time_little():
     def quartiles(name):
         return [on_gpu(name, "time_vs_host", of) for of in ("q1", "q3")]
 
-    overlap = slower = 0
+    overlap, slower, faster = 0, 0, []
     for name in SMALL_PLACEMENTS:
         (low, high), (low_with, high_with) = quartiles(name), quartiles(f"{name}-no-sync")
         overlap += low_with <= high and low <= high_with
         slower += low_with > high
+        faster += [name] if high_with < low else []
     assert overlap > len(SMALL_PLACEMENTS) / 2
-    assert slower == 1
+    assert (slower, len(faster)) == (1, 4)
+    assert sum(counted(name) == counted(name, True) for name in faster) == 2
 
 
 @guards("blocking-copies-slowest", "async-copies-gain-little")

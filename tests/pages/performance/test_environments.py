@@ -366,6 +366,9 @@ def test_isaac_lab_wrapper_as_read():
     some = SimpleNamespace(_is_batched=True, _native_autoreset_enabled=False)
     some._input_td_has_state = lambda tensordict: False
     assert "_reset" not in wrapper._reset(some, rows)
+    direct = object.__new__(type("Direct", (wrapper,), {"_is_batched": False}))
+    with pytest.raises(RuntimeError, match="Partial resets are not handled"):
+        wrapper._reset(direct, rows)
 
 
 # -- What the page says about the records ------------------------------------------
