@@ -410,6 +410,13 @@ def test_parameters_of_samplers():
     assert "sampler_device" not in inspect.signature(PrioritizedSampler.__init__).parameters
 
 
+@guards("compilable-not-passed-on")
+def test_a_buffer_does_not_make_its_storage_and_writer_compilable():
+    buffer = ReplayBuffer(storage=LazyTensorStorage(4), writer=RoundRobinWriter(), compilable=True)
+    assert not buffer.storage._compilable
+    assert not buffer.writer._compilable
+
+
 @guards("prefetch-thread-locks", "prefetch-stale-samples")
 def test_prefetch_draws_in_threads():
     names = []
