@@ -322,6 +322,17 @@ def test_a_trace_shows_one_call_per_step(cell):
     assert calls(recurrent=True) == 1
 
 
+@guards("backend-reset-tradeoff")
+@pytest.mark.parametrize(("resets", "fused"), [([], 1), ([2], 0), ([3], 1)])
+def test_pad_runs_the_fused_operator_over_pieces_of_one_length(resets, fused):
+    module, rows = suite.make_module("lstm", 5), sequence(steps=6)
+    rows["is_init"][:, resets] = True
+    with torch.profiler.profile() as profiler, set_recurrent_mode(True):
+        module(rows)
+    found = [e.count for e in profiler.key_averages() if e.key == "aten::mkldnn_rnn_layer"]
+    assert sum(found) == fused
+
+
 @guards("triton-knobs-elsewhere")
 @pytest.mark.parametrize(
     "knob",
