@@ -8,13 +8,16 @@ import pkgutil
 
 import torch
 
+from torchrl_doctor.checks.numbers import random_steps
 from torchrl_doctor.copies import copied
 from torchrl_doctor.looks import steps_seen
 from torchrl_doctor.objects import (
+    act,
     batches_of,
     below_transforms,
     called_on_entries,
     declared_limit,
+    different,
     done_of,
     first_of_batched,
     flat,
@@ -22,6 +25,7 @@ from torchrl_doctor.objects import (
     in_time,
     innermost_of,
     made_from,
+    observed_keys,
     transforms_of,
     wrappers_of,
 )
@@ -69,6 +73,64 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
         if not hasattr(test, "to_observation_norm") or apart(train, test, key):
             return undecided(f"the statistics of {key!r} differ: are those of training the newer?")
     return clear("the statistics of both agree") if compared else None
+
+
+@check(
+    "evaluation_gives_other_numbers",
+    "Evaluation gives the policy other numbers than training",
+    "reference/doctor_numbers#normalization",
+)
+def evaluation_gives_other_numbers(eval_env, policy, env=None, sample=None, collector=None):
+    if env is not None:
+        raw = whole_pixels(env, eval_env, policy)
+        return applies(raw) if raw else None
+    return None if sample is None or collector else data_beside_evaluation(sample, eval_env, policy)
+
+
+def data_beside_evaluation(sample, eval_env, policy):
+    """Whether a data set has observations that the environment of the evaluation cannot give."""
+    steps = None
+    for key in observed_keys(sample, policy):
+        space = getattr(eval_env.observation_spec.get(key, None), "space", None)
+        low, high, seen = getattr(space, "low", None), getattr(space, "high", None), sample[key]
+        if low is None or not seen.is_floating_point() or seen.shape[1:] != low.shape:
+            continue
+        room = MORE_THAN_ITS_SPEC * (high - low)  # infinite where nothing bounds it
+        outside = (seen < low - room) | (seen > high + room)
+        if not outside.any():
+            continue
+        steps = random_steps(eval_env) if steps is None else steps
+        given = None if steps is None else steps.get(key, None)
+        if given is None or ((given < low - room) | (given > high + room)).any():
+            return None  # a spec that its own environment does not keep
+        count = int(outside.reshape(len(seen), -1).any(-1).sum())
+        said = f"{count} of {len(seen)} sampled {key} are outside of what the evaluation gives"
+        return applies(f"{said}: from {float(seen.min()):.3g} to {float(seen.max()):.3g}")
+    return None
+
+
+MORE_THAN_ITS_SPEC = 0.05  # of its width
+
+
+def whole_pixels(env, eval_env, policy):
+    """What the policy reads as fractions in training and as whole numbers in evaluation, if any.
+
+    It may scale them by itself, so a copy of it is tried on both.
+    """
+    for key in getattr(policy, "in_keys", ()):
+        specs = [one.observation_spec.get(key, None) for one in (env, eval_env)]
+        types = [getattr(one, "dtype", None) for one in specs]
+        if types[1] != torch.uint8 or not getattr(types[0], "is_floating_point", False):
+            continue
+        if specs[1].shape[eval_env.batch_dims :] != specs[0].shape[env.batch_dims :]:
+            continue
+        frame = eval_env.fake_tensordict().select(*policy.in_keys)
+        frame[key] = specs[1].rand()
+        ways = [frame, frame.clone().set(key, frame[key] / 255)]
+        told = [act(policy, one, "DETERMINISTIC") for one in ways]
+        if any(different(*[one[out] for one in told], ()) for out in policy.out_keys):
+            return f"{key} has whole numbers up to 255 in evaluation, fractions in training"
+    return None
 
 
 def grown_in_evaluation(key, test, number, since):

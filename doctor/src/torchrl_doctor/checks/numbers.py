@@ -21,6 +21,7 @@ from torchrl_doctor.objects import (
     below_transforms,
     bounds_of_actions,
     done_of,
+    exploration_modules,
     first_of_batched,
     flat,
     get_next,
@@ -230,7 +231,13 @@ def done_keys(rows):
 
 @check("actions_and_bounds_differ", "Actions leave their bounds, or reach only a part of them")
 def actions_and_bounds_differ(
-    policy, env=None, batch=None, replay_buffer=None, collector=None, eval_env=None
+    policy,
+    env=None,
+    batch=None,
+    replay_buffer=None,
+    collector=None,
+    eval_env=None,
+    loss_module=None,
 ):
     if (env := eval_env if env is None else env) is None:
         return None
@@ -239,7 +246,30 @@ def actions_and_bounds_differ(
         for key in env.action_keys
     ]
     found = [one for one in verdicts if one is not None]
+    found += filter(None, [actions_of_targets(loss_module, env)])
     return next((one for one in found if one.state == APPLIES), found[0] if found else None)
+
+
+def actions_of_targets(loss_module, env):
+    """Applies where TD3 cuts the next actions at other bounds than those of the environment."""
+    buffers = getattr(loss_module, "_buffers", {})
+    space = getattr(env.full_action_spec[env.action_keys[0]], "space", None)
+    pairs = [(buffers.get(f"{s}_action"), getattr(space, end, None)) for s, end in SIDES]
+    if any(one is None for pair in pairs for one in pair) or scales_by_itself(env):
+        return None
+    if all(bool((cut.to(end) - end).abs().max() < 1e-4) for cut, end in pairs):
+        return None
+    (low, least), (high, most) = pairs
+    said = f"{type(loss_module).__name__} cuts next actions at {low.min():g} and {high.max():g}"
+    return applies(f"{said}, the environment takes {least.min():g} to {most.max():g}")
+
+
+SIDES = (("min", "low"), ("max", "high"))
+
+
+def scales_by_itself(env):
+    """Whether a transform of the reader's own may scale actions."""
+    return any(not type(one).__module__.startswith("torchrl.") for one in transforms_of(env))
 
 
 def compared_with_bounds(key, policy, env, batch, data_set):
@@ -255,7 +285,8 @@ def compared_with_bounds(key, policy, env, batch, data_set):
     if len(env.action_keys) > 1:
         writers = [one for one in writers if key in (getattr(one, "out_keys", None) or ())]
     bounds = [bounds_of_actions(module, key) for module in writers]
-    if reach := next((one for one in reversed(bounds) if one), None):
+    bounds = [*filter(None, bounds)] or [*filter(None, [plain_tanh(policy, key, env)])]
+    if reach := next(reversed(bounds), None):
         reach = [torch.as_tensor(one).to(low) for one in reach]
         if all(
             torch.allclose(one.expand_as(low), bound)
@@ -274,6 +305,27 @@ def compared_with_bounds(key, policy, env, batch, data_set):
                 count = int(outside.reshape(*rows.shape, -1).any(-1).sum())
                 return applies(f"{count} of {rows.numel()} actions are outside {allowed}")
     return None
+
+
+def plain_tanh(policy, key, env):
+    """-1 and 1 where the last module to write the action ends in a tanh alone; else None.
+
+    Noise may come after it.
+    """
+    noise = exploration_modules(policy)
+    writers = [one for one in modules_of(policy) if key in (getattr(one, "out_keys", None) or ())]
+    last = next((one for one in reversed(writers) if one not in noise), None)
+    while type(last).__module__.startswith(OF_LIBRARIES):
+        if isinstance(last, torch.nn.Tanh):
+            return None if scales_by_itself(env) else (-1.0, 1.0)
+        if isinstance(last, torch.nn.Sequential) and len(last):
+            last = last[-1]
+        else:
+            last = getattr(last, "module", None)
+    return None
+
+
+OF_LIBRARIES = ("torch.nn.", "torchrl.", "tensordict.")
 
 
 def stored_actions_outside(replay_buffer, key, low, high):
@@ -849,7 +901,8 @@ FEWEST_LIMITS = 3
 
 def random_steps(env):
     """Rows of some random steps of a copy, time last; None where it cannot be stepped here."""
-    return None if (twin := steppable(env)) is None else stepped(twin)
+    twin = None if env is None else steppable(env)
+    return None if twin is None else stepped(twin)
 
 
 def stepped(twin):
