@@ -286,6 +286,51 @@ def test_evaluation_gives_bytes_for_fractions(careful, transforms, state):
     assert said("evaluation_gives_other_numbers", **given) == state
 
 
+class Eye(torch.nn.Module):
+    """Divides inside, where no key shows it."""
+
+    def __init__(self, by):
+        super().__init__()
+        self.by, self.conv = by, torch.nn.Conv2d(3, 2, 3)
+
+    def forward(self, pixels):
+        return self.conv(pixels.float() / self.by)
+
+
+@pytest.mark.parametrize(
+    ("largest", "by", "state"), [(1, 255, APPLIES), (1, 1, CLEAR), (255, 255**2, APPLIES)]
+)
+def test_a_network_divides_pixels_once_more(largest, by, state):
+    pixels = torch.rand(4, 3, 8, 8) if largest == 1 else torch.randint(256, (4, 3, 8, 8)).byte()
+    policy = TensorDictModule(Eye(by), in_keys=["pixels"], out_keys=["features"])
+    batch = TensorDict(pixels=pixels, batch_size=4)
+    assert said("pixels_are_not_scaled", batch=batch, policy=policy) == state
+
+
+class Pit(Sensor):
+    """Action 0 ends the episode; with *stuck*, so does each step after the first end."""
+
+    def __init__(self, stuck):
+        super().__init__()
+        self.stuck, self.ended = stuck, False
+
+    def _step(self, tensordict):
+        self.ended = done = not tensordict["action"].any() or (self.stuck and self.ended)
+        return super()._step(tensordict).set("done", torch.tensor([done]))
+
+
+@pytest.mark.parametrize(("stuck", "state"), [(False, UNDECIDED), (True, APPLIES)])
+def test_a_policy_that_fails_at_once(stuck, state):
+    env = Pit(stuck)
+    fails = TensorDictModule(
+        lambda seen: torch.zeros_like(seen, dtype=torch.int64)[..., 0], ["observation"], ["action"]
+    )
+    rows = env.rollout(20, fails, break_when_any_done=False)
+    given = {"batch": rows, "policy": fails}
+    assert said("each_step_ends_an_episode", **given) == APPLIES
+    assert said("each_step_ends_an_episode", **given, env=env) == state
+
+
 def test_all_limits_of_a_data_set_are_deaths_and_those_of_its_environment_are_not():
     rows, slug = pendulum().rollout(200, break_when_any_done=False), "values_too_low_at_time_limits"
     critic = ValueOperator(torch.nn.Linear(3, 1), in_keys=["observation"])

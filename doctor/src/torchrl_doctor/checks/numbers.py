@@ -457,14 +457,18 @@ def done_after_a_reset(batch):
 
 
 @check("each_step_ends_an_episode", "Episodes have one step, or a few", f"{PAGE}#ends-in-each-step")
-def each_step_ends_an_episode(batch, replay_buffer=None, collector=None):
+def each_step_ends_an_episode(batch, replay_buffer=None, collector=None, env=None):
     for what, rows in tables(batch, replay_buffer, collector)[::-1]:
         if rows.numel() < FEWEST_ROWS or get_next(rows, "done") is None:
             continue
         done = int(done_of(rows).sum())
         if done == rows.numel():
             said = "steps" if what == "rows" else what
-            return applies(f"each of {done} {said} ends an episode of length one")
+            said = f"each of {done} {said} ends an episode of length one"
+            others = random_steps(env) if what == "rows" else None
+            if others is not None and not done_of(others)[..., others.shape[-1] // 2 :].all():
+                return undecided(f"{said}, and random ones do not: is it the policy that fails?")
+            return applies(said)
     rows = batches_of(batch)[-1]
     if rows.numel() < FEWEST_ROWS or get_next(rows, "done") is None:
         return None
@@ -768,10 +772,29 @@ def pixels_are_not_scaled(batch, policy):
                 if values.min() >= 0 and 0 < values.max() <= TWICE_DIVIDED:
                     return applies(f"{key} is up to {values.max():.2g}: divided by 255 twice?")
                 met.append(key)
+            leaf = not any(hasattr(one, "in_keys") for one in modules_of(module)[1:])
+            bright = isinstance(values, torch.Tensor) and values.max() > 0.5 and values.min() >= 0
+            if leaf and bright:
+                enter = into_convolution(module, rows)
+                if enter is not None and enter.min() >= 0 and 0 < enter.max() <= TWICE_DIVIDED:
+                    said = f"{key} is up to {values.max():g}, and {enter.max():.2g} where the first"
+                    return applies(f"{said} convolution reads it: divided by 255 twice?")
     return clear(f"{', '.join(map(str, met))}: scaled") if met else None
 
 
 TWICE_DIVIDED = 1.001 / 255
+
+
+def into_convolution(module, rows):
+    """What enters the first convolution of a copy of the module; None where it is not called."""
+    twin, seen = copied(module).eval(), []
+    layers = [one for one in twin.modules() if isinstance(one, torch.nn.modules.conv._ConvNd)]
+    if not layers:
+        return None
+    layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        twin(rows.select(*module.in_keys))
+    return seen[0] if seen else None
 
 
 @check("rows_are_stored_twice", "Each row is stored twice", f"{PAGE}#rows-stored-twice")
