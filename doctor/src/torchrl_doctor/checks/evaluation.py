@@ -9,7 +9,7 @@ import pkgutil
 import torch
 
 from torchrl_doctor.checks.numbers import random_steps
-from torchrl_doctor.copies import copied
+from torchrl_doctor.copies import copied, steppable
 from torchrl_doctor.looks import steps_seen
 from torchrl_doctor.objects import (
     act,
@@ -81,10 +81,13 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
     "reference/doctor_numbers#normalization",
 )
 def evaluation_gives_other_numbers(eval_env, policy, env=None, sample=None, collector=None):
+    twins = [steppable(one) for one in (env, eval_env) if one is not None]
+    if None in twins:
+        return None
     if env is not None:
-        raw = whole_pixels(env, eval_env, policy)
+        raw = whole_pixels(*twins, policy)
         return applies(raw) if raw else None
-    return None if sample is None or collector else data_beside_evaluation(sample, eval_env, policy)
+    return None if sample is None or collector else data_beside_evaluation(sample, *twins, policy)
 
 
 def data_beside_evaluation(sample, eval_env, policy):
