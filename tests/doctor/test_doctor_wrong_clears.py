@@ -33,7 +33,6 @@ from torchrl.envs import (
     RewardSum,
     SerialEnv,
     StepCounter,
-    ToTensorImage,
     Transform,
     TransformedEnv,
     set_exploration_type,
@@ -242,47 +241,6 @@ def test_a_data_set_has_observations_that_the_evaluation_cannot_give(scale, eval
         one["observation"] /= scale
     policy = TensorDictModule(torch.nn.Linear(3, 1), ["observation"], ["action"])
     given = {"replay_buffer": held(rows), "policy": policy, "eval_env": eval_env()}
-    assert said("evaluation_gives_other_numbers", **given) == state
-
-
-class OfPixels(torch.nn.Linear):
-    """Bytes become fractions where it is *careful*."""
-
-    careful = False
-
-    def forward(self, pixels):
-        scale = 255 if self.careful and pixels.dtype is torch.uint8 else 1
-        return super().forward(pixels.float().flatten(-3) / scale)
-
-
-class Camera(EnvBase):
-    def __init__(self):
-        super().__init__()
-        self.observation_spec = Composite(pixels=Bounded(0, 255, (3, 4, 4), dtype=torch.uint8))
-        self.action_spec, self.reward_spec = Bounded(-1, 1, (1,)), Unbounded((1,))
-
-    def _reset(self, tensordict):
-        return self.observation_spec.rand()
-
-    def _step(self, tensordict):
-        ends = self.full_done_spec.zero()
-        return self.observation_spec.rand().update(ends).set("reward", torch.zeros(1))
-
-    def _set_seed(self, seed):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("careful", "transforms", "state"), [(False, 1, APPLIES), (True, 1, None), (False, 2, None)]
-)
-def test_evaluation_gives_bytes_for_fractions(careful, transforms, state):
-    images = [TransformedEnv(Camera(), Compose()) for _ in range(2)]
-    for env in images[:transforms]:
-        env.append_transform(ToTensorImage(shape_tolerant=True))
-    network = OfPixels(48, 1)
-    network.careful = careful
-    policy = TensorDictModule(network, ["pixels"], ["action"])
-    given = {"env": images[0], "eval_env": images[1], "policy": policy}
     assert said("evaluation_gives_other_numbers", **given) == state
 
 

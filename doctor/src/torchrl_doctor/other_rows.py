@@ -117,10 +117,10 @@ OTHER_ROWS = {
     ),
     "evaluation_gives_other_numbers": Row(
         "silent",
-        "The training data are normalized, or images divided by 255, and the environment of the "
-        "evaluation does not do the same. There the policy acts on numbers that it has never seen.",
-        "Append the same transforms to both: `ObservationNorm` with the statistics of the data set "
-        "and `standard_normal=True`, or `ToTensorImage`.",
+        "The data set is normalized, and the environment of the evaluation is not, or with other "
+        "statistics. There the policy acts on numbers that it has never seen.",
+        "Append `ObservationNorm` with the statistics of the data set and `standard_normal=True` "
+        "to that environment.",
     ),
     "a_step_changes_the_last_one": Row(
         "silent",

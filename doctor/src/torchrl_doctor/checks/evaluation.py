@@ -12,12 +12,10 @@ from torchrl_doctor.checks.numbers import random_steps
 from torchrl_doctor.copies import copied, steppable
 from torchrl_doctor.looks import steps_seen
 from torchrl_doctor.objects import (
-    act,
     batches_of,
     below_transforms,
     called_on_entries,
     declared_limit,
-    different,
     done_of,
     first_of_batched,
     flat,
@@ -77,17 +75,13 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
 
 @check(
     "evaluation_gives_other_numbers",
-    "Evaluation gives the policy other numbers than training",
+    "Evaluation gives the policy other numbers than the data set",
     "reference/doctor_numbers#normalization",
 )
-def evaluation_gives_other_numbers(eval_env, policy, env=None, sample=None, collector=None):
-    twins = [steppable(one) for one in (env, eval_env) if one is not None]
-    if None in twins:
+def evaluation_gives_other_numbers(eval_env, policy, sample, collector=None, env=None):
+    if collector is not None or env is not None or (twin := steppable(eval_env)) is None:
         return None
-    if env is not None:
-        raw = whole_pixels(*twins, policy)
-        return applies(raw) if raw else None
-    return None if sample is None or collector else data_beside_evaluation(sample, *twins, policy)
+    return data_beside_evaluation(sample, twin, policy)
 
 
 def data_beside_evaluation(sample, eval_env, policy):
@@ -113,27 +107,6 @@ def data_beside_evaluation(sample, eval_env, policy):
 
 
 MORE_THAN_ITS_SPEC = 0.05  # of its width
-
-
-def whole_pixels(env, eval_env, policy):
-    """What the policy reads as fractions in training and as whole numbers in evaluation, if any.
-
-    It may scale them by itself, so a copy of it is tried on both.
-    """
-    for key in getattr(policy, "in_keys", ()):
-        specs = [one.observation_spec.get(key, None) for one in (env, eval_env)]
-        types = [getattr(one, "dtype", None) for one in specs]
-        if types[1] != torch.uint8 or not getattr(types[0], "is_floating_point", False):
-            continue
-        if specs[1].shape[eval_env.batch_dims :] != specs[0].shape[env.batch_dims :]:
-            continue
-        frame = eval_env.fake_tensordict().select(*policy.in_keys)
-        frame[key] = specs[1].rand()
-        ways = [frame, frame.clone().set(key, frame[key] / 255)]
-        told = [act(policy, one, "DETERMINISTIC") for one in ways]
-        if any(different(*[one[out] for one in told], ()) for out in policy.out_keys):
-            return f"{key} has whole numbers up to 255 in evaluation, fractions in training"
-    return None
 
 
 def grown_in_evaluation(key, test, number, since):
