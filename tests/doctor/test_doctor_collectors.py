@@ -391,3 +391,15 @@ def test_noise_that_has_a_gradient_and_is_in_no_optimizer(learns, states):
     slugs = ("noisy_network_never_learns_its_noise", "noisy_network_repeats_its_noise")
     given = {"policy": policy, "loss_module": loss}
     assert [said(slug, **given) for slug in slugs] == states
+
+
+def test_a_serial_environment_that_its_collector_has_closed_is_started_anew():
+    env = SerialEnv(2, cartpole)
+    collector = Collector(env, None, frames_per_batch=20, total_frames=20)
+    for _ in collector:
+        pass
+    assert env.is_closed
+    report = diagnose(collector=collector, frames=20, seconds=60)
+    assert not [note for note in report.notes if "no batch could be collected" in note]
+    assert env.is_closed
+    collector.shutdown()

@@ -7,6 +7,7 @@ from tensordict.nn import (
     ProbabilisticTensorDictModule,
     ProbabilisticTensorDictSequential,
     TensorDictModule,
+    TensorDictSequential,
 )
 from torch.distributions import Normal
 from torchrl.data import (
@@ -20,6 +21,7 @@ from torchrl.data import (
     Unbounded,
 )
 from torchrl.envs import (
+    ActionScaling,
     CatFrames,
     Compose,
     DoubleToFloat,
@@ -31,14 +33,16 @@ from torchrl.envs import (
     RewardSum,
     SerialEnv,
     StepCounter,
+    Transform,
     TransformedEnv,
     set_exploration_type,
 )
-from torchrl.modules import TanhModule, ValueOperator
-from torchrl.objectives import A2CLoss
+from torchrl.modules import AdditiveGaussianModule, TanhModule, ValueOperator
+from torchrl.objectives import A2CLoss, TD3Loss
 from torchrl.objectives.value import GAE
 from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
 
+from tests.support.defects.pipelines import Joined
 from tests.support.healthy_pipelines import cartpole, categorical_actor, logits
 
 
@@ -210,6 +214,89 @@ def test_a_data_set_is_compared_with_the_evaluation_environment():
     rows = eval_env.rollout(50)
     rows["action"] *= 50
     assert said(slug, eval_env=eval_env, policy=policy, replay_buffer=held(rows)) == APPLIES
+
+
+def pendulum(*transforms):
+    return TransformedEnv(GymEnv("Pendulum-v1"), Compose(StepCounter(25), *transforms))
+
+
+def normalized(loc=0.0, scale=1.0):
+    options = {"in_keys": ["observation"], "standard_normal": True}
+    return ObservationNorm(loc=torch.tensor(loc), scale=torch.tensor(scale), **options)
+
+
+@pytest.mark.parametrize(
+    ("scale", "eval_env", "state"),
+    [
+        (0.5, pendulum, APPLIES),
+        (0.5, lambda: pendulum(normalized(scale=[1.0, 0.25, 2.0])), APPLIES),
+        (0.5, lambda: pendulum(normalized(scale=[0.5] * 3)), None),
+        (1.0, pendulum, None),
+        (0.5, lambda: Sensor(), None),  # which has another observation
+    ],
+)
+def test_a_data_set_has_observations_that_the_evaluation_cannot_give(scale, eval_env, state):
+    rows = pendulum().rollout(60, break_when_any_done=False)
+    for one in (rows, rows["next"]):
+        one["observation"] /= scale
+    policy = TensorDictModule(torch.nn.Linear(3, 1), ["observation"], ["action"])
+    given = {"replay_buffer": held(rows), "policy": policy, "eval_env": eval_env()}
+    assert said("evaluation_gives_other_numbers", **given) == state
+
+
+class Eye(torch.nn.Module):
+    """Divides inside, where no key shows it."""
+
+    def __init__(self, by):
+        super().__init__()
+        self.by, self.conv = by, torch.nn.Conv2d(3, 2, 3)
+
+    def forward(self, pixels):
+        return self.conv(pixels.float() / self.by)
+
+
+@pytest.mark.parametrize(
+    ("largest", "by", "state"), [(1, 255, APPLIES), (1, 1, CLEAR), (255, 255**2, APPLIES)]
+)
+def test_a_network_divides_pixels_once_more(largest, by, state):
+    pixels = torch.rand(4, 3, 8, 8) if largest == 1 else torch.randint(256, (4, 3, 8, 8)).byte()
+    policy = TensorDictModule(Eye(by), in_keys=["pixels"], out_keys=["features"])
+    batch = TensorDict(pixels=pixels, batch_size=4)
+    assert said("pixels_are_not_scaled", batch=batch, policy=policy) == state
+
+
+class Pit(Sensor):
+    """Action 0 ends the episode; with *stuck*, so does each step after the first end."""
+
+    def __init__(self, stuck):
+        super().__init__()
+        self.stuck, self.ended = stuck, False
+
+    def _step(self, tensordict):
+        self.ended = done = not tensordict["action"].any() or (self.stuck and self.ended)
+        return super()._step(tensordict).set("done", torch.tensor([done]))
+
+
+@pytest.mark.parametrize(("stuck", "state"), [(False, UNDECIDED), (True, APPLIES)])
+def test_a_policy_that_fails_at_once(stuck, state):
+    env = Pit(stuck)
+    fails = TensorDictModule(
+        lambda seen: torch.zeros_like(seen, dtype=torch.int64)[..., 0], ["observation"], ["action"]
+    )
+    rows = env.rollout(20, fails, break_when_any_done=False)
+    given = {"batch": rows, "policy": fails}
+    assert said("each_step_ends_an_episode", **given) == APPLIES
+    assert said("each_step_ends_an_episode", **given, env=env) == state
+
+
+def test_all_limits_of_a_data_set_are_deaths_and_those_of_its_environment_are_not():
+    rows, slug = pendulum().rollout(200, break_when_any_done=False), "values_too_low_at_time_limits"
+    critic = ValueOperator(torch.nn.Linear(3, 1), in_keys=["observation"])
+    given = {"value_estimator": GAE(gamma=0.99, lmbda=0.95, value_network=critic)}
+    assert said(slug, **given, replay_buffer=held(rows), eval_env=pendulum()) == CLEAR
+    rows["next", "terminated"] = rows["next", "truncated"].clone()
+    assert said(slug, **given, replay_buffer=held(rows)) == UNDECIDED
+    assert said(slug, **given, replay_buffer=held(rows), eval_env=pendulum()) == APPLIES
 
 
 def test_a_next_observation_is_not_of_the_next_episode():
@@ -390,6 +477,86 @@ def test_a_tanh_module_has_bounds_too(high, state):
     policy = TanhModule(["param"], ["action"], low=-2.0, high=high)
     env = Sensor(action=torch.float32)
     assert said("actions_and_bounds_differ", env=env, policy=policy) == state
+
+
+class Doubled(Transform):
+    """Takes actions from -1 to 1, and says nothing of it."""
+
+    def _inv_apply_transform(self, action):
+        return 2 * action
+
+
+def ends_in_tanh():
+    net = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Tanh())
+    return TensorDictModule(net, ["observation"], ["action"])
+
+
+def twice():
+    return TensorDictModule(lambda action: 2 * action, ["action"], ["action"])
+
+
+class Twice(torch.nn.Sequential):
+    """Looks like a network that ends in a tanh."""
+
+    def forward(self, observation):
+        return 2 * super().forward(observation)
+
+
+class Inside(TensorDictModule):
+    def __init__(self):
+        super().__init__(Twice(torch.nn.Linear(3, 1), torch.nn.Tanh()), ["observation"], ["action"])
+
+
+def noise():
+    return AdditiveGaussianModule(GymEnv("Pendulum-v1").action_spec)
+
+
+@pytest.mark.parametrize(
+    ("modules", "transforms", "state"),
+    [
+        ((ends_in_tanh,), (), APPLIES),
+        ((ends_in_tanh, noise), (), APPLIES),
+        ((lambda: TensorDictSequential(ends_in_tanh()), noise), (), APPLIES),
+        ((ends_in_tanh, twice), (), None),
+        ((ends_in_tanh, twice, noise), (), None),
+        ((Inside,), (), None),
+        ((ends_in_tanh,), (ActionScaling,), CLEAR),
+        ((ends_in_tanh,), (lambda: Doubled(in_keys_inv=["action"]),), None),
+    ],
+)
+def test_an_actor_that_ends_in_a_plain_tanh(modules, transforms, state):
+    policy = TensorDictSequential(*(make() for make in modules))
+    env = pendulum(*(make() for make in transforms))
+    assert said("actions_and_bounds_differ", env=env, policy=policy) == state
+
+
+def td3(**options):
+    critic = ValueOperator(Joined(torch.nn.Linear(4, 1)), in_keys=["observation", "action"])
+    return TD3Loss(ends_in_tanh(), critic, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "state"),
+    [
+        ({"bounds": (-1.0, 1.0)}, APPLIES),
+        ({"bounds": (-2.0, 2.0)}, CLEAR),
+        ({"action_spec": GymEnv("Pendulum-v1").action_spec}, CLEAR),
+    ],
+)
+def test_next_actions_are_cut_at_the_bounds_of_the_environment(options, state):
+    loss, env = td3(**options), pendulum()
+    given = {"env": env, "policy": TanhModule(["param"], ["action"], spec=env.action_spec)}
+    assert said("actions_and_bounds_differ", **given, loss_module=loss) == state
+
+
+def test_a_target_network_that_is_the_network():
+    slug = "targets_follow_at_once"
+    for options in ({}, {"delay_qvalue": False}):
+        loss = td3(bounds=(-2.0, 2.0), **options)
+        assert said(slug, loss_module=loss) is None
+    loss = td3(bounds=(-2.0, 2.0))
+    loss.target_qvalue_network_params = loss.qvalue_network_params
+    assert said(slug, loss_module=loss) == APPLIES
 
 
 @pytest.mark.parametrize(

@@ -289,13 +289,15 @@ def _refuse_a_crowd(env, policy):
 def _without_processes(env, memo):
     """Let a copy of *env* step in this process the environments that *env* has in others.
 
-    An `EnvCreator` is copied: its environments would update statistics that workers read.
+    Whether the copy has to be reset: its environments are new, as they are where *env* was closed,
+    which a collector does at the end of its frames. An `EnvCreator` is copied: its environments
+    would update statistics that workers read.
     """
     from torchrl.envs import ParallelEnv, SerialEnv
 
     env = below_transforms(env)
     if not isinstance(env, ParallelEnv):
-        return False
+        return isinstance(env, SerialEnv) and env.is_closed
     if env.num_workers > MOST_WORKERS:
         raise CannotCopyError(f"its {env.num_workers} environments are in other processes")
     makers = makers_of(env)

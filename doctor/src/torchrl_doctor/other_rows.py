@@ -115,6 +115,13 @@ OTHER_ROWS = {
         "is summed over a step or two.",
         "Leave out `reset_at_each_iter`, or raise `frames_per_batch`.",
     ),
+    "evaluation_gives_other_numbers": Row(
+        "silent",
+        "The data set is normalized, and the environment of the evaluation is not, or with other "
+        "statistics. There the policy acts on numbers that it has never seen.",
+        "Append `ObservationNorm` with the statistics of the data set and `standard_normal=True` "
+        "to that environment.",
+    ),
     "a_step_changes_the_last_one": Row(
         "silent",
         "The environment returns the tensor in which it computes, so rows that were kept change.",
@@ -228,8 +235,10 @@ OTHER_ROWS = {
     "targets_follow_at_once": Row(
         "silent",
         "With `tau=1`, `eps=0` or an interval of zero the targets are the networks themselves, and "
-        "with an interval of one they are in every second step.",
-        "`SoftUpdate(loss_module, tau=0.005)`, or a longer interval of `HardUpdate`.",
+        "with an interval of one they are in every second step. So they are where parameters were "
+        "assigned and not copied.",
+        "`SoftUpdate(loss_module, tau=0.005)`, or a longer interval of `HardUpdate`, and the "
+        "targets that the loss made.",
     ),
     "two_critics": Row(
         "silent",

@@ -8,7 +8,8 @@ import pkgutil
 
 import torch
 
-from torchrl_doctor.copies import copied
+from torchrl_doctor.checks.numbers import random_steps
+from torchrl_doctor.copies import copied, steppable
 from torchrl_doctor.looks import steps_seen
 from torchrl_doctor.objects import (
     batches_of,
@@ -22,6 +23,7 @@ from torchrl_doctor.objects import (
     in_time,
     innermost_of,
     made_from,
+    observed_keys,
     transforms_of,
     wrappers_of,
 )
@@ -69,6 +71,42 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
         if not hasattr(test, "to_observation_norm") or apart(train, test, key):
             return undecided(f"the statistics of {key!r} differ: are those of training the newer?")
     return clear("the statistics of both agree") if compared else None
+
+
+@check(
+    "evaluation_gives_other_numbers",
+    "Evaluation gives the policy other numbers than the data set",
+    "reference/doctor_numbers#normalization",
+)
+def evaluation_gives_other_numbers(eval_env, policy, sample, collector=None, env=None):
+    if collector is not None or env is not None or (twin := steppable(eval_env)) is None:
+        return None
+    return data_beside_evaluation(sample, twin, policy)
+
+
+def data_beside_evaluation(sample, eval_env, policy):
+    """Whether a data set has observations that the environment of the evaluation cannot give."""
+    steps = None
+    for key in observed_keys(sample, policy):
+        space = getattr(eval_env.observation_spec.get(key, None), "space", None)
+        low, high, seen = getattr(space, "low", None), getattr(space, "high", None), sample[key]
+        if low is None or not seen.is_floating_point() or seen.shape[1:] != low.shape:
+            continue
+        room = MORE_THAN_ITS_SPEC * (high - low)  # infinite where nothing bounds it
+        outside = (seen < low - room) | (seen > high + room)
+        if not outside.any():
+            continue
+        steps = random_steps(eval_env) if steps is None else steps
+        given = None if steps is None else steps.get(key, None)
+        if given is None or ((given < low - room) | (given > high + room)).any():
+            return None  # a spec that its own environment does not keep
+        count = int(outside.reshape(len(seen), -1).any(-1).sum())
+        said = f"{count} of {len(seen)} sampled {key} are outside of what the evaluation gives"
+        return applies(f"{said}: from {float(seen.min()):.3g} to {float(seen.max()):.3g}")
+    return None
+
+
+MORE_THAN_ITS_SPEC = 0.05  # of its width
 
 
 def grown_in_evaluation(key, test, number, since):

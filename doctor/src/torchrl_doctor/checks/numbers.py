@@ -21,6 +21,7 @@ from torchrl_doctor.objects import (
     below_transforms,
     bounds_of_actions,
     done_of,
+    exploration_modules,
     first_of_batched,
     flat,
     get_next,
@@ -230,7 +231,13 @@ def done_keys(rows):
 
 @check("actions_and_bounds_differ", "Actions leave their bounds, or reach only a part of them")
 def actions_and_bounds_differ(
-    policy, env=None, batch=None, replay_buffer=None, collector=None, eval_env=None
+    policy,
+    env=None,
+    batch=None,
+    replay_buffer=None,
+    collector=None,
+    eval_env=None,
+    loss_module=None,
 ):
     if (env := eval_env if env is None else env) is None:
         return None
@@ -239,7 +246,30 @@ def actions_and_bounds_differ(
         for key in env.action_keys
     ]
     found = [one for one in verdicts if one is not None]
+    found += filter(None, [actions_of_targets(loss_module, env)])
     return next((one for one in found if one.state == APPLIES), found[0] if found else None)
+
+
+def actions_of_targets(loss_module, env):
+    """Applies where TD3 cuts the next actions at other bounds than those of the environment."""
+    buffers = getattr(loss_module, "_buffers", {})
+    space = getattr(env.full_action_spec[env.action_keys[0]], "space", None)
+    pairs = [(buffers.get(f"{s}_action"), getattr(space, end, None)) for s, end in SIDES]
+    if any(one is None for pair in pairs for one in pair) or scales_by_itself(env):
+        return None
+    if all(bool((cut.to(end) - end).abs().max() < 1e-4) for cut, end in pairs):
+        return None
+    (low, least), (high, most) = pairs
+    said = f"{type(loss_module).__name__} cuts next actions at {low.min():g} and {high.max():g}"
+    return applies(f"{said}, the environment takes {least.min():g} to {most.max():g}")
+
+
+SIDES = (("min", "low"), ("max", "high"))
+
+
+def scales_by_itself(env):
+    """Whether a transform of the reader's own may scale actions."""
+    return any(not type(one).__module__.startswith("torchrl.") for one in transforms_of(env))
 
 
 def compared_with_bounds(key, policy, env, batch, data_set):
@@ -255,7 +285,8 @@ def compared_with_bounds(key, policy, env, batch, data_set):
     if len(env.action_keys) > 1:
         writers = [one for one in writers if key in (getattr(one, "out_keys", None) or ())]
     bounds = [bounds_of_actions(module, key) for module in writers]
-    if reach := next((one for one in reversed(bounds) if one), None):
+    bounds = [*filter(None, bounds)] or [*filter(None, [plain_tanh(policy, key, env)])]
+    if reach := next(reversed(bounds), None):
         reach = [torch.as_tensor(one).to(low) for one in reach]
         if all(
             torch.allclose(one.expand_as(low), bound)
@@ -274,6 +305,27 @@ def compared_with_bounds(key, policy, env, batch, data_set):
                 count = int(outside.reshape(*rows.shape, -1).any(-1).sum())
                 return applies(f"{count} of {rows.numel()} actions are outside {allowed}")
     return None
+
+
+def plain_tanh(policy, key, env):
+    """-1 and 1 where the last module to write the action ends in a tanh alone; else None.
+
+    Noise may come after it.
+    """
+    noise = exploration_modules(policy)
+    writers = [one for one in modules_of(policy) if key in (getattr(one, "out_keys", None) or ())]
+    last = next((one for one in reversed(writers) if one not in noise), None)
+    while type(last).__module__.startswith(OF_LIBRARIES):
+        if isinstance(last, torch.nn.Tanh):
+            return None if scales_by_itself(env) else (-1.0, 1.0)
+        if isinstance(last, torch.nn.Sequential) and len(last):
+            last = last[-1]
+        else:
+            last = getattr(last, "module", None)
+    return None
+
+
+OF_LIBRARIES = ("torch.nn.", "torchrl.", "tensordict.")
 
 
 def stored_actions_outside(replay_buffer, key, low, high):
@@ -405,14 +457,18 @@ def done_after_a_reset(batch):
 
 
 @check("each_step_ends_an_episode", "Episodes have one step, or a few", f"{PAGE}#ends-in-each-step")
-def each_step_ends_an_episode(batch, replay_buffer=None, collector=None):
+def each_step_ends_an_episode(batch, replay_buffer=None, collector=None, env=None):
     for what, rows in tables(batch, replay_buffer, collector)[::-1]:
         if rows.numel() < FEWEST_ROWS or get_next(rows, "done") is None:
             continue
         done = int(done_of(rows).sum())
         if done == rows.numel():
             said = "steps" if what == "rows" else what
-            return applies(f"each of {done} {said} ends an episode of length one")
+            said = f"each of {done} {said} ends an episode of length one"
+            others = random_steps(env) if what == "rows" else None
+            if others is not None and not done_of(others)[..., others.shape[-1] // 2 :].all():
+                return undecided(f"{said}, and random ones do not: is it the policy that fails?")
+            return applies(said)
     rows = batches_of(batch)[-1]
     if rows.numel() < FEWEST_ROWS or get_next(rows, "done") is None:
         return None
@@ -716,10 +772,29 @@ def pixels_are_not_scaled(batch, policy):
                 if values.min() >= 0 and 0 < values.max() <= TWICE_DIVIDED:
                     return applies(f"{key} is up to {values.max():.2g}: divided by 255 twice?")
                 met.append(key)
+            leaf = not any(hasattr(one, "in_keys") for one in modules_of(module)[1:])
+            bright = isinstance(values, torch.Tensor) and values.max() > 0.5 and values.min() >= 0
+            if leaf and bright:
+                enter = into_convolution(module, rows)
+                if enter is not None and enter.min() >= 0 and 0 < enter.max() <= TWICE_DIVIDED:
+                    said = f"{key} is up to {values.max():g}, and {enter.max():.2g} where the first"
+                    return applies(f"{said} convolution reads it: divided by 255 twice?")
     return clear(f"{', '.join(map(str, met))}: scaled") if met else None
 
 
 TWICE_DIVIDED = 1.001 / 255
+
+
+def into_convolution(module, rows):
+    """What enters the first convolution of a copy of the module; None where it is not called."""
+    twin, seen = copied(module).eval(), []
+    layers = [one for one in twin.modules() if isinstance(one, torch.nn.modules.conv._ConvNd)]
+    if not layers:
+        return None
+    layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        twin(rows.select(*module.in_keys))
+    return seen[0] if seen else None
 
 
 @check("rows_are_stored_twice", "Each row is stored twice", f"{PAGE}#rows-stored-twice")
@@ -849,7 +924,8 @@ FEWEST_LIMITS = 3
 
 def random_steps(env):
     """Rows of some random steps of a copy, time last; None where it cannot be stepped here."""
-    return None if (twin := steppable(env)) is None else stepped(twin)
+    twin = None if env is None else steppable(env)
+    return None if twin is None else stepped(twin)
 
 
 def stepped(twin):

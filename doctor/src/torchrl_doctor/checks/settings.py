@@ -16,6 +16,7 @@ from torchrl_doctor.objects import (
     below_transforms,
     exploration_modules,
     get_next,
+    is_lazy,
     keys_of,
     kinds_of,
     learns_on_policy,
@@ -145,7 +146,11 @@ def largest_entropy(env):
 
 
 @check("targets_follow_at_once", "Target networks copy at once", f"{SETTINGS}#target-networks")
-def targets_follow_at_once(target_updater):
+def targets_follow_at_once(target_updater=None, loss_module=None):
+    if tied := next(tied_targets(loss_module), None):
+        return applies(f"the tensors of {tied} are those of {tied[len('target_') :]}")
+    if target_updater is None:
+        return None
     eps = number(getattr(target_updater, "eps", None))
     every = number(getattr(target_updater, "value_network_update_interval", None))
     if eps == 0:
@@ -156,6 +161,20 @@ def targets_follow_at_once(target_updater):
     if (eps is None and every is None) or (eps or 1) < 0.5:  # q_values_explode speaks of that
         return None
     return clear("a step leaves part of the targets")
+
+
+def tied_targets(loss_module):
+    """The names of target networks that have the very tensors of the networks they should follow.
+
+    `named_children` leaves out what is there twice.
+    """
+    parts = getattr(loss_module, "_modules", {})
+    for name in parts:
+        if name.startswith("target_") and (source := parts.get(name[len("target_") :])) is not None:
+            trained = {one.data_ptr() for one in source.parameters() if not is_lazy(one)}
+            held = {one.data_ptr() for one in parts[name].values(True, True) if not is_lazy(one)}
+            if held and held <= trained:
+                yield name
 
 
 @check("two_critics", "GAE and the loss have two critics", f"{SETTINGS}#two-critics")

@@ -11,6 +11,7 @@ import time
 
 import torch
 
+from torchrl_doctor.checks.numbers import random_steps
 from torchrl_doctor.copies import attributes_kept, copied, legal_action
 from torchrl_doctor.looks import LOOK_TWICE
 from torchrl_doctor.objects import (
@@ -56,6 +57,7 @@ def values_too_low_at_time_limits(
     replay_buffer=None,
     collector=None,
     own_batch=None,
+    eval_env=None,
 ):
     if value_estimator is None and loss_module is None:
         return None
@@ -100,10 +102,14 @@ def values_too_low_at_time_limits(
     if estimated and was_walked(whole, value_estimator) == "dead at limits":
         return applies("the targets in the batch are those of time limits that count as death")
     if not multi_steps(replay_buffer, collector):
-        cuts, dead = (cuts_of(one, key) for one in (whole, stored_data_of(replay_buffer)))
-        if cuts[0] > cuts[1] and FEWEST_CUTS <= dead[0] == dead[1]:
-            met = f"each of {dead[0]} truncated rows of the buffer is {key}"
-            return applies(f"{met}, and {cuts[0] - cuts[1]} that were collected are not")
+        dead = cuts_of(stored_data_of(replay_buffer), key)
+        if FEWEST_CUTS <= dead[0] == dead[1]:
+            steps = whole if whole is not None else random_steps(eval_env if env is None else env)
+            cuts = cuts_of(steps, key)
+            if cuts[0] > cuts[1]:
+                met = f"each of {dead[0]} truncated rows of the buffer is {key}"
+                where = "of random steps" if whole is None else "that were collected"
+                return applies(f"{met}, and {cuts[0] - cuts[1]} {where} are not")
     for name, data in given.items():
         if (why := cuts_that_are_deaths(data, done_key, key)) is not None:
             return applies(f"{why} in the {name}: time limits count as death")
