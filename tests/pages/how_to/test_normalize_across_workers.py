@@ -23,6 +23,7 @@ from torchrl.envs import (
 )
 
 from tests.support.claims import guards
+from tests.support.suites import recorded
 
 COUNT = "count.-|-.observation"
 KEYS = {"in_keys": ["observation"]}
@@ -191,3 +192,13 @@ def test_rounding_makes_an_observation_nan():
     assert some_are_nan(VecNormV2(**KEYS, decay=1.0), rows)
     assert not some_are_nan(VecNormV2(**KEYS, decay=1.0), rows - 1e4)
     assert not some_are_nan(VecNorm(**KEYS, new_api=False), rows)
+
+
+@guards("normalization-cost-by-way")
+def test_sharing_costs_more_than_statistics_of_each_and_fixed_numbers_little():
+    def cost(way):
+        return recorded("normalization", f"{way}-w2", "vs_none")
+
+    assert recorded("normalization", "own-w2", "vs_none", of="q1") > 1.2
+    assert cost("shared") > cost("own")
+    assert cost("fixed") - 1 < 0.2 * (cost("own") - 1)
