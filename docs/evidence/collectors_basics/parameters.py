@@ -20,7 +20,8 @@ PARAMETERS = {
     "sync": "``True``: wait for all workers and join their parts. ``None`` means ``False``.",
     "cat_results": "How the parts are joined: :ref:`collector-cat-results`.",
     "init_random_frames": (
-        "Frames of random actions at the start, in whole batches. :claim:`random-frames-argument`"
+        "Frames of random actions at the start, in whole batches (exceptions: "
+        ":ref:`internals-random-frames`). :claim:`random-frames-argument`"
     ),
     "max_frames_per_traj": (
         "Truncates each trajectory there, with a step counter that it adds. "
@@ -59,7 +60,7 @@ PARAMETERS = {
     "storing_device": "Where the batch is kept.",
     "pre_collect_hook": "Called before each batch: :ref:`collector-hook-arguments`.",
     "post_collect_hook": "Called with each batch: :ref:`collector-hook-arguments`.",
-    "preemptive_threshold": "Share of workers to wait for; the others stop early.",
+    "preemptive_threshold": "With ``sync``: share of workers to wait for; the others stop early.",
     "update_at_each_batch": (
         "Sends the weights to the workers at each batch. :claim:`update-argument`"
     ),

@@ -185,12 +185,12 @@ STEP = {
         "keep the row",
         "``tensordicts.append(...)``",
         "always, with ``row.to(storing_device)`` where one is set;"
-        " ``extend_buffer=False`` makes it ``replay_buffer.add(row)``",
+        " a direct write makes it ``replay_buffer.add(row)``",
     ),
     "_sync_storage": (
         "sync",
         METHOD.format("_sync_storage"),
-        "``storing_device`` is set, unless ``no_cuda_sync`` or ``extend_buffer=False``",
+        "``storing_device`` is set, unless ``no_cuda_sync`` or a direct write",
     ),
     "advance": (
         "advance",

@@ -12,7 +12,14 @@ from tensordict.nn import TensorDictModule
 from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.collectors._constants import _Interruptor
 from torchrl.data import LazyTensorStorage, ReplayBuffer, Unbounded
-from torchrl.envs import ExplorationType, GymEnv, StepCounter, TransformedEnv, set_exploration_type
+from torchrl.envs import (
+    ExplorationType,
+    GymEnv,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    set_exploration_type,
+)
 from torchrl.envs.transforms import TensorDictPrimer
 from torchrl.envs.utils import exploration_type
 
@@ -360,6 +367,9 @@ def test_random_frames_are_counted_by_the_buffer():
     buffer.extend(first_batch())
     assert collector._frames == 0
     assert not collector._should_use_random_frames()
+    buffer = make_buffer()
+    list(make_collector(None, SerialEnv(3, make_env), 24, 1, replay_buffer=buffer))
+    assert buffer.write_count == 3  # items, for 24 frames
 
 
 @guards("compact-leaves-carrier")

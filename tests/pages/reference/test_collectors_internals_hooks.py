@@ -139,7 +139,7 @@ def test_a_lazy_stack_stacks_at_each_read():
     assert [step["x"].item() for step in steps] == [1.0, 1.0]
 
 
-@guards("worker-locks-batch", "in-place-set-seen")
+@guards("worker-locks-batch", "in-place-set-seen", "post-hook-set-later")
 @pytest.mark.slow
 def test_a_worker_locks_its_batch_where_a_storing_device_is_set(capfd):
     collector = MultiSyncCollector(
