@@ -8,7 +8,13 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector
 from torchrl.collectors.utils import split_trajectories
-from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.data import (
+    Categorical,
+    Composite,
+    LazyTensorStorage,
+    TensorDictReplayBuffer,
+    Unbounded,
+)
 from torchrl.envs import Compose, EnvBase, InitTracker, SerialEnv, TensorDictPrimer, TransformedEnv
 from torchrl.modules import (
     GRUModule,
@@ -156,6 +162,11 @@ def test_gae_on_the_group_mixes_agents():
     assert not torch.allclose(estimated(GAE, group), right)
     turned = group.transpose(0, 1)  # now time is the last dimension
     torch.testing.assert_close(estimated(GAE, turned), right.transpose(0, 1))
+    group.names = ["time", None]  # as in a batch of a collector
+    torch.testing.assert_close(estimated(GAE, group), right)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(8), batch_size=8)
+    buffer.extend(collected(Team()))
+    assert "time" not in buffer.sample()["agents"].names
 
 
 @guards("loss-has-shape-of-agents")

@@ -12,7 +12,7 @@ from torchrl.data import (
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
-from torchrl.envs import GymEnv
+from torchrl.envs import Compose, GymEnv, RewardSum, TransformedEnv
 from torchrl.modules import (
     NormalParamExtractor,
     OneHotCategorical,
@@ -74,7 +74,7 @@ def ppo(total=100, collected=None, lr=1e-3, **changed):
     return PPOTrainer(total_frames=total, **given)
 
 
-def off_policy(loss_type, *, random=0, prioritized=False):
+def off_policy(loss_type, *transforms, random=0, prioritized=False):
     """The arguments of a trainer: four batches of 20 frames."""
     torch.manual_seed(0)
     if loss_type is DQNLoss:
@@ -96,6 +96,7 @@ def off_policy(loss_type, *, random=0, prioritized=False):
         critic = TensorDictModule(torch.nn.Linear(4, 1), ["x"], ["state_action_value"])
         specs = {} if loss_type is DDPGLoss else {"action_spec": env.action_spec}
         loss = loss_type(actor, TensorDictSequential(both, critic), **specs)
+    env = TransformedEnv(env, Compose(*transforms))
     frames = {"frames_per_batch": 20, "total_frames": 80, "init_random_frames": random}
     options = {"storage": LazyTensorStorage(80), "batch_size": 10}
     kind = TensorDictReplayBuffer
@@ -158,6 +159,7 @@ def test_what_is_logged():
 def test_a_sum_of_rewards_is_required(kind, loss):
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'max'"):
         kind(**off_policy(loss)).train()
+    kind(**off_policy(loss, RewardSum(in_keys=["reward"], out_keys=["reward_sum"]))).train()
 
 
 @guards("reward-normalizer-misses-advantages")
