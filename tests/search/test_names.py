@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from docs._ext.site.search_index import QUESTIONS, SYNONYMS, stems
+from docs._ext.site.search_index import QUESTIONS, SYNONYMS, plain, split, stems
 from tests.support import ROOT, SITE
 from tests.support.search import evaluate, index_of
 
@@ -13,6 +13,7 @@ pytestmark = pytest.mark.site
 
 ROW = re.compile(r'<p id="old-([^"]+)"')
 KNOB = re.compile(r'<dt id="(knob-[^"]+)"><code[^>]*>(?:<span[^>]*>)?([^<]+)<')
+PARAMETER = re.compile(r'class="sig-param">(?:<[^>]+>)*?<span class="n"><span class="pre">(\w+)<')
 BEFORE_A_KNOB = re.compile("#(term|knob|old)-|^reference/api/")
 TERM = re.compile(r'<dt id="(term-[^"]+)">(.*?)<a class="headerlink"')
 
@@ -126,6 +127,33 @@ def test_an_old_name_in_other_words_leads_to_the_name_of_today(search):
     ]
     names = ["term-MultiSyncDataCollector", "old-CompositeSpec", "old-split_trajs"]
     assert places == ["it-hangs", *names]
+
+
+def test_a_sentence_gets_one_place_for_each_old_name(search):
+    queries = ["SyncDataCollector crashes", "SyncDataCollector or MultiaSyncDataCollector"]
+    for found in search(queries):
+        titles = [title for _, title in found if title.endswith("DataCollector")]
+        assert len(titles) == len(set(titles)) > 0
+
+
+def test_an_argument_leads_to_what_takes_it():
+    """Where no term, knob or old name is called like it: one that takes it is among the first."""
+    entries = evaluate(SITE, [None], "() => ManualSearch.entries()")["answers"][0]
+    taken = {plain(one["title"].partition(" (")[0]) for one in entries}
+    owners = {}
+    for path in sorted((SITE / "reference" / "api").glob("*.html")):
+        for name in PARAMETER.findall(path.read_text(encoding="utf-8")):
+            if len(split(name)) > 1 and plain(name) not in taken:
+                owners.setdefault(name, set()).add(path.relative_to(SITE).as_posix())
+    found = evaluate(SITE, list(owners), HITS)["answers"]
+    missed = {
+        name: hits
+        for (name, pages), hits in zip(owners.items(), found, strict=True)
+        if not any(address.partition("#")[0] in pages for address, _ in hits)
+    }
+    print(f"{len(owners)} arguments, not found: {missed}")
+    assert len(owners) > 250
+    assert len(missed) <= 0.1 * len(owners)  # where pages of the manual come first
 
 
 def test_names_of_the_api_and_plain_words():

@@ -194,6 +194,12 @@ const ManualSearch = (() => {
     }
     return near;
   };
+  /* The shortest name that begins with what is typed of it so far. */
+  const begun = (word) => {
+    const typed = plain(word);
+    if (typed.length < 5 || has(split(word)[0])) return undefined;
+    return [...named.keys()].filter((name) => name.startsWith(typed)).sort((a, b) => a.length - b.length)[0];
+  };
   const mended = (word, last) => {
     const own = split(word);
     const [first] = own;
@@ -239,6 +245,7 @@ const ManualSearch = (() => {
     const asked = [...weights.keys()];
     const last = /\w$/.test(query) ? asked.findLast((one) => one[0] !== "=") : null;
     const spelling = pasted ? [] : [...names(query), ...names(right)]; // a message names keys of its own
+    if (!pasted && words.length === 1) spelling.push(begun(words[0]));
     const exact = new Set(spelling.flatMap((name) => named.get(name) || []));
     const missed = MISSED.exec(text)?.slice(1).find(Boolean);
     if (missed) gone(missed).forEach((id) => exact.add(id));
@@ -289,8 +296,13 @@ const ManualSearch = (() => {
     const to = asksOld ? 0 : 1; // beside what answers, the name of today
     if (at > to) found.splice(to, 0, ...found.splice(at, 1));
     const pages = new Map();
+    const shown = new Set(); // old names: a sentence gets one place that tells what became of each
     const hits = found.filter(({ id }) => {
-      const { address, kind } = entries[id];
+      const { address, kind, title } = entries[id];
+      if (old.has(id) && !exact.has(id)) {
+        if (shown.has(title)) return false;
+        shown.add(title);
+      }
       const [page] = address.split("#");
       const before = pages.get(page) || 0;
       pages.set(page, before + 1);

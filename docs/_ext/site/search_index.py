@@ -15,8 +15,8 @@ library's license beside it. A page loads the script when a search field is firs
 plain folder as well. Sphinx's own index is not made.
 
 An entry has a kind (``KINDS``), an address, a title, and what the engine weighs: names that lead to
-it (``also``), messages that its page prints, and its text with what readers ask
-(``docs/search_questions.toml``), of which it keeps each stem once. Phrases of
+it (``also``, and the arguments of a class or function), messages that its page prints, and its text
+with what readers ask (``docs/search_questions.toml``), of which it keeps each stem once. Phrases of
 ``docs/search_synonyms.toml`` become one word more, for entries here and for queries in the engine.
 Code, output of cells and what the gallery adds are left out. The split into words and their stems
 is written twice, here and in the engine; ``tests/search`` compares the two.
@@ -94,6 +94,7 @@ LEFT_OUT_CLASSES = {"change-list", "knob", "sphx-glr-footer", "symptom-card"}
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 COMMENT = re.compile(r"^\s*(/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
+KEY = re.compile(r"'(\w+_\w+)'")  # in a signature
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
@@ -109,6 +110,7 @@ class Entry(NamedTuple):
     also: str = ""
     messages: str = ""
     asked: str = ""
+    arguments: tuple = ()
 
 
 # -- Words, as in search_engine.js ---------------------------------------------
@@ -122,6 +124,11 @@ def split(word):
     parts = PART.findall(word)
     own = [word.lower().strip("_")] if len(parts) > 1 else []
     return [*own, *(stem(part.lower()) for part in parts if part[0] > "9")]
+
+
+def plain(name):
+    """The letters and digits of a name: how an argument and a term of two words are alike."""
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def stems(text):
@@ -200,7 +207,28 @@ def defined(page, doctree):
         signature, body = one[0], one[-1]
         if signature["ids"] and isinstance(one.parent, addnodes.desc_content):
             target, name = signature["ids"][0], signature["fullname"]
-            yield Entry("API", page, target, name, first_paragraph(body), own_text(body))
+            yield Entry(
+                "API",
+                page,
+                target,
+                name,
+                first_paragraph(body),
+                own_text(body),
+                arguments=arguments_of(one),
+            )
+
+
+def arguments_of(description):
+    """The arguments of a class or function, and the keys that it takes for them by default.
+
+    Only those with an underscore, which are names and not words.
+    """
+    found = []
+    for parameter in description[0].findall(addnodes.desc_parameter):
+        name = parameter.next_node(addnodes.desc_sig_name)
+        found += [name.astext()] if name else []
+        found += KEY.findall(parameter.astext().partition("=")[2])
+    return tuple(dict.fromkeys(one for one in found if len(split(one)) > 1))
 
 
 def messages_of(doctree):
@@ -216,8 +244,8 @@ def entries_of(page, doctree):
     if not sections:
         return []
     kind = next(KINDS[start] for start in KINDS if page.startswith(start))
-    described = (one for one in doctree.findall(addnodes.desc) if one[0]["ids"])
-    body = next((one[-1] for one in described), None)
+    described = next((one for one in doctree.findall(addnodes.desc) if one[0]["ids"]), None)
+    body = described and described[-1]
     if page.endswith("index") or (kind == "API" and body is None):  # a list of pages
         sections, kind = sections[:1], "reference"
     found = []
@@ -233,6 +261,7 @@ def entries_of(page, doctree):
             text=" ".join(one.text for one in found),
             also=" ".join(one[1].astext() for one in fields),
             messages=messages_of(doctree),
+            arguments=arguments_of(described) if described else (),
         )
         found = [whole]
     return [*found, *defined(page, doctree)]
@@ -367,7 +396,14 @@ def columns(entries, synonyms, stop):
         {*own, *sorted(found, key=tells(found))[:MOST]}
         for own, found in zip(asked, counts, strict=True)
     ]
-    also = [[counted(name) for name in one.also.split(", ") if name] for one in entries]
+    titles = {plain(one.title.partition(" (")[0]) for one in entries}
+    also = [
+        [
+            *(counted(name) for name in one.also.split(", ") if name),
+            *({split(name)[0]} for name in one.arguments if plain(name) not in titles),
+        ]
+        for one in entries
+    ]
     uses = Counter(term for own in chain(kept, *also) for term in own)
     terms = sorted(uses, key=lambda term: (-uses[term].bit_length(), term))
     numbers = {term: n for n, term in enumerate(terms)}

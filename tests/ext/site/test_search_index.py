@@ -236,3 +236,46 @@ def test_old_names_lead_to_their_row(site):
     assert all(f'id="old-{name}"' in text for name in rows)
     assert 'id="old-NotOld"' not in text
     assert snippets(site)["OldSpec"] == "OldSpec of toy.data → Spec"
+
+
+API = """
+:orphan:
+
+sampled
+=======
+
+.. py:function:: sampled(rows, no_wait=False, row_key='row_number', shuttle_mode=None)
+
+   Some rows.
+
+.. py:function:: sampled.once(wait_at_end=True)
+
+   One row.
+"""
+
+
+def test_an_argument_and_its_default_key_lead_to_what_takes_them(site):
+    """Unless a place has that name; a plain word is no name."""
+    site.write({"reference/api/sampled.rst": API})
+    site.append("words.rst", "\n   shuttle mode\n      One of two.\n")
+    build(site)
+    queries = ["no_wait", "sampled(no_wait=True)", "row_number", "shuttle_mode", "rows"]
+    hits = "(query) => ManualSearch.search(query).map(({ address }) => address)"
+    found = evaluate(site.html, queries, hits)["answers"]
+    page = "reference/api/sampled.html"
+    assert [first for first, *_ in found[:3]] == [page] * 3
+    assert found[3][0] == "words.html#term-shuttle-mode"
+    assert page not in found[3]
+    argument = index_of(site.html)["terms"].split()
+    assert {"no_wait", "row_number"} <= set(argument)
+    assert "shuttle_mode" not in argument
+
+
+def test_a_name_is_found_before_it_is_typed_to_the_end(site):
+    site.append(
+        "words.rst", "\n   carrierDevices\n      More.\n\n   carrier_devices_of_all\n      All.\n"
+    )
+    build(site)
+    first = "(query) => ManualSearch.search(query)[0]?.address"
+    found = evaluate(site.html, ["carrierDev", "carrier_dev"], first)["answers"]
+    assert found == ["words.html#term-carrierDevices"] * 2
