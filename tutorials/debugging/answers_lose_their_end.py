@@ -3,7 +3,7 @@ Answers of a language model lose their end
 ==========================================
 
 The model ends its answers, but the answers that you train on lack the end token. The words improve,
-but training never makes the end more likely, and answers get longer.
+but the end itself is never trained, and answers get longer.
 
 :Subsystem: value estimation and losses
 :Effect: silent

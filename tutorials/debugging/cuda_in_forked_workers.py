@@ -93,8 +93,9 @@ assert unhealthy == {"start method": "fork", "CUDA was used": True}, (
 )
 
 # %%
-# ``torch.zeros(1, device="cuda")``, ``model.to("cuda")`` and ``torch.cuda.set_device`` use CUDA;
-# ``torch.cuda.is_available()`` does not.
+# ``torch.zeros(1, device="cuda")``, ``model.to("cuda")`` and ``torch.cuda.set_device`` use CUDA.
+# After ``torch.cuda.is_available()``, forked workers raise too, although ``is_initialized()`` is
+# False, unless ``PYTORCH_NVML_BASED_CUDA_CHECK=1`` is set.
 #
 # Fix it
 # ------

@@ -50,8 +50,8 @@ ROWS = {
     "advantages_leak_between_environments": Row(
         "silent",
         'GAE works along the dimension that is named `"time"`, or along the last one if none has '
-        "that name. A batch that was flattened or stacked again has lost the name, and neighbors "
-        "along its last dimension may be steps of different environments.",
+        "that name. A batch that was flattened, or unbound along time and stacked again, has lost "
+        "the name, and neighbors along its last dimension may be steps of different environments.",
         "Compute advantages before you flatten or rearrange the batch. If time is not the last "
         "dimension, pass `time_dim`.",
     ),
@@ -438,7 +438,7 @@ ROWS = {
     "mps_refuses_float64": Row(
         "loud",
         "MPS, the GPU backend of a Mac, has no float64. Many environments, such as those of "
-        "MuJoCo, use float64 for observations and actions, and TorchRL keeps this dtype.",
+        "MuJoCo, return observations in float64, and TorchRL keeps this dtype.",
         "Leave the environment on the CPU, wrap it with `TransformedEnv(env, DoubleToFloat())`, "
         "and move its batches to `mps`.",
     ),
