@@ -11,8 +11,8 @@ raises as soon as it touches the GPU.
    CUDA again. TorchRL starts workers with ``spawn``, unless your code or a library has set
    ``fork``.
 :Fix: Start the workers with ``spawn``: remove ``set_start_method("fork")`` and
-   ``mp_start_method="fork"``. If you need ``fork``, keep the environments of the workers on the
-   CPU.
+   ``mp_start_method="fork"``. If you need ``fork``, keep the environments and the policy of the
+   workers on the CPU.
 :Decided in: :source:`torchrl._utils._get_default_mp_start_method`
 :Behind it: :term:`start method`
 :Threads: :thread:`2235`

@@ -142,8 +142,8 @@ ROWS = {
         "use CUDA again. TorchRL starts workers with `spawn`, unless your code or a library has "
         "set `fork`.",
         'Start the workers with `spawn`: remove `set_start_method("fork")` and '
-        '`mp_start_method="fork"`. If you need `fork`, keep the environments of the workers on '
-        "the CPU.",
+        '`mp_start_method="fork"`. If you need `fork`, keep the environments and the policy of '
+        "the workers on the CPU.",
     ),
     "decimals_are_lost": Row(
         "silent",
@@ -156,8 +156,8 @@ ROWS = {
         "silent",
         "By default, the transform skips integer observations. It stores deltas as 16-bit floats, "
         "which are larger than the bytes of an image.",
-        "For `uint8` images, use `compact_obs=True` in the collector, with "
-        "`NextStateReconstructor` in the buffer.",
+        "For `uint8` images, use `compact_obs=True` in the collector, with `ToTensorImage` and "
+        "then `NextStateReconstructor` in the buffer.",
     ),
     "end_signal_has_two_dimensions": Row(
         "loud",
