@@ -57,7 +57,7 @@ class Tokenizer:
 
 
 class Table(torch.nn.Module):
-    """The logits of a token depend on the token before it; padding is never generated."""
+    """The logits of a token depend on the token before it; "_" and "?" are never generated."""
 
     def __init__(self, pad_token_id):
         super().__init__()

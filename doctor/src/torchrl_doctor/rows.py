@@ -133,8 +133,8 @@ ROWS = {
         "A loss module switches recurrent modules to whole sequences. A value estimator that you "
         "call yourself does not, so the critic computes each step alone, from the stored state "
         "or, if there is none, from zeros.",
-        "Call the estimator under `set_recurrent_mode(True)`. Make it with `deactivate_vmap=True` "
-        "or `shifted=True`.",
+        "Call the estimator under `set_recurrent_mode(True)`. Make it with `shifted=True`, or "
+        "with `deactivate_vmap=True` if the batch holds fresh states of the critic.",
     ),
     "cuda_in_forked_workers": Row(
         "loud",
@@ -266,7 +266,9 @@ ROWS = {
         "By default, a value estimator runs its network on the observations and the next "
         "observations at once, with `torch.vmap`, which PyTorch's recurrent layers do not "
         "support.",
-        "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode.",
+        "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode. If the "
+        "batch holds no fresh states of the critic, pass `shifted=True` instead: else V(s') is "
+        "wrong.",
     ),
     "good_in_training_poor_in_evaluation": Row(
         "silent",
