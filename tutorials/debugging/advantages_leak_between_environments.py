@@ -8,8 +8,8 @@ plausible size, but the advantages of one environment change with the rewards of
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: GAE works along the dimension that is named ``"time"``, or along the last one if none has
-   that name. A batch that was flattened or stacked again has lost the name, and neighbors along its
-   last dimension may be steps of different environments.
+   that name. A batch that was flattened, or unbound along time and stacked again, has lost the
+   name, and neighbors along its last dimension may be steps of different environments.
 :Fix: Compute advantages before you flatten or rearrange the batch. If time is not the last
    dimension, pass ``time_dim``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._get_time_dim`

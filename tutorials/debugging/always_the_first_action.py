@@ -83,10 +83,10 @@ assert unhealthy["action"] != unhealthy["expected"], (
 )
 
 # %%
-# :source:`torchrl.data.OneHot.to_numpy` takes the ``argmax`` of the last dimension, and nothing
-# checks the action before. The opposite mistake, a one-hot vector where an index is expected,
-# raises here because CartPole checks its actions. An environment without such a check may accept
-# the vector.
+# :source:`torchrl.data.OneHot.to_numpy` takes the ``argmax`` of the last dimension, and by default
+# nothing checks the action before. The opposite mistake, a one-hot vector where an index is
+# expected, raises here because CartPole checks its actions. An environment without such a check may
+# accept the vector.
 
 other = GymEnv("CartPole-v1", categorical_action_encoding=True)
 try:

@@ -3,7 +3,7 @@ Answers of a language model lose their end
 ==========================================
 
 The model ends its answers, but the answers that you train on lack the end token. The words improve,
-but training never makes the end more likely, and answers get longer.
+but the end itself is never trained, and answers get longer.
 
 :Subsystem: value estimation and losses
 :Effect: silent
@@ -57,7 +57,7 @@ class Tokenizer:
 
 
 class Table(torch.nn.Module):
-    """The logits of a token depend on the token before it; padding is never generated."""
+    """The logits of a token depend on the token before it; "_" and "?" are never generated."""
 
     def __init__(self, pad_token_id):
         super().__init__()

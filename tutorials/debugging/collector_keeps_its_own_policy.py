@@ -81,9 +81,9 @@ assert not unhealthy["same object"], "no longer reproduces: the policy is not co
 assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
 
 # %%
-# Without ``policy_device`` and ``device``, or if the policy is already there, the collector uses
-# the object that you gave it, so training changes its weights. This is why code that was written
-# for the CPU may lack the call of ``update_policy_weights_``.
+# Without ``policy_device`` and ``device``, or if the policy is already on that device, the
+# collector uses the object that you gave it, so training changes its weights. This is why code that
+# was written for the CPU may lack the call of ``update_policy_weights_``.
 #
 # Fix it
 # ------

@@ -10,8 +10,8 @@ loss that trains the critic computes different values for the same steps.
 :Cause: A loss module switches recurrent modules to whole sequences. A value estimator that you call
    yourself does not, so the critic computes each step alone, from the stored state or, if there is
    none, from zeros.
-:Fix: Call the estimator under ``set_recurrent_mode(True)``. Make it with
-   ``deactivate_vmap=True`` or ``shifted=True``.
+:Fix: Call the estimator under ``set_recurrent_mode(True)``. Make it with ``shifted=True``, or with
+   ``deactivate_vmap=True`` if the batch holds fresh states of the critic.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`
 :Behind it: :ref:`recurrent-advantages`

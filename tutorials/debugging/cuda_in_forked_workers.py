@@ -11,8 +11,8 @@ raises as soon as it touches the GPU.
    CUDA again. TorchRL starts workers with ``spawn``, unless your code or a library has set
    ``fork``.
 :Fix: Start the workers with ``spawn``: remove ``set_start_method("fork")`` and
-   ``mp_start_method="fork"``. If you need ``fork``, keep the environments of the workers on the
-   CPU.
+   ``mp_start_method="fork"``. If you need ``fork``, keep the environments and the policy of the
+   workers on the CPU.
 :Decided in: :source:`torchrl._utils._get_default_mp_start_method`
 :Behind it: :term:`start method`
 :Threads: :thread:`2235`
@@ -93,8 +93,9 @@ assert unhealthy == {"start method": "fork", "CUDA was used": True}, (
 )
 
 # %%
-# ``torch.zeros(1, device="cuda")``, ``model.to("cuda")`` and ``torch.cuda.set_device`` use CUDA;
-# ``torch.cuda.is_available()`` does not.
+# ``torch.zeros(1, device="cuda")``, ``model.to("cuda")`` and ``torch.cuda.set_device`` use CUDA.
+# After ``torch.cuda.is_available()``, forked workers raise too, although ``is_initialized()`` is
+# False, unless ``PYTORCH_NVML_BASED_CUDA_CHECK=1`` is set.
 #
 # Fix it
 # ------

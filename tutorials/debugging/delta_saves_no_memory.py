@@ -9,8 +9,8 @@ exactly as much as before.
 :Effect: silent
 :Cause: By default, the transform skips integer observations. It stores deltas as 16-bit floats,
    which are larger than the bytes of an image.
-:Fix: For ``uint8`` images, use ``compact_obs=True`` in the collector, with
-   ``NextStateReconstructor`` in the buffer.
+:Fix: For ``uint8`` images, use ``compact_obs=True`` in the collector, with ``ToTensorImage`` and
+   then ``NextStateReconstructor`` in the buffer.
 :Decided in: :source:`torchrl.envs.transforms.NextObservationDelta.__init__`,
    :source:`torchrl.envs.transforms.NextObservationDelta.in_keys`
 :Behind it: :doc:`/tutorials/memory/saving_by_observation_size`

@@ -71,7 +71,7 @@ assert unhealthy["ndim"] < unhealthy["dimensions of the rows"], gone
 # ------
 #
 # By default, a batch of :class:`~torchrl.collectors.MultiSyncCollector` has one more dimension, for
-# the workers. You cannot change ``ndim`` later, because the layout of the storage depends on it.
+# the workers. Do not change ``ndim`` later, because the layout of the storage depends on it.
 
 fixed = fill(ndim=2)
 healthy = check(fixed["replay_buffer"])

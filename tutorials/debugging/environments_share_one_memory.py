@@ -109,8 +109,8 @@ assert torch.allclose(outputs[1], second["features"], atol=1e-5), (
 # Fix it
 # ------
 #
-# Loss modules set the mode themselves. Use the block only for value estimators and for losses that
-# are no ``LossModule``.
+# Loss modules set the mode themselves. Put the block around value estimators and around losses that
+# are no ``LossModule``, not around the collector.
 
 fixed = collect(mode=None)
 healthy = check(fixed["batch"])

@@ -117,8 +117,8 @@ assert abs(healthy["epsilon"] - healthy["scheduled"]) < 0.01, (
 #    :rows: epsilon-*
 #    :caption: Return of DQN on CartPole: median and quartiles of five seeds
 #
-# With ``step()`` after each of the eight updates, the return drops to that of a constant action and
-# rises later: CartPole is small enough to be learned with little exploration.
+# With ``step()`` after each of the eight updates, the return of most seeds drops to about that of a
+# constant action and rises later: CartPole is small enough to be learned with little exploration.
 # :claim:`epsilon-too-soon-costs-frames` A task whose reward has to be found by random actions may
 # not recover; that was not measured.
 #

@@ -72,8 +72,8 @@ assert unhealthy["of an old batch"] == unhealthy["rows"], (
 )
 
 # %%
-# After the first call, three samples wait in the queue. The next iteration gets them, although the
-# buffer holds other rows by then: the :source:`queue
+# After the first call, three samples wait in the queue. The next three calls return them, although
+# the buffer holds other rows by then: the :source:`queue
 # <torchrl.data.ReplayBuffer._clear_prefetch_queue_locked>` is emptied when you load a state, but
 # not when you empty or extend the buffer.
 #

@@ -9,7 +9,8 @@ raises an error about vmap, batching rules or data-dependent control flow.
 :Effect: loud
 :Cause: By default, a value estimator runs its network on the observations and the next observations
    at once, with ``torch.vmap``, which PyTorch's recurrent layers do not support.
-:Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode.
+:Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode. If the batch
+   holds no fresh states of the critic, pass ``shifted=True`` instead: else V(s') is wrong.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`recurrent-advantages`
 :Threads: :thread:`2444`, :thread:`2372`

@@ -128,7 +128,7 @@ assert unhealthy["clip_fraction"] > 0.1, (
 # The ratio of a first token is its probability, which is far below one. With a negative advantage,
 # such a ratio is clipped and has no gradient, so nothing makes the first token of a bad answer less
 # likely. Here only first tokens follow a question mark, so one row of the table has their gradient.
-# Its norm:
+# The norm of this row:
 
 
 def gradient_of_first_tokens(batch, loss):
@@ -145,8 +145,8 @@ assert stuck == 0, (
 )
 
 # %%
-# Do not write zeros for the prompt either. If ``masking_strategy`` is ``"generic"``, or the prompt
-# contains earlier answers, the loss reads them as tokens with probability one.
+# Do not write zeros for the prompt either. With ``masking_strategy="generic"``, the loss reads them
+# as tokens with probability one; with ``"rlhf"``, those of earlier answers.
 #
 # Fix it
 # ------

@@ -65,7 +65,7 @@ if "error" in broken:
 # Check it
 # --------
 #
-# Look in the batch for each key that the loss reads.
+# Look in the batch for the main keys that the loss reads.
 
 
 def check(batch, loss):

@@ -8,7 +8,7 @@ raises a ``TypeError``.
 :Subsystem: devices
 :Effect: loud
 :Cause: MPS, the GPU backend of a Mac, has no float64. Many environments, such as those of MuJoCo,
-   use float64 for observations and actions, and TorchRL keeps this dtype.
+   return observations in float64, and TorchRL keeps this dtype.
 :Fix: Leave the environment on the CPU, wrap it with ``TransformedEnv(env, DoubleToFloat())``, and
    move its batches to ``mps``.
 :Decided in: :source:`torchrl.envs.transforms.DoubleToFloat`,
@@ -91,8 +91,8 @@ assert unhealthy["float64"], "no longer reproduces: the batch has no float64"
 # Fix it
 # ------
 #
-# Without arguments, ``DoubleToFloat`` converts all entries whose spec is float64. Actions are
-# converted back: the policy gives float32, and the environment gets float64.
+# Without arguments, ``DoubleToFloat`` converts all entries whose spec is float64. Float64 actions
+# are converted back: the policy gives float32, and the environment gets float64.
 
 batch = TransformedEnv(make_env(), DoubleToFloat()).rollout(20)
 fixed = {"batch": batch}

@@ -2,8 +2,9 @@
 N-step targets add a value after the end of the episode
 =======================================================
 
-With n-step returns, values near the end of an episode are too high. The rewards of a sample are
-correctly summed, over n steps or up to the end, and its next observations are correct, too.
+With n-step returns and positive rewards, values near the end of an episode are too high. The
+rewards of a sample are correctly summed, over n steps or up to the end, and its next observations
+are correct, too.
 
 :Subsystem: value estimation and losses
 :Effect: silent

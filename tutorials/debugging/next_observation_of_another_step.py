@@ -59,7 +59,7 @@ broken = buffer_of_slices()
 #
 # ``"index"`` is the position of each row in the storage. Where the index jumps, the row below is
 # not the next step, so the next observation is unknown and should be NaN. Count the jumps, and the
-# jumps where it is not NaN.
+# jumps where the next observation is not NaN.
 
 
 def check(sample):

@@ -3,7 +3,7 @@ Hidden states vanish from the batch after one use
 =================================================
 
 The first use of a batch works. In the second, most next hidden states are zero, and a value
-estimator returns other values, although nothing was trained in between.
+estimator with a recurrent critic returns other values, although nothing was trained in between.
 
 :Subsystem: recurrent state
 :Effect: silent

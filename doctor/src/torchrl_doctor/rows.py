@@ -50,8 +50,8 @@ ROWS = {
     "advantages_leak_between_environments": Row(
         "silent",
         'GAE works along the dimension that is named `"time"`, or along the last one if none has '
-        "that name. A batch that was flattened or stacked again has lost the name, and neighbors "
-        "along its last dimension may be steps of different environments.",
+        "that name. A batch that was flattened, or unbound along time and stacked again, has lost "
+        "the name, and neighbors along its last dimension may be steps of different environments.",
         "Compute advantages before you flatten or rearrange the batch. If time is not the last "
         "dimension, pass `time_dim`.",
     ),
@@ -133,8 +133,8 @@ ROWS = {
         "A loss module switches recurrent modules to whole sequences. A value estimator that you "
         "call yourself does not, so the critic computes each step alone, from the stored state "
         "or, if there is none, from zeros.",
-        "Call the estimator under `set_recurrent_mode(True)`. Make it with `deactivate_vmap=True` "
-        "or `shifted=True`.",
+        "Call the estimator under `set_recurrent_mode(True)`. Make it with `shifted=True`, or "
+        "with `deactivate_vmap=True` if the batch holds fresh states of the critic.",
     ),
     "cuda_in_forked_workers": Row(
         "loud",
@@ -142,8 +142,8 @@ ROWS = {
         "use CUDA again. TorchRL starts workers with `spawn`, unless your code or a library has "
         "set `fork`.",
         'Start the workers with `spawn`: remove `set_start_method("fork")` and '
-        '`mp_start_method="fork"`. If you need `fork`, keep the environments of the workers on '
-        "the CPU.",
+        '`mp_start_method="fork"`. If you need `fork`, keep the environments and the policy of '
+        "the workers on the CPU.",
     ),
     "decimals_are_lost": Row(
         "silent",
@@ -156,8 +156,8 @@ ROWS = {
         "silent",
         "By default, the transform skips integer observations. It stores deltas as 16-bit floats, "
         "which are larger than the bytes of an image.",
-        "For `uint8` images, use `compact_obs=True` in the collector, with "
-        "`NextStateReconstructor` in the buffer.",
+        "For `uint8` images, use `compact_obs=True` in the collector, with `ToTensorImage` and "
+        "then `NextStateReconstructor` in the buffer.",
     ),
     "end_signal_has_two_dimensions": Row(
         "loud",
@@ -266,7 +266,9 @@ ROWS = {
         "By default, a value estimator runs its network on the observations and the next "
         "observations at once, with `torch.vmap`, which PyTorch's recurrent layers do not "
         "support.",
-        "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode.",
+        "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode. If the "
+        "batch holds no fresh states of the critic, pass `shifted=True` instead: else V(s') is "
+        "wrong.",
     ),
     "good_in_training_poor_in_evaluation": Row(
         "silent",
@@ -438,7 +440,7 @@ ROWS = {
     "mps_refuses_float64": Row(
         "loud",
         "MPS, the GPU backend of a Mac, has no float64. Many environments, such as those of "
-        "MuJoCo, use float64 for observations and actions, and TorchRL keeps this dtype.",
+        "MuJoCo, return observations in float64, and TorchRL keeps this dtype.",
         "Leave the environment on the CPU, wrap it with `TransformedEnv(env, DoubleToFloat())`, "
         "and move its batches to `mps`.",
     ),
