@@ -2,9 +2,9 @@
 The frame after an update has the old policy version
 ====================================================
 
-With ``track_policy_version=True``, each frame has the version of the policy that acted. But after
-each update of the weights, the first frame of each environment still has the old version, and a
-sampler that skips old frames skips it.
+With ``track_policy_version=True``, each frame should have the version of the policy that acted. But
+after each update of the weights, the first frame of each environment still has the old version, and
+a sampler that skips old frames skips it.
 
 :Subsystem: collectors
 :Effect: silent

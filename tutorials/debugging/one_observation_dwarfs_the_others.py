@@ -8,7 +8,7 @@ hundreds, the others are around one.
 :Subsystem: environments
 :Effect: silent
 :Cause: The entries of the observation have different scales. The first layer starts with weights of
-   the same size for all entries, so the largest entry dominates every hidden unit.
+   similar size for all entries, so the largest entry dominates nearly every hidden unit.
 :Fix: Bring all entries to the same scale: append ``ObservationNorm(in_keys=["observation"],
    standard_normal=True)`` and call its ``init_stats``, or append ``VecNormV2``.
 :Decided in: :source:`torchrl.envs.transforms.ObservationNorm._apply_transform`

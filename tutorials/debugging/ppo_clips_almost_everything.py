@@ -7,8 +7,9 @@ it has risen.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The optimizer steps are too large, or there are too many of them on one batch. Once the
-   ratio has left the clipping range, the objective has no gradient that would bring it back.
+:Cause: The optimizer steps are too large, or there are too many of them on one batch. Where the
+   advantage has pushed a ratio out of the clipping range, its row has no gradient that would bring
+   it back.
 :Fix: Lower the learning rate, run fewer epochs on each batch, or stop the epochs when ``kl_approx``
    is above a bound.
 :Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`

@@ -3,8 +3,7 @@ PPO clips ratios before the first update
 ========================================
 
 Before the first update, the old and the new policy are the same, so each ratio of their
-probabilities should be one. But the loss reports a ``clip_fraction`` above zero, and training is
-slow and unstable.
+probabilities should be one. But the loss reports a ``clip_fraction`` above zero.
 
 :Subsystem: value estimation and losses
 :Effect: silent

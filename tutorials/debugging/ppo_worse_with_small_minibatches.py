@@ -2,7 +2,7 @@
 PPO gets worse with smaller minibatches
 =======================================
 
-PPO learns if you train on whole batches. The smaller the minibatches, the worse the result,
+PPO learns if you train on whole batches. With shuffled minibatches it learns less or nothing,
 although each loss is finite.
 
 :Subsystem: value estimation and losses

@@ -3,7 +3,7 @@ Sampling images raises TypeError: non-floating dtype
 ====================================================
 
 You store images that were collected with ``compact_obs=True``, and the first ``sample()`` raises.
-The message asks for a ``fill_value``. But with that value, a missing image looks like any other.
+The message asks for a ``fill_value``. But with that value, no NaN marks a missing image.
 
 :Subsystem: memory and storage
 :Effect: loud

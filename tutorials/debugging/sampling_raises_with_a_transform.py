@@ -90,7 +90,7 @@ assert unhealthy["transformed"] < unhealthy["stored"], (
 # %%
 # A plain ``ReplayBuffer`` raises nothing, because it writes neither ``index`` nor the ends of the
 # slices to the sample. Use it with the transform that ``CatFrames.make_rb_transform_and_sampler``
-# returns, but not with slices.
+# returns, but not where you need these ends.
 
 sample = fill(transform=fold, kind=ReplayBuffer)["replay_buffer"].sample()
 ends = sample["next", "done"][:, -1].float().mean().item()

@@ -88,7 +88,7 @@ assert fixed["replay_buffer"].sample()["reward"].equal(expected), (
 # %%
 # If you want another ``prefetch``, delete the queue from the state. With ``loads``, delete the file
 # ``prefetch.pkl`` first. The run then draws other batches: those of the queue are lost, and the
-# sampler was saved in its state after it had drawn them.
+# saved sampler has already drawn them.
 
 del saved["_prefetch_state"]
 other = make_buffer(prefetch=2)

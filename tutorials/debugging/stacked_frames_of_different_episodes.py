@@ -79,9 +79,9 @@ assert unhealthy["wrong"] > 16, (
 )
 
 # %%
-# A ``SliceSampler`` is not enough. The stacks of the first rows of a slice contain copies of its
-# first row or, in a flat sample, rows of the slice before it. Only the stacks from the fourth row
-# on are right.
+# A ``SliceSampler`` is not enough. The stacks of the first three rows of a slice contain copies of
+# its first row or, in a flat sample, rows of the slice before it. From the fourth row on, all
+# stacks are right.
 
 
 def sampled_slices(transform):

@@ -22,7 +22,7 @@ most likely one.
 # Break it
 # --------
 #
-# The policy gives both actions nearly the same probability in each state.
+# The policy is not trained, so the less likely action should be frequent, too.
 
 from contextlib import nullcontext
 

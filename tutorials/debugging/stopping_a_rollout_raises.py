@@ -7,8 +7,8 @@ for the first time, the collector raises an error about an attribute that your p
 
 :Subsystem: collectors
 :Effect: loud
-:Cause: When a rollout is interrupted, the collector uses its output buffer. A collector with a
-   replay buffer has no output buffer.
+:Cause: With ``extend_buffer=True``, the default, an interrupted collector reads its output buffer.
+   A collector with a replay buffer has no output buffer.
 :Fix: Leave out the argument ``replay_buffer``, and extend the buffer yourself with the rows before
    the cut: ``buffer.extend(batch[batch["collector", "traj_ids"] >= 0])``.
 :Decided in: :source:`torchrl.collectors.Collector.rollout`

@@ -85,8 +85,8 @@ assert "Too many open files" in str(broken.get("error")), (
 # Check it
 # --------
 #
-# Expect to need a hundred files for the process, and ten for each worker. Observations with many
-# entries need more.
+# For a ``ParallelEnv``, expect to need a hundred files for the process, and ten for each worker. A
+# collector needs more per worker, and so do observations with many entries.
 
 
 def check(workers):

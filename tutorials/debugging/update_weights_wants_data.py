@@ -77,8 +77,8 @@ assert not unhealthy["equal weights"], "no longer reproduces: a module is accept
 # Fix it
 # ------
 #
-# If you passed ``policy=`` to the collector, it keeps a reference to your policy even if it has
-# copied it to another device. Then the call without an argument is enough.
+# A collector with ``policy=`` keeps a reference to your policy, even if it acts with a copy on
+# another device. The call without an argument is then enough.
 
 fixed = update(TensorDict.from_module)
 assert "error" not in fixed, "the fix does not work"

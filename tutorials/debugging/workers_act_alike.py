@@ -2,8 +2,8 @@
 All workers take the same random actions
 ========================================
 
-A collector with several workers explores no more than one with a single worker, because in each
-step all workers draw the same action. Their observations differ, so you may not notice.
+A collector with several workers explores less than it could, because in each step all workers draw
+the same action. Their observations differ, so you may not notice.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent

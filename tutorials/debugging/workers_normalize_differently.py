@@ -3,7 +3,7 @@ Workers normalize one observation differently
 =============================================
 
 Several environments normalize observations with ``VecNormV2``, but they turn the same raw
-observation into different numbers. The policy learns more slowly with more workers.
+observation into different numbers. The policy then gets different inputs for the same state.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent

@@ -513,8 +513,8 @@ ROWS = {
     ),
     "noisy_network_never_learns_its_noise": Row(
         "silent",
-        "By default, a loss calls its networks with the exploration type `DETERMINISTIC`. In this "
-        "mode `NoisyLinear` adds no noise, so the scale of the noise gets no gradient.",
+        "By default, `DQNLoss` calls its network with the exploration type `DETERMINISTIC`. In "
+        "this mode `NoisyLinear` adds no noise, so the scale of the noise gets no gradient.",
         "Set `loss.deterministic_sampling_mode = ExplorationType.RANDOM`.",
     ),
     "noisy_network_repeats_its_noise": Row(
@@ -555,8 +555,8 @@ ROWS = {
     "one_observation_dwarfs_the_others": Row(
         "silent",
         "The entries of the observation have different scales. The first layer starts with "
-        "weights of the same size for all entries, so the largest entry dominates every hidden "
-        "unit.",
+        "weights of similar size for all entries, so the largest entry dominates nearly every "
+        "hidden unit.",
         'Bring all entries to the same scale: append `ObservationNorm(in_keys=["observation"], '
         "standard_normal=True)` and call its `init_stats`, or append `VecNormV2`.",
     ),
@@ -591,9 +591,9 @@ ROWS = {
     ),
     "ppo_clips_almost_everything": Row(
         "silent",
-        "The optimizer steps are too large, or there are too many of them on one batch. Once the "
-        "ratio has left the clipping range, the objective has no gradient that would bring it "
-        "back.",
+        "The optimizer steps are too large, or there are too many of them on one batch. Where the "
+        "advantage has pushed a ratio out of the clipping range, its row has no gradient that "
+        "would bring it back.",
         "Lower the learning rate, run fewer epochs on each batch, or stop the epochs when "
         "`kl_approx` is above a bound.",
     ),
@@ -851,8 +851,8 @@ ROWS = {
     ),
     "stopping_a_rollout_raises": Row(
         "loud",
-        "When a rollout is interrupted, the collector uses its output buffer. A collector with a "
-        "replay buffer has no output buffer.",
+        "With `extend_buffer=True`, the default, an interrupted collector reads its output "
+        "buffer. A collector with a replay buffer has no output buffer.",
         "Leave out the argument `replay_buffer`, and extend the buffer yourself with the rows "
         'before the cut: `buffer.extend(batch[batch["collector", "traj_ids"] >= 0])`.',
     ),
