@@ -103,7 +103,7 @@ def train(collector, logger):
         episodes = ended(batch)
         recent.extend(episodes)
         figures["episodes"] = len(episodes)
-        if recent:  # else the mean is NaN
+        if recent:  # else stack raises
             mean = torch.stack(list(recent)).mean(dim=0)
             figures["episode_reward"], figures["episode_length"] = mean
         age = collector.policy_version - batch["next", "policy_version"]
