@@ -100,10 +100,10 @@ advantages = GAE(gamma=0.99, lmbda=0.95, value_network=critic, num_chunks=8)(bat
 #
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#sequences-without-padding
 #
-# If you stack slices of unequal length into a rectangle, every slice is padded to the longest. A
-# :class:`~torchrl.data.SliceSampler` returns them end to end instead. If the data holds
-# :term:`is_init`, a :class:`~torchrl.data.TensorDictReplayBuffer` sets it at each slice start, and
-# the recurrent module restarts there.
+# If you stack slices of unequal length into a rectangle, every slice is padded, here to
+# ``slice_len``. A :class:`~torchrl.data.SliceSampler` returns them end to end instead. If the data
+# holds :term:`is_init`, a :class:`~torchrl.data.TensorDictReplayBuffer` sets it at each slice
+# start, and the recurrent module restarts there.
 
 N_SLICES, SEQUENCE_FRAMES = 8, 16
 torch.manual_seed(SEED)
