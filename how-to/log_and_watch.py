@@ -238,7 +238,7 @@ assert shape[1] < steps
 
 # %%
 # A file has the shape ``(1, frames, colors, height, width)`` and includes the frame of the reset.
-# Without ``skip=1``, a single environment keeps every second frame, and the video runs twice as
+# Without ``skip=1``, a single environment keeps every second frame, and the video runs too
 # fast. ``CSVLogger(..., video_format="mp4")`` writes a video file if the package for that is
 # installed, and the other loggers add the video to their own records. Neither was tried here.
 #
