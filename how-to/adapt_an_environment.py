@@ -122,8 +122,9 @@ print("left:", first["next", "left"][:4].tolist())
 # ---------------
 #
 # * **The reader** writes the values into the results of each step, here ``("next", "left")``. They
-#   have to be NumPy numbers: a plain ``int`` raises an error. :claim:`info-reader-wants-numpy` The
-#   entry has no last dimension; add one with ``UnsqueezeTransform`` before a network reads it.
+#   have to be NumPy values or tensors: a plain ``int`` raises an error.
+#   :claim:`info-reader-wants-numpy` The entry of a number has no last dimension; add one with
+#   ``UnsqueezeTransform`` before a network reads it.
 # * **The transform** has three methods: one for each step, one for the first observation, and one
 #   for the specs. ``check_env_specs`` raises if you leave out ``_reset`` or the spec.
 #   :claim:`specs-check-finds-half-a-transform` To replace an entry, use the same key for

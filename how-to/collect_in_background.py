@@ -163,8 +163,8 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 #
 # Processes have to share the storage. They share a ``LazyMemmapStorage`` with every start method.
 # Under "fork" they share a ``LazyTensorStorage`` only if you pass ``shared_init=True``:
-# :ref:`symptom-buffer-holds-garbage`. The batches of several workers alternate in the buffer. To
-# sample slices from it, see :ref:`replay-writers`.
+# :ref:`symptom-buffer-holds-garbage`. The batches of several workers are interleaved in the buffer.
+# To sample slices from it, see :ref:`replay-writers`.
 #
 # Where it goes wrong without an error
 # ------------------------------------

@@ -281,8 +281,8 @@ print("no forbidden action in", 2 * len(walk), "steps")
 
 # %%
 # If an environment has goals, ``HERReplayBuffer`` relabels a share of each sample. It replaces the
-# goal by a place that the episode reached later, and calls your function for the new reward
-# (hindsight experience replay). The policy has to read both goals, as above.
+# goal by the place of the same or of a later row of the episode, and calls your function for the
+# new reward (hindsight experience replay). The policy has to read both goals, as above.
 
 from torchrl.data import HERReplayBuffer, LazyTensorStorage
 

@@ -3,8 +3,9 @@ Move from one process to workers to Ray
 =======================================
 
 Change the constructor of the collector and keep the loop. Seed in the function that makes the
-environment, and call ``update_policy_weights_()`` after each update. Then one process, one worker
-and one remote collector give the same results, bit for bit, unless you shuffle minibatches.
+environment, and call ``update_policy_weights_()`` after the updates of each batch. Then one
+process, one worker and one remote collector give the same results, bit for bit, unless you shuffle
+minibatches.
 
 From one process to workers:
 

@@ -103,7 +103,7 @@ def train(collector, logger):
         episodes = ended(batch)
         recent.extend(episodes)
         figures["episodes"] = len(episodes)
-        if recent:  # else the mean is NaN
+        if recent:  # else stack raises
             mean = torch.stack(list(recent)).mean(dim=0)
             figures["episode_reward"], figures["episode_length"] = mean
         age = collector.policy_version - batch["next", "policy_version"]
@@ -147,9 +147,9 @@ for file in sorted(scalars.glob("train/*.csv")):
 # * ``clip_fraction``, ``kl_approx``: high :ref:`from the start
 #   <symptom-ppo-clips-before-the-first-update>` or :ref:`later
 #   <symptom-ppo-clips-almost-everything>`, or zero for the whole run.
-# * ``explained_variance``: zero or less for a long time. A constant would predict as well as the
-#   critic. A high value proves little: with a small ``lmbda``, the targets contain the critic's own
-#   values, so an untrained critic looks good. :claim:`explained-variance-flatters`
+# * ``explained_variance``: zero or less for a long time. A constant would predict at least as well
+#   as the critic. A high value proves little: with a small ``lmbda``, the targets contain the
+#   critic's own values, so an untrained critic looks good. :claim:`explained-variance-flatters`
 # * ``grad_norm``: zero (:ref:`symptom-hidden-units-are-dead`), NaN, or ever larger.
 # * ``weights_age``, counted in calls of ``update_policy_weights_``: growing. With workers, also
 #   call ``collector.increment_version()`` after each update, or the age is negative.
@@ -238,9 +238,9 @@ assert shape[1] < steps
 
 # %%
 # A file has the shape ``(1, frames, colors, height, width)`` and includes the frame of the reset.
-# Without ``skip=1``, a single environment keeps every second frame, and the video runs too fast.
-# ``CSVLogger(..., video_format="mp4")`` writes a video file if the package for that is installed,
-# and the other loggers add the video to their own records. Neither was tried here.
+# Without ``skip=1``, a single environment keeps every second frame, and the video runs too
+# fast. ``CSVLogger(..., video_format="mp4")`` writes a video file if the package for that is
+# installed, and the other loggers add the video to their own records. Neither was tried here.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -281,7 +281,7 @@ scratch.cleanup()
 # -------------
 #
 # A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading losses at each
-# update costs nothing on a CPU, and a wait each time on a GPU
+# update costs next to nothing on a CPU, and a wait each time on a GPU
 # (:ref:`performance-checklist-log-once`). The loggers were not measured. Memory grows if you add up
 # losses that carry a graph: the sum keeps the graphs of all updates.
 # :claim:`sum-of-losses-keeps-graphs`

@@ -3,8 +3,9 @@ Use n-step returns with prioritized replay
 ==========================================
 
 Give ``MultiStepTransform`` and the loss the same ``gamma``, and pass
-``done_keys=["done", "truncated"]`` to the transform, without ``"terminated"``. The loss then
-discounts rewards and next value alike, and adds no next value where the episode terminated.
+``done_keys=["done", "truncated"]`` to the transform, without ``"terminated"``. Rewards
+and next value are then discounted alike, and the loss adds no next value where the episode
+terminated.
 """
 
 # %%

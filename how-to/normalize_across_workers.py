@@ -98,7 +98,7 @@ print(f"mean and deviation are within {share:.0%} of those of the raw observatio
 # %%
 # The statistics differ a little from those of the batches, because the observations of a few resets
 # are in no row of a batch. The order of the workers also changes what an observation is normalized
-# to, so two runs with the same seed differ.
+# to, so two runs with the same seed can differ.
 #
 # ``decay=1.0`` counts all observations alike. The default is a moving average that starts at zero.
 # ``VecNormV2`` subtracts the square of the mean before it corrects for this start, so if the mean

@@ -117,8 +117,8 @@ collector.shutdown()
 #
 # Scale the pixels inside the network. The buffer draws single rows, so priorities work, too
 # (``TensorDictPrioritizedReplayBuffer``). :claim:`stacked-rows-take-priorities` With several
-# environments, extend with ``batch.reshape(-1)``; the first and last rows of each environment in a
-# batch are then incomplete. :claim:`stacked-rows-of-batched-environments`
+# environments, extend with ``batch.reshape(-1)``; the first three rows and the last one of each
+# environment in a batch can then be incomplete. :claim:`stacked-rows-of-batched-environments`
 #
 # Every stack is right
 # --------------------

@@ -222,8 +222,9 @@ for name in expected:
 # :claim:`resume-without-start-episode-differs`
 #
 # Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so the ids of the
-# resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With several workers, a
-# prefetching buffer or nondeterministic CUDA kernels, two runs differ even if none was interrupted.
+# resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With asynchronous
+# workers, a prefetching buffer or nondeterministic CUDA kernels, two runs can differ even if none
+# was interrupted.
 
 ids = ("collector", "traj_ids")
 assert not torch.equal(resumed.buffer[:][ids], whole.buffer[:][ids])

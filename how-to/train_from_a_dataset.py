@@ -150,9 +150,9 @@ assert np.mean(returns) > before
 # Datasets that others recorded
 # -----------------------------
 #
-# ``torchrl.data.datasets`` has classes for several collections, such as D4RL and Minari. The class
-# is a replay buffer. When you make it, it downloads the dataset, into the folder ``root`` if you
-# pass one. :claim:`dataset-classes-are-buffers`
+# ``torchrl.data.datasets`` has classes for several collections, such as D4RL and Minari. Each
+# class is a replay buffer. When you make it, it downloads the dataset, into the folder ``root`` if
+# you pass one. :claim:`dataset-classes-are-buffers`
 #
 # .. not-executed:: Downloads the dataset; needs the package minari.
 #

@@ -33,7 +33,7 @@ from torchrl.objectives.value import GAE
 # Workers, environments and steps differ in number, so that you can tell the dimensions apart.
 SEED, FRAMES, N_WORKERS, N_ENVS, TIME_LIMIT_STEPS = 7, 120, 2, 3, 25
 GAMMA, LAMBDA = 0.99, 0.95
-TOLERANCE = 1e-4  # absolute, on advantages of the size of a reward
+TOLERANCE = 1e-4  # absolute, in units of the reward
 TRAJ_KEY = ("collector", "traj_ids")
 
 torch.set_num_threads(1)

@@ -389,7 +389,7 @@ fig.set_label(
 #
 # .. redirect-from:: tutorials/collectors/rollout_trace.html#three-switches
 #
-# Three arguments of the collector replace or add one line each. :term:`Random frames <random
+# Three settings of the collector replace or add one line each. :term:`Random frames <random
 # frames>` replace the call of the policy. ``compact_obs=True`` makes a second object without the
 # next observation just before the row is kept; see :term:`compact_obs`. A :class:`replay buffer
 # <torchrl.data.ReplayBuffer>` with ``extend_buffer=False`` gets each row at once, in place of a

@@ -100,10 +100,10 @@ advantages = GAE(gamma=0.99, lmbda=0.95, value_network=critic, num_chunks=8)(bat
 #
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#sequences-without-padding
 #
-# If you stack slices of unequal length into a rectangle, every slice is padded to the longest. A
-# :class:`~torchrl.data.SliceSampler` returns them end to end instead. If the data holds
-# :term:`is_init`, a :class:`~torchrl.data.TensorDictReplayBuffer` sets it at each slice start, and
-# the recurrent module restarts there.
+# If you stack slices of unequal length into a rectangle, every slice is padded, here to
+# ``slice_len``. A :class:`~torchrl.data.SliceSampler` returns them end to end instead. If the data
+# holds :term:`is_init`, a :class:`~torchrl.data.TensorDictReplayBuffer` sets it at each slice
+# start, and the recurrent module restarts there.
 
 N_SLICES, SEQUENCE_FRAMES = 8, 16
 torch.manual_seed(SEED)
@@ -204,11 +204,11 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 
 # %%
 # Recomputation keeps fewer bytes, at the price of a second forward pass. ``"pad"`` refuses the
-# option. Plain ``"scan"`` does not lower the peak. In the record below its peak is above that of
-# ``"pad"``, a little for the GRU and several times for the LSTM.
-# :claim:`plain-scan-peaks-above-pad` :doc:`/reference/recurrent_backends` has other sizes and
-# numbers of resets. Called eagerly, the plain scan of the LSTM is traced again on each call that
-# needs gradients. The scan of the GRU is not. :claim:`eager-lstm-scan-traced-each-call`
+# option. In the record below, the peak of plain ``"scan"`` is above that of ``"pad"``, a little for
+# the GRU and several times for the LSTM. :claim:`plain-scan-peaks-above-pad`
+# :doc:`/reference/recurrent_backends` has other sizes and numbers of resets. Called eagerly, the
+# plain scan of the LSTM is traced again on each call that needs gradients. The scan of the GRU is
+# not. :claim:`eager-lstm-scan-traced-each-call`
 #
 # .. record-table:: memory_recurrent@cpu
 #    :rows: *-t32

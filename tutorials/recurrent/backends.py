@@ -18,7 +18,7 @@ choose by speed, by memory, and by what each backend supports.
      - as a first choice; with dropout
    * - ``"scan"``
      - the rows as they are, step by step
-     - if memory is short, or if you measure that it is faster at your sizes
+     - with recompute if memory is short, or if you measure that it is faster at your sizes
    * - ``"triton"``
      - the rows as they are, in kernels for CUDA
      - on CUDA, for the same reasons as ``"scan"``
@@ -249,8 +249,8 @@ plt.show()
 # * ``"pad"`` cuts the rows into pieces, pads them with zeros to one length, and makes one call of
 #   PyTorch's layer.
 # * ``"scan"`` replaces the carried state by the stored one where ``is_init`` is set. With
-#   ``recurrent_recompute="full"``, it keeps only the states and outputs of a step, and computes the
-#   step again in the backward pass.
+#   ``recurrent_recompute="full"``, it keeps only what enters a step, and computes the step again in
+#   the backward pass.
 # * ``"auto"`` runs one of these two, and does not report which.
 # * ``"triton"`` goes through the rows like ``"scan"``, but in CUDA kernels.
 #   :doc:`/tutorials/recurrent/triton_kernels` checks them in an interpreter, without a GPU.

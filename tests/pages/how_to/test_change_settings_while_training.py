@@ -26,14 +26,19 @@ def test_a_compiled_loss_follows_its_coefficients():
     with torch.no_grad():
         data = actor(TensorDict(observation=torch.randn(5, 4), batch_size=[5]))
     data["advantage"], data["value_target"] = torch.randn(5, 1), torch.zeros(5, 1)
+    data["action_log_prob"] += torch.randn(5)  # ratios that are clipped
     counter = CompileCounter()
     compiled = torch.compile(loss, backend=counter)
-    counts = []
+    counts, distances, objectives = [], [], set()
     for coefficient in (0.5, 0.25, 0.125):
-        loss.entropy_coeff = coefficient
+        loss.entropy_coeff = loss.critic_coeff = loss.clip_epsilon = coefficient
         values = compiled(data)
         bonus = -values["loss_entropy"].detach() / values["entropy"]
         assert bonus.item() == pytest.approx(coefficient)
+        distances.append(values["loss_critic"].item() / coefficient)
+        objectives.add(values["loss_objective"].item())
         counts.append(counter.frame_count)
     assert counts[0] == counts[-1]
-    assert "entropy_coeff" in loss.state_dict()
+    assert distances == pytest.approx([distances[0]] * len(counts))
+    assert len(objectives) == len(counts)
+    assert {"entropy_coeff", "critic_coeff", "clip_epsilon"} <= loss.state_dict().keys()
