@@ -347,6 +347,9 @@ def test_a_running_trajectory_waits():
         {3},
     ]
     assert all(batch["next", "done"][-1] for batch in batches)
+    options = {"traj_format": "cat", "reset_at_each_iter": True}
+    batches = collect(4, batches=3, trajs_per_batch=1, **options)
+    assert [set(batch["collector", "traj_ids"].tolist()) for batch in batches] == [{1}, {3}, {5}]
 
 
 @guards("trajectories-written-in-order")
