@@ -294,7 +294,7 @@ else:
 #    .. record-table:: normalization@cpu
 #       :rows: *-w0 *-w2
 #       :metrics: batch_time vs_none vs_own
-#       :caption: A batch of 400 frames of CartPole by its normalization
+#       :caption: A batch of CartPole by its normalization
 #
 # Storing the normalized observation beside the raw one makes a row larger:
 
