@@ -307,8 +307,8 @@ print("batches:", number + 1)
 #
 # Do not set ``max_restarts`` and ``max_task_retries``. With both, the loop goes on without an
 # error, although the new actor has the initial weights. The next update raises.
-# :claim:`scaling-restart-is-stale` A new collector waits for missing processors, and does not
-# raise. :claim:`scaling-constructor-waits`
+# :claim:`scaling-restart-is-stale` A new collector waits for missing processors without raising.
+# :claim:`scaling-constructor-waits`
 #
 # What it costs
 # -------------

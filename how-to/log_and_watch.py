@@ -239,8 +239,8 @@ assert shape[1] < steps
 # %%
 # A file has the shape ``(1, frames, colors, height, width)`` and includes the frame of the reset.
 # Without ``skip=1``, a single environment keeps every second frame, and the video runs too
-# fast. ``CSVLogger(..., video_format="mp4")`` writes a video file if the package for that is
-# installed, and the other loggers add the video to their own records. Neither was tried here.
+# fast. ``CSVLogger(..., video_format="mp4")`` writes a video file if its package is installed,
+# and the other loggers add the video to their own records. Neither was tried here.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -281,7 +281,7 @@ scratch.cleanup()
 # -------------
 #
 # A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading losses at each
-# update costs next to nothing on a CPU, and a wait each time on a GPU
+# update costs little on a CPU, and a wait each time on a GPU
 # (:ref:`performance-checklist-log-once`). The loggers were not measured. Memory grows if you add up
 # losses that carry a graph: the sum keeps the graphs of all updates.
 # :claim:`sum-of-losses-keeps-graphs`

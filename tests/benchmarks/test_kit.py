@@ -438,7 +438,7 @@ def test_a_full_disk_ends_the_command(place):
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
     place.plan("last")
-    env = os.environ | {"LARGE": "x" * 30_000}
+    env = os.environ | {"LARGE": "x" * 30_000, "PYTHONDONTWRITEBYTECODE": "1"}
     said = place.run("out", code=2, preexec_fn=full, env=env)
     assert "cannot keep results: [Errno 27] File too large" in said
     assert "cannot keep results in out" in said

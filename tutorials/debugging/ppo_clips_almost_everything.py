@@ -7,9 +7,8 @@ it has risen.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The optimizer steps are too large, or there are too many of them on one batch. Where the
-   advantage has pushed a ratio out of the clipping range, its row has no gradient that would bring
-   it back.
+:Cause: The optimizer steps are too large, or there are too many of them on one batch. A
+   ratio that the advantage has pushed out of the clipping range gets no gradient back.
 :Fix: Lower the learning rate, run fewer epochs on each batch, or stop the epochs when ``kl_approx``
    is above a bound.
 :Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`
@@ -110,8 +109,7 @@ broken = rough[0][1]
 # Check it
 # --------
 #
-# Log the ``"clip_fraction"`` that the loss returns, and take the median over the second half of the
-# training.
+# Take the median of the loss's ``"clip_fraction"`` over the second half of the training.
 
 
 def check(log):
@@ -124,14 +122,13 @@ print(unhealthy)
 assert unhealthy["median"] > 0.6, "no longer reproduces: few ratios are clipped"
 
 # %%
-# In the first update on the first batch, the clip fraction should be zero. If it is not, the
-# learning rate is not the cause: see :ref:`symptom-ppo-clips-before-the-first-update`. On later
-# batches, the first update can clip too, because large steps push actions to their bounds. There,
-# the log-probability that the loss computes from an action differs from the stored one
-# (:source:`torchrl.modules.TanhNormal.sample_and_log_prob`):
+# The very first clip fraction should be zero. If it is not, the learning rate is not the cause:
+# :ref:`symptom-ppo-clips-before-the-first-update`. On later batches, the first update can clip too:
+# large steps push actions to their bounds, where the loss computes another log-probability than the
+# stored one (:source:`torchrl.modules.TanhNormal.sample_and_log_prob`).
 
 first = broken["log"]["clip_fraction"][::8]
-print("first update on each batch:", [round(fraction, 2) for fraction in first])
+print("first updates:", [round(fraction, 2) for fraction in first])
 assert first[0] == 0 < max(first), "no longer reproduces: bounds do no harm"
 
 # %%
@@ -168,5 +165,5 @@ plt.show()
 assert better[0] > last[-1], "the smaller learning rate no longer helps each seed"
 
 # %%
-# Each line is one seed. The worst seed with the smaller learning rate ends above the best one with
-# the larger.
+# Each line is one seed. The worst with the smaller learning rate ends above the best with the
+# larger.

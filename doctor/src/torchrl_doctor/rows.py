@@ -591,9 +591,8 @@ ROWS = {
     ),
     "ppo_clips_almost_everything": Row(
         "silent",
-        "The optimizer steps are too large, or there are too many of them on one batch. Where the "
-        "advantage has pushed a ratio out of the clipping range, its row has no gradient that "
-        "would bring it back.",
+        "The optimizer steps are too large, or there are too many of them on one batch. A ratio "
+        "that the advantage has pushed out of the clipping range gets no gradient back.",
         "Lower the learning rate, run fewer epochs on each batch, or stop the epochs when "
         "`kl_approx` is above a bound.",
     ),

@@ -254,7 +254,7 @@ def actions_of_targets(loss_module, env):
     """Applies where TD3 cuts the next actions at other bounds than those of the environment."""
     buffers = getattr(loss_module, "_buffers", {})
     space = getattr(env.full_action_spec[env.action_keys[0]], "space", None)
-    pairs = [(buffers.get(f"{s}_action"), getattr(space, end, None)) for s, end in SIDES]
+    pairs = [(buffers.get(name), getattr(space, end, None)) for name, end in SIDES]
     if any(one is None for pair in pairs for one in pair) or scales_by_itself(env):
         return None
     if all(bool((cut.to(end) - end).abs().max() < 1e-4) for cut, end in pairs):
@@ -264,7 +264,7 @@ def actions_of_targets(loss_module, env):
     return applies(f"{said}, the environment takes {least.min():g} to {most.max():g}")
 
 
-SIDES = (("min", "low"), ("max", "high"))
+SIDES = (("min_action", "low"), ("max_action", "high"))
 
 
 def scales_by_itself(env):
@@ -783,12 +783,13 @@ def pixels_are_not_scaled(batch, policy):
 
 
 TWICE_DIVIDED = 1.001 / 255
+CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 
 def into_convolution(module, rows):
     """What enters the first convolution of a copy of the module; None where it is not called."""
     twin, seen = copied(module).eval(), []
-    layers = [one for one in twin.modules() if isinstance(one, torch.nn.modules.conv._ConvNd)]
+    layers = [one for one in twin.modules() if isinstance(one, CONVOLUTIONS)]
     if not layers:
         return None
     layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
