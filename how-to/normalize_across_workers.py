@@ -289,12 +289,12 @@ else:
 # :measured:`normalization@cpu:fixed-w2:vs_none` times as long.
 # :claim:`normalization-cost-by-way`
 #
-# .. dropdown:: Time of a batch, in one process and with two workers
+# .. dropdown:: Time of a batch with two workers
 #
 #    .. record-table:: normalization@cpu
-#       :rows: *-w0 *-w2
+#       :rows: none-w2 fixed-w2 own-w2 shared-w2
 #       :metrics: batch_time vs_none vs_own
-#       :caption: A batch of CartPole by its normalization
+#       :caption: A batch of CartPole from two workers, by its normalization
 #
 # Storing the normalized observation beside the raw one makes a row larger:
 
