@@ -44,7 +44,12 @@ FOLLOWS_ON = {
 # What small environments of pages have, to be short, besides what the page is about.
 ALSO_TRUE = {
     # Or not: the rows are what the memory held before.
-    "buffer_holds_garbage": {"end_without_a_reason", "truncated_is_not_done"},
+    "buffer_holds_garbage": {
+        "end_without_a_reason",
+        "numbers_are_far_from_one",
+        "truncated_is_not_done",
+    },
+    "next_batch_does_not_fit_the_buffer": {"end_without_a_reason", "truncated_is_not_done"},
     "decimals_are_lost": {"actions_have_no_effect", "no_episode_ends"},
     "delta_saves_no_memory": {"actions_have_no_effect", "no_episode_ends"},
     "gym_env_skips_no_frames": {"actions_have_no_effect"},
