@@ -101,9 +101,8 @@ print(f"mean and deviation are within {share:.0%} of those of the raw observatio
 # to, so two runs with the same seed can differ.
 #
 # ``decay=1.0`` counts all observations alike. The default is a moving average that starts at zero.
-# ``VecNormV2`` subtracts the square of the mean before it corrects for this start, so if the mean
-# is far from zero, the scale is far too large in the first frames.
-# :claim:`vecnorm-v2-decay-inflates-scale`
+# If the mean is far from zero, the scale is far too large at first, because ``VecNormV2`` subtracts
+# the square of the mean before it corrects for this start. :claim:`vecnorm-v2-decay-inflates-scale`
 #
 # Evaluate
 # --------
@@ -193,9 +192,10 @@ for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)
 #    :class: wrong-on-purpose
 #
 #    An ``EnvCreator`` without shared memory, in workers that fork. Each worker keeps statistics of
-#    its own: :ref:`symptom-workers-normalize-differently`. With a plain function, this happens
-#    under any start method. Below, each worker counts 30 steps and its resets. The ``EnvCreator``
-#    adds the reset and the step that it made.
+#    its own: :ref:`symptom-workers-normalize-differently`. A plain function without
+#    ``shared_data`` does the same under any start method. Below, each worker counts 30 steps and its
+#    resets. With an ``EnvCreator``, the count starts with the reset and the step of its own
+#    environment.
 
 COUNT = "count.-|-.observation"  # how a VecNormV2 names its counter in a state_dict
 
@@ -234,7 +234,8 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
     assert moved
 
 # %%
-# In both cases, call ``freeze()``: the transform then follows the statistics without changing them.
+# In both cases, call ``freeze()`` on the transform of the evaluation. It then follows the
+# statistics without changing them.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -259,8 +260,8 @@ assert all(name.startswith("module") for name in actor.state_dict())
 # ================================================= ==== =====
 #
 # Around a batched environment, ``VecNormV2`` gives each environment a mean of its own. With
-# ``reduce_batch_dims=True``, all share one mean. But when one environment resets, an earlier row of
-# every other one is counted again. :claim:`vecnorm-v2-counts-rows-again`
+# ``reduce_batch_dims=True``, all share one mean. But each reset of one environment counts an earlier
+# observation of every other one again. :claim:`vecnorm-v2-counts-rows-again`
 #
 # The start method "spawn" pickles what it sends to a worker. It shares the tensors of an
 # ``EnvCreator``, and copies those of a function. :claim:`vecnorm-shared-by-start-method`
@@ -283,10 +284,10 @@ else:
 # -------------
 #
 # On CartPole with two workers, a batch took :measured:`normalization@cpu:own-w2:vs_none` times as
-# long with a ``VecNormV2`` in each environment as without normalization. It took
-# :measured:`normalization@cpu:shared-w2:vs_none` times as long with shared statistics, because
-# workers wait for one lock at each step. With fixed numbers (``ObservationNorm``), it took
-# :measured:`normalization@cpu:fixed-w2:vs_none` times as long.
+# long with a ``VecNormV2`` in each environment as without normalization, and
+# :measured:`normalization@cpu:shared-w2:vs_none` times as long with shared statistics, for which
+# workers also wait for one lock at each step. Fixed numbers (``ObservationNorm``) made no clear
+# difference.
 # :claim:`normalization-cost-by-way`
 #
 # .. dropdown:: Time of a batch with two workers

@@ -86,6 +86,14 @@ print(unhealthy)
 assert unhealthy["row of the buffer"] != unhealthy["of the batch"]
 
 # %%
+# If you catch the error, call ``empty()``. The buffer already counts the rows of the refused batch,
+# which nothing has written:
+
+written, counted = len(collect(1)[0]), len(broken["replay_buffer"])
+print(f"{written} rows written, {counted} counted")
+assert written < counted, "no longer reproduces: a refused batch leaves no rows"
+
+# %%
 # An entry of another size fails as well, with another message. Here each observation has five
 # numbers instead of four.
 
