@@ -193,8 +193,8 @@ for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)
 #
 #    An ``EnvCreator`` without shared memory, in workers that fork. Each worker keeps statistics of
 #    its own: :ref:`symptom-workers-normalize-differently`. A plain function without
-#    ``shared_data`` does the same under any start method. Below, each worker counts 30 steps and its
-#    resets. With an ``EnvCreator``, the count starts with the reset and the step of its own
+#    ``shared_data`` does the same under any start method. Below, each worker counts 30 steps and
+#    its resets. With an ``EnvCreator``, the count starts with the reset and the step of its own
 #    environment.
 
 COUNT = "count.-|-.observation"  # how a VecNormV2 names its counter in a state_dict
@@ -260,8 +260,8 @@ assert all(name.startswith("module") for name in actor.state_dict())
 # ================================================= ==== =====
 #
 # Around a batched environment, ``VecNormV2`` gives each environment a mean of its own. With
-# ``reduce_batch_dims=True``, all share one mean. But each reset of one environment counts an earlier
-# observation of every other one again. :claim:`vecnorm-v2-counts-rows-again`
+# ``reduce_batch_dims=True``, all share one mean. But each reset of one environment counts an
+# earlier observation of every other one again. :claim:`vecnorm-v2-counts-rows-again`
 #
 # The start method "spawn" pickles what it sends to a worker. It shares the tensors of an
 # ``EnvCreator``, and copies those of a function. :claim:`vecnorm-shared-by-start-method`
