@@ -284,11 +284,9 @@ else:
 # -------------
 #
 # On CartPole with two workers, a batch took :measured:`normalization@cpu:own-w2:vs_none` times as
-# long with a ``VecNormV2`` in each environment as without normalization, and
-# :measured:`normalization@cpu:shared-w2:vs_none` times as long with shared statistics, for which
-# workers also wait for one lock at each step. Fixed numbers (``ObservationNorm``) made no clear
-# difference.
-# :claim:`normalization-cost-by-way`
+# long with a ``VecNormV2`` in each environment as without normalization. Sharing the statistics,
+# for which workers wait for one lock at each step, made no clear difference. Fixed numbers
+# (``ObservationNorm``) cost about as much as no normalization. :claim:`normalization-cost-by-way`
 #
 # .. dropdown:: Time of a batch with two workers
 #
