@@ -7,9 +7,9 @@ the batch, the frames of the workers follow each other along one time dimension.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: With ``cat_results=-1``, or with ``0`` and one environment per worker, the collector joins
-   the batches of the workers along time. It does not mark where one worker ends, so GAE runs from
-   one worker into the next.
+:Cause: With ``cat_results=-1``, the collector joins the batches of the workers along time. So it
+   does with ``0`` and one environment per worker. It does not mark where one worker ends, so GAE
+   runs into the next.
 :Fix: Leave ``cat_results`` at ``"stack"``, its default. If you need one dimension, flatten
    after GAE.
 :Decided in: :source:`torchrl.collectors.MultiSyncCollector.iterator`
@@ -76,8 +76,8 @@ assert unhealthy["changes without done"] == 1, gone
 # ---
 #
 # GAE adds the discounted advantage of the next row unless this row is done. At the *seam*, where
-# one worker ends, the next row belongs to another worker, whose advantages leak into the rows
-# before the seam.
+# one worker ends, the next row belongs to another worker. Its advantages leak into the rows before
+# the seam.
 
 batch, gae = broken["batch"], broken["value_estimator"]
 glued = gae(batch.clone())["advantage"].flatten()
@@ -111,8 +111,8 @@ plt.show()
 # ------
 #
 # With ``"stack"``, the first dimension of the batch is for the workers and the second one is time.
-# You can also pass ``set_truncated=True``, which marks the seam, but then the batch has a ``done``
-# in the middle of an episode.
+# ``set_truncated=True`` also marks the seam, but the batch then has a ``done`` in the middle of an
+# episode.
 
 fixed = collect(cat_results="stack")
 healthy = check(fixed["batch"])

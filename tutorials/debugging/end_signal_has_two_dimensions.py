@@ -55,7 +55,7 @@ assert "end-of-trajectory signal" in str(broken.get("error")), gone
 # Check it
 # --------
 #
-# Compare ``ndim`` with the number of dimensions of what the buffer holds.
+# Compare ``ndim`` with the number of dimensions of the stored rows.
 
 
 def check(buffer):

@@ -7,8 +7,8 @@ first batches are exactly zero, as if each action were certain.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: During ``init_random_frames``, the collector does not call the policy. In the keys that the
-   policy would write, the batch keeps the zeros of the buffer that the collector has allocated.
+:Cause: During ``init_random_frames``, the collector does not call the policy. The keys that the
+   policy would write keep the zeros from the collector's preallocated buffer.
 :Fix: Leave out ``init_random_frames``, or do not train on the batches that it covers.
 :Decided in: :source:`torchrl.collectors.Collector._should_use_random_frames`
 :Behind it: :ref:`internals-random-frames`

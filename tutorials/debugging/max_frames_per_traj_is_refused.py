@@ -2,8 +2,8 @@
 max_frames_per_traj is refused by my environment
 ================================================
 
-A collector should cut long episodes. It raises a ``ValueError`` when it is built, about a key
-that the call does not mention.
+A collector should cut long episodes. When it is built, it raises a ``ValueError`` about a key that
+the call does not mention.
 
 :Subsystem: collectors
 :Effect: loud

@@ -4,12 +4,12 @@ The frame after an update has the old policy version
 
 With ``track_policy_version=True``, each frame should have the version of the policy that acted. But
 after each update of the weights, the first frame of each environment still has the old version, and
-a sampler that skips old frames skips it.
+a sampler of new frames skips this one.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: A step writes the version beside the next observation. Like that observation, it moves to
-   the root of the next frame, so the version at the root is that of the step before.
+:Cause: A step writes the version beside the next observation. Both move to the root of the next
+   frame, so the root has the version of the step before.
 :Fix: Read ``("next", "policy_version")``, as with
    ``StalenessAwareSampler(version_key=("next", "policy_version"))``.
 :Decided in: :source:`torchrl.envs.llm.transforms.policy_version.PolicyVersion._step`
@@ -64,8 +64,7 @@ broken = collect(version_key="policy_version")
 # Check it
 # --------
 #
-# Pass the key that your code or the sampler reads. By default, the sampler reads the one at the
-# root.
+# Pass the key that your code or the sampler reads. By default, the sampler reads the root.
 
 
 def check(batch, key):

@@ -6,8 +6,9 @@ Each run calls ``collector.set_seed(0)``, but two runs differ already in their f
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: The collector resets its environment when it is built. ``set_seed`` comes later. It resets a
-   ``GymEnv`` again, but in the first step the policy still gets the observation from before.
+:Cause: The collector resets its environment when it is built, before you call ``set_seed``.
+   ``set_seed`` resets a ``GymEnv`` again, but the policy's first step still gets the old
+   observation.
 :Fix: Seed the environment before the collector is built.
 :Decided in: :source:`torchrl.collectors.Collector._make_carrier`,
    :source:`torchrl.collectors.Collector.set_seed`

@@ -2,8 +2,8 @@
 A sample has fewer rows than asked for
 ======================================
 
-``sample(128)`` returns fewer rows than you asked for, and another number in each call. Nothing is
-raised until you reshape the sample into sequences.
+``sample(128)`` returns fewer rows than you asked for, and the number changes from call to call.
+Nothing is raised until you reshape the sample into sequences.
 
 :Subsystem: trajectories and slices
 :Effect: loud
@@ -70,8 +70,7 @@ assert unhealthy["fewest"] < unhealthy["asked"], gone
 # Fix it
 # ------
 #
-# In a padded slice, the last row is repeated. The mask is True for real steps: apply it in every
-# mean.
+# A padded slice repeats its last row. The mask is True for real steps: apply it in every mean.
 
 fixed = fill(pad_output=True)
 healthy = check(fixed["replay_buffer"])

@@ -10,7 +10,7 @@ several times the memory that it should.
 :Effect: silent
 :Cause: The batch has two dimensions, environments and time. By default, a storage counts only the
    first one, so one item is all steps of one environment.
-:Fix: Store single transitions, ``buffer.extend(batch.reshape(-1))``, or create the storage with
+:Fix: Store single transitions with ``buffer.extend(batch.reshape(-1))``. Or create the storage with
    ``ndim=2``.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
 :Behind it: :ref:`replay-transitions`
@@ -78,7 +78,7 @@ assert allocated.numel() > MAX_ROWS, gone
 #
 # To sample sequences, or to keep trajectories in one piece, use ``LazyTensorStorage(..., ndim=2)``
 # and store the batch as it is. For a recurrent network, you may want whole sequences as items. Then
-# give all sizes in sequences.
+# all sizes count sequences.
 
 fixed = fill(flatten=True)
 healthy = check(fixed["replay_buffer"], fixed["batch"])

@@ -2,9 +2,8 @@
 Sequences of one buffer mix two runs
 ====================================
 
-Two collectors fill one buffer, for example with an old and a new policy, with a demonstrator and a
-learner, or in a run and its restart. Each sampled sequence has one trajectory id, but some jump
-from one episode into another.
+Two collectors fill one buffer, for example in a run and its restart, or with an old and a new
+policy. Each sampled sequence has one trajectory id, but some jump from one episode into another.
 
 :Subsystem: trajectories and slices
 :Effect: silent
@@ -56,7 +55,7 @@ broken = fill(offset=0)
 # --------
 #
 # In a slice, the next observation of each row should be the observation of the row below. Count the
-# slices in which one is not.
+# slices with a jump.
 
 
 def check(sample, slice_len):

@@ -3,7 +3,7 @@ Sequences mix the episodes of two workers
 =========================================
 
 Several workers fill one buffer. Sampled sequences jump from one episode into another after a row
-that is not done. TorchRL warns when you make the collector, which is easy to miss.
+that is not done. TorchRL only warns, when you make the collector.
 
 :Subsystem: trajectories and slices
 :Effect: silent

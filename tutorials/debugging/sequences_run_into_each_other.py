@@ -7,8 +7,8 @@ and a recurrent network carries its hidden state from one sequence into the next
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: The batch does not show where one slice ends and the next begins. The slice sampler returns
-   marks for that, but a plain ``ReplayBuffer`` does not write them into the batch.
+:Cause: The batch does not mark where one slice ends and the next begins. The slice sampler returns
+   these marks, but a plain ``ReplayBuffer`` does not write them into the batch.
 :Fix: Use ``TensorDictReplayBuffer``, which writes these marks. Or call ``sample(return_info=True)``
    and write the marks that it returns into the batch yourself.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
@@ -56,8 +56,8 @@ broken = fill(ReplayBuffer)
 # Check it
 # --------
 #
-# The last row of each slice has to be done, and ``is_init`` has to be True in its first row.
-# ``"wrong advantages"`` counts the advantages that change when each slice is computed alone.
+# In each slice, ``done`` has to be True in the last row and ``is_init`` in the first. ``"wrong
+# advantages"`` counts the advantages that change when each slice is computed alone.
 
 
 def check(sample, slice_len, gae):

@@ -2,8 +2,8 @@
 Short episodes are never replayed
 =================================
 
-The agent does not learn from episodes that fail early. They are in the buffer, but no sample holds
-one.
+The agent does not learn from episodes that fail early. They are in the buffer, but samples never
+contain them.
 
 :Subsystem: trajectories and slices
 :Effect: silent

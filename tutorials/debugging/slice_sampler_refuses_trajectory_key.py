@@ -8,8 +8,8 @@ Code that you copied from an older example raises a ``TypeError``.
 :Effect: loud
 :Cause: The argument is called ``traj_key``. Older examples call it ``trajectory_key``, as
    ``split_trajectories`` does.
-:Fix: Write ``SliceSampler(..., traj_key=("collector", "traj_ids"))``. You can also leave it out,
-   because the sampler finds these ids itself.
+:Fix: Write ``SliceSampler(..., traj_key=("collector", "traj_ids"))``. You can also omit the
+   argument: the sampler finds these ids itself.
 :Decided in: :source:`torchrl.data.SliceSampler`
 :Behind it: :doc:`/reference/api_changes`
 :Threads: none found

@@ -7,8 +7,8 @@ Some sequences start in one environment and continue in another.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: A flat batch puts the last step of one environment before the first step of the next,
-   and a sampler that cuts only at ``done`` sees no end there.
+:Cause: In a flat batch, the last step of one environment precedes the first of the next. A sampler
+   that cuts only at ``done`` sees no end there.
 :Fix: Store the batch as it is, in a storage with ``ndim=2``. Or leave out ``end_key``, so that the
    sampler cuts at trajectory ids.
 :Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`
