@@ -10,7 +10,7 @@ policy. Training works, but worse than it should.
 :Cause: With ``prefetch``, threads draw the next samples in advance. ``empty`` and ``extend`` do not
    discard samples that are already drawn.
 :Fix: Leave out ``prefetch`` if you refill the buffer with each batch. If the buffer is large and
-   changes slowly, you can keep it.
+   changes slowly, you can prefetch.
 :Decided in: :source:`torchrl.data.ReplayBuffer.sample`,
    :source:`torchrl.data.ReplayBuffer.empty`
 :Behind it: :term:`prefetch`
@@ -73,7 +73,7 @@ assert unhealthy["of an old batch"] == unhealthy["rows"], (
 
 # %%
 # After the first call, three samples wait in the queue. The next three calls return them, although
-# the buffer holds other rows by then: the :source:`queue
+# the buffer holds other rows by then. The :source:`queue
 # <torchrl.data.ReplayBuffer._clear_prefetch_queue_locked>` is emptied when you load a state, but
 # not when you empty or extend the buffer.
 #

@@ -87,7 +87,7 @@ assert unhealthy["row of the buffer"] != unhealthy["of the batch"]
 
 # %%
 # If you catch the error, call ``empty()``. The buffer already counts the rows of the refused batch,
-# which nothing has written:
+# although nothing wrote them:
 
 written, counted = len(collect(1)[0]), len(broken["replay_buffer"])
 print(f"{written} rows written, {counted} counted")

@@ -2,8 +2,8 @@
 Prioritized replay draws every sample equally often
 ===================================================
 
-The buffer has a prioritized sampler, but training goes as with uniform replay. The only hint, if
-there is one, is a warning about copying tensors.
+The buffer has a prioritized sampler, but training goes as with uniform replay. The only hint may be
+a warning about copying tensors.
 
 :Subsystem: replay buffers
 :Effect: silent
@@ -98,9 +98,8 @@ assert unhealthy["different weights"] == 1, (
 # ``update_tensordict_priority`` looks for its key in the sample. If the key is missing, it does not
 # raise: each row gets :source:`the highest priority so far
 # <torchrl.data.PrioritizedSampler.default_priority>`, which is one at the start. The same happens
-# when the loss gets a copy, as with ``loss_module(sample.to("cuda"))`` or ``sample.select(...)``,
-# and the buffer gets the original. A loop that never calls ``update_tensordict_priority`` has the
-# same effect.
+# if the loss gets a copy, such as ``sample.to("cuda")`` or ``sample.select(...)``, and the buffer
+# gets the original. A loop that never calls ``update_tensordict_priority`` has the same effect.
 
 # %%
 # Fix it

@@ -7,8 +7,8 @@ set.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: ``TensorDictReplayBuffer`` writes an index for each row that it draws into the sample. After
-   a transform has changed the number of rows, the indices no longer fit.
+:Cause: ``TensorDictReplayBuffer`` writes an index for each drawn row to the sample. After a
+   transform has changed the number of rows, the indices no longer fit.
 :Fix: Do not change the number of rows in the transform. Reshape what ``sample`` returns
    instead.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`

@@ -8,7 +8,7 @@ their frames never followed each other in this order.
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: ``CatFrames`` in a buffer stacks rows that are neighbors in the sample. A random sampler
-   draws these from anywhere, and a slice sampler draws no rows from before the start of a slice.
+   draws rows from anywhere, and a slice sampler draws no rows from before a slice.
 :Fix: Use ``transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)`` in a plain
    ``ReplayBuffer``. This sampler draws the frames that belong together.
 :Decided in: :source:`torchrl.envs.transforms.CatFrames.unfolding`,
@@ -79,9 +79,9 @@ assert unhealthy["wrong"] > 16, (
 )
 
 # %%
-# A ``SliceSampler`` is not enough. The stacks of the first three rows of a slice contain copies of
-# its first row or, in a flat sample, rows of the slice before it. From the fourth row on, all
-# stacks are right.
+# A ``SliceSampler`` is not enough. In the first three rows of a slice, stacks contain copies of its
+# first row. In a flat sample, they can contain rows of the slice before it. From the fourth row on,
+# all stacks are right.
 
 
 def sampled_slices(transform):
@@ -103,7 +103,7 @@ for name, rows in slices.items():
     assert not follow[:, :3].all(), "no longer reproduces: slices are enough"
 
 # %%
-# A warning says which dimension ``CatFrames`` takes for time. It appears with the fix as well:
+# A warning says which dimension ``CatFrames`` treats as time. It appears with the fix as well:
 
 print(f"{caught[-1].category.__name__}: {caught[-1].message}")
 assert "marked as 'time'" in str(caught[-1].message), "no longer reproduces: no warning"

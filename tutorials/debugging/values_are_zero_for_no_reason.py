@@ -2,13 +2,13 @@
 Part of the sampled values is zero for no reason
 ================================================
 
-In your samples, a key is right in some rows and zero in others, although you never wrote a zero.
+In your samples, a key has correct values in some rows and zeros in others. You never wrote a zero.
 
 :Subsystem: replay buffers
 :Effect: silent
 :Cause: Not all stored batches had that key. If a key first comes with a later batch,
-   ``LazyTensorStorage`` adds it, with zeros in the earlier rows. If a batch after that lacks the
-   key, its rows keep the values that were in memory before.
+   ``LazyTensorStorage`` adds it, with zeros in the earlier rows. If a still later batch lacks it,
+   its rows keep the values that were in memory before.
 :Fix: Write the same keys to every batch, with ``nan`` where a value is not known.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`,
    :source:`tensordict._td._SubTensorDict._set_str`
@@ -74,7 +74,7 @@ assert unhealthy["zero"] == 50, (
 )
 
 # %%
-# Other storages do something else. ``LazyMemmapStorage`` has no place for the new key and drops it.
+# Other storages act differently. ``LazyMemmapStorage`` has no place for the new key and drops it.
 # ``LazyStackStorage`` returns a key only if all rows of the sample have it. If a collector extends
 # its ``replay_buffer`` with a :term:`LazyStackedTensorDict` that has a new key,
 # ``LazyTensorStorage`` raises: see :doc:`/tutorials/debugging/log_probability_is_zero`.
