@@ -2,15 +2,16 @@
 Burn-in works for the first sample only
 =======================================
 
-A buffer recomputes the hidden states of its slices with ``BurnInTransform``. They are right in the
-first sample. In training, they are hardly better than the stored ones, however long the burn-in is.
+A buffer recomputes the hidden states of its slices with ``BurnInTransform``. These states are right
+in the first sample. Later, they are hardly better than the stored ones, however long the burn-in
+is.
 
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: With ``prefetch``, a buffer transforms its samples in threads. A thread does not see the
    ``set_recurrent_mode(True)`` of the code that samples, so the LSTM takes single steps there.
-:Fix: Give the transform a second module, with the same weights and ``default_recurrent_mode=True``,
-   or do not prefetch.
+:Fix: Give the transform a second module, with the same weights and ``default_recurrent_mode=True``.
+   Or do not prefetch.
 :Decided in: :source:`torchrl.modules.tensordict_module.rnn.recurrent_mode_state_manager`,
    :source:`torchrl.envs.transforms.BurnInTransform.forward`
 :Behind it: :ref:`recurrent-mode`
@@ -95,7 +96,7 @@ assert unhealthy["wrong states in sample 1"] > 4, (
 # %%
 # The first sample is made in the calling thread, inside the ``set_recurrent_mode(True)`` block. The
 # next ones are made in advance, in threads where the :term:`recurrent mode` is unset. The same
-# happens to a policy that you call in a thread of your own, and to that of a collector after
+# happens to a policy that you call in your own thread, and to a collector's policy after
 # ``collector.start()``.
 
 # %%

@@ -2,14 +2,14 @@
 A recurrent critic gives values as if it had no memory
 ======================================================
 
-The advantages come from a critic with an LSTM and are no better than with a critic without one. The
-loss that trains the critic computes different values for the same steps.
+Advantages from a critic with an LSTM are no better than from a critic without one. The loss that
+trains the critic computes different values for the same steps.
 
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: A loss module switches recurrent modules to whole sequences. A value estimator that you call
-   yourself does not, so the critic computes each step alone, from the stored state or, if there is
-   none, from zeros.
+   yourself does not. The critic then computes each step alone, from the stored state, or from zeros
+   if there is none.
 :Fix: Call the estimator under ``set_recurrent_mode(True)``. Make it with ``shifted=True``, or with
    ``deactivate_vmap=True`` if the batch holds fresh states of the critic.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`,

@@ -2,14 +2,14 @@
 An LSTM remembers other environments, not its own past
 ======================================================
 
-With an environment that is not batched, the collector raises. With several in a ``SerialEnv`` or
-``ParallelEnv`` it runs, but the outputs of the policy depend on the order of the environments, and
+With an environment that is not batched, the collector raises. With a ``SerialEnv`` or
+``ParallelEnv`` it runs. But the outputs of the policy depend on the order of the environments, and
 many hidden states in the batch are zero.
 
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: The policy acts in recurrent mode, which treats the last batch dimension as time. During a
-   step, the last dimension is that of the environments.
+   step, the last dimension is the environments.
 :Fix: Collect outside ``set_recurrent_mode(True)``, with a module that has
    ``default_recurrent_mode=False``.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`
@@ -93,9 +93,9 @@ assert first > 15, "no longer reproduces: the first environment has a memory"
 assert last < first, "no longer reproduces: the last environment has none"
 
 # %%
-# The policy takes the three environments for a sequence of three steps. The state after the last
-# step goes to the last environment; the others get zeros. The output for the second environment is
-# that of an LSTM that has just seen the first one:
+# The policy treats the three environments as a sequence of three steps. The state after the last
+# step goes to the last environment; the others get zeros. The output for the second environment
+# comes from an LSTM that has just seen the first one:
 
 lstm, (first, second) = broken["policy"][0].lstm, broken["batch"][:2, 3]
 state = [first[key].unsqueeze(1) for key in ("recurrent_state_h", "recurrent_state_c")]

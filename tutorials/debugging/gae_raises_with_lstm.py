@@ -8,9 +8,9 @@ raises an error about vmap, batching rules or data-dependent control flow.
 :Subsystem: recurrent state
 :Effect: loud
 :Cause: By default, a value estimator runs its network on the observations and the next observations
-   at once, with ``torch.vmap``, which PyTorch's recurrent layers do not support.
+   at once, with ``torch.vmap``. PyTorch's recurrent layers do not support it.
 :Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode. If the batch
-   holds no fresh states of the critic, pass ``shifted=True`` instead: else V(s') is wrong.
+   holds no fresh states of the critic, pass ``shifted=True`` instead. Otherwise V(s') is wrong.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`recurrent-advantages`
 :Threads: :thread:`2444`, :thread:`2372`
@@ -22,7 +22,7 @@ raises an error about vmap, batching rules or data-dependent control flow.
 # Break it
 # --------
 #
-# The first error is raised outside of recurrent mode, and the second one in it.
+# The first error is raised outside recurrent mode, the second inside it.
 
 import torch
 from tensordict.nn import TensorDictSequential
@@ -83,9 +83,9 @@ assert unhealthy == {"recurrent modules": 1, "maps its network": True}, (
 # Fix it
 # ------
 #
-# With the losses of PPO and A2C, call ``loss.make_value_estimator(deactivate_vmap=True)``. The
-# losses of SAC raise there; pass the argument to the loss when you make it. An estimator that you
-# make yourself also works with ``shifted=True``, because it then calls its network only once.
+# With the losses of PPO and A2C, call ``loss.make_value_estimator(deactivate_vmap=True)``. With SAC
+# that call raises: pass the argument to the loss when you make it. An estimator that you make
+# yourself also works with ``shifted=True``, because it then calls its network only once.
 
 one_call = make_gae(shifted=True)
 assert not check(one_call["value_estimator"])["maps its network"], "it maps"

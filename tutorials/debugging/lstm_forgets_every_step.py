@@ -6,8 +6,8 @@ A recurrent policy trains, but no better than one without memory.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The hidden state is in no spec of the environment. So it is dropped after each step, and the
-   LSTM starts the next one from zeros.
+:Cause: The specs of the environment do not include the hidden state, so it is dropped after each
+   step. The LSTM starts each step from zeros.
 :Fix: Append ``lstm.make_tensordict_primer()`` to the transforms of the environment.
 :Decided in: :source:`torchrl.modules.LSTMModule.forward`
 :Behind it: :ref:`recurrent-wiring`
@@ -52,8 +52,8 @@ broken = collect(with_primer=False)
 # Check it
 # --------
 #
-# Compare the features of each step with those of an LSTM that starts from zeros. They may be equal
-# only at the first step of an episode.
+# Compare the features of each step with those of an LSTM that starts from zeros. They should be
+# equal only at the first step of an episode.
 
 
 def check(batch, lstm):

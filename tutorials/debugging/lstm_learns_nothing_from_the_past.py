@@ -9,8 +9,7 @@ what to remember.
 :Effect: silent
 :Cause: A loss that is not a ``LossModule`` calls the LSTM step by step. Each step starts from its
    stored state, which is a constant, so no gradient reaches earlier steps.
-:Fix: Compute the loss under ``set_recurrent_mode(True)``, or derive it from
-   ``LossModule``.
+:Fix: Compute the loss under ``set_recurrent_mode(True)``, or derive the loss from ``LossModule``.
 :Decided in: :source:`torchrl.objectives.common._forward_wrapper`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`
 :Behind it: :ref:`recurrent-mode`
@@ -22,8 +21,8 @@ what to remember.
 # Break it
 # --------
 #
-# The loss trains a value to predict the reward. The broken and the fixed loss differ only in their
-# base class.
+# The loss trains the policy's value to predict the reward. The broken and the fixed loss differ
+# only in their base class.
 
 import torch
 from tensordict import TensorDict
@@ -84,8 +83,8 @@ started, expected = "steps that start from a stored state", "starts of sequences
 assert unhealthy[started] > 30, "no longer reproduces: the loss runs whole sequences"
 
 # %%
-# The value of the loss does not show the mistake. With fresh data, each stored state is correct, so
-# the loss has the same value in both modes. A ``LossModule`` sets :term:`recurrent mode` around
+# The loss does not show the mistake. With fresh data, each stored state is correct, so the loss is
+# the same with and without :term:`recurrent mode`. A ``LossModule`` sets this mode around
 # ``forward`` and around methods whose names end in ``loss``, by :source:`a wrapper
 # <torchrl.objectives.common._LossMeta>`. A method such as ``ClipPPOLoss.loss_critic``, a plain
 # function and a call of the policy in a training loop are not wrapped.

@@ -2,9 +2,8 @@
 LSTM outputs change in the loss after an episode ends
 =====================================================
 
-Collection looks right. But when the loss runs the policy on the batch, before any update, the
-outputs equal the collected ones only up to the first end of an episode. In later rows the outputs
-differ, and the PPO ratio is not one.
+Collection looks right. But even before any update, the loss computes the collected outputs only up
+to the first end of an episode. In later rows its outputs differ, and the PPO ratio is not one.
 
 :Subsystem: recurrent state
 :Effect: silent
@@ -85,8 +84,8 @@ assert unhealthy["first of them"] == first_end + 1, (
 # ------------------
 #
 # During collection, the primer of the LSTM sets the state to zero at each reset, whatever
-# ``is_init`` says. So the collected outputs are right. In :term:`recurrent mode`, which the loss
-# switches on, the rows form one sequence, which :source:`is cut
+# ``is_init`` says. So the collected outputs are right. The loss switches on :term:`recurrent mode`.
+# The rows then form one sequence, and it :source:`is cut
 # <torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset>` only at ``is_init`` and not at
 # ``done``.
 
@@ -98,8 +97,8 @@ assert not states.any(), "the primer does not zero the state at a reset"
 # Fix it
 # ------
 #
-# If you put data together yourself, set ``is_init`` to True in the first row of each episode, and
-# of each slice.
+# If you put data together yourself, set ``is_init`` to True in the first row of each episode and
+# slice.
 
 fixed = collect(InitTracker())
 healthy = check(fixed["batch"], fixed["policy"][0])

@@ -90,8 +90,8 @@ assert (~same).sum() > 20, "no longer reproduces: the next step has its state"
 # Fix it
 # ------
 #
-# With ``use_buffers=False``, the next states are missing like the next observations. Rebuild both
-# in the same way. The second line that is printed is from a collector without ``compact_obs``.
+# With ``use_buffers=False``, the next states are missing, as are the next observations. Rebuild
+# both in the same way. The second printed line is from a collector without ``compact_obs``.
 
 fixed = collect(compact_obs=True, use_buffers=False)
 healthy = check(fixed["batch"])

@@ -77,8 +77,8 @@ broken = fill(SamplerWithoutReplacement())
 # Check it
 # --------
 #
-# As long as the weights do not change, each action should have the probability that was stored with
-# it. Count the rows where it does not.
+# As long as the weights do not change, each action should have its stored probability. Count the
+# rows where it does not.
 
 
 def check(sample, policy):
