@@ -8,8 +8,8 @@ plausible size, but the advantages of one environment change with the rewards of
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: GAE works along the dimension that is named ``"time"``, or along the last one if none has
-   that name. A batch that was flattened, or unbound along time and stacked again, has lost the
-   name, and neighbors along its last dimension may be steps of different environments.
+   that name. A batch loses the name when you flatten it, or unbind it along time and stack it
+   again. Neighbors along its last dimension may then belong to different environments.
 :Fix: Compute advantages before you flatten or rearrange the batch. If time is not the last
    dimension, pass ``time_dim``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._get_time_dim`
@@ -79,8 +79,8 @@ assert unhealthy["changed"] > 0, (
 
 # %%
 # GAE stops only at a row that is done. In the flat batch, the last step of one environment is
-# followed by the first step of the next one, and is not always done. With time as the first
-# dimension it is worse: all neighbors along the last one are rows of different environments.
+# followed by the first step of the next one, and is not always done. If time is the first
+# dimension, all neighbors along the last one are rows of different environments.
 
 
 def time_first(batch):

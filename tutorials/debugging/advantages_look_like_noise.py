@@ -7,8 +7,8 @@ tell good actions from bad ones.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: GAE is called on a minibatch that was drawn at random. GAE takes the next row of the
-   minibatch for the next step of the trajectory.
+:Cause: GAE is called on a minibatch that was drawn at random. GAE assumes that the next row is the
+   next step of the trajectory.
 :Fix: Call GAE on the batch of the collector, before it goes into the buffer.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`
 :Behind it: :ref:`layout-time`
@@ -21,7 +21,7 @@ tell good actions from bad ones.
 # Break it
 # --------
 #
-# The batch goes through a buffer. GAE runs before the rows are stored, or after they are sampled.
+# The batch goes through a buffer. Here GAE runs on the sampled rows.
 
 import matplotlib.pyplot as plt
 import torch
@@ -61,7 +61,7 @@ minibatch = draw(**broken)
 # --------
 #
 # The rows in this buffer are in time order, so GAE is correct on all of them together. Compare the
-# advantages of the minibatch with those.
+# advantages of the minibatch with these.
 
 
 def check(minibatch, buffer, estimator):
@@ -83,8 +83,8 @@ assert abs(unhealthy["correlation"]) < 0.5, (
 # Fix it
 # ------
 #
-# The advantage of a row needs the rows that follow it. Once it is stored, the advantage stays with
-# its row, and the order no longer matters.
+# The advantage of a row needs the rows that follow it. A stored advantage stays with its row, so
+# the order no longer matters.
 
 fixed = fill(before_the_buffer=True)
 stored = draw(**fixed)

@@ -7,9 +7,9 @@ names a key that you did not choose.
 
 :Subsystem: value estimation and losses
 :Effect: loud
-:Cause: The critic does not write its value to the key ``"state_value"``, which is where GAE and the
-   loss look for it.
-:Fix: Pass the key to both with ``set_keys(value=...)``, or let the critic write
+:Cause: The critic does not write its value to ``"state_value"``, where GAE and the loss look for
+   it.
+:Fix: Pass the key to GAE and the loss with ``set_keys(value=...)``, or let the critic write
    ``"state_value"``.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`,
    :source:`torchrl.objectives.value.ValueEstimatorBase.set_keys`
@@ -94,7 +94,7 @@ assert "NoneType" in str(broken.get("error")), (
 # Fix it
 # ------
 #
-# Set the key on both. ``set_keys`` of the estimator compares the key with those of the critic, so a
+# Set the key on both. The estimator's ``set_keys`` compares the key with the critic's keys, so a
 # misspelled key raises at once.
 
 fixed = wire(value="worth")

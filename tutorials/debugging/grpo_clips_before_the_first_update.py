@@ -24,7 +24,7 @@ below one, and bad answers keep beginning with the same token.
 # Break it
 # --------
 #
-# The language model is a table of logits that has the methods that ``TransformersWrapper`` calls.
+# The language model is a table of logits with the methods that ``TransformersWrapper`` calls.
 #
 # .. fold:: The model and its tokenizer
 
@@ -127,8 +127,8 @@ assert unhealthy["clip_fraction"] > 0.1, (
 # %%
 # The ratio of a first token is its probability, which is far below one. With a negative advantage,
 # such a ratio is clipped and has no gradient, so nothing makes the first token of a bad answer less
-# likely. Here only first tokens follow a question mark, so one row of the table has their gradient.
-# The norm of this row:
+# likely. Here only first tokens follow a question mark, so their gradient is in one row of the
+# table. Its norm:
 
 
 def gradient_of_first_tokens(batch, loss):
@@ -145,8 +145,8 @@ assert stuck == 0, (
 )
 
 # %%
-# Do not write zeros for the prompt either. With ``masking_strategy="generic"``, the loss reads them
-# as tokens with probability one; with ``"rlhf"``, those of earlier answers.
+# Do not write zeros for the prompt either. With ``masking_strategy="generic"``, the loss reads
+# these zeros as probability one. With ``"rlhf"``, it does so for earlier answers.
 #
 # Fix it
 # ------

@@ -80,8 +80,7 @@ assert not unhealthy["sample_log_prob"], "no longer reproduces: the actor writes
 assert "find the log-prob" in str(broken.get("error")), "no longer reproduces"
 
 # %%
-# The loss calls the key ``sample_log_prob``. The error message has the name of its entry in the
-# batch.
+# The loss calls the key ``sample_log_prob``. The error message has the key's name in the batch.
 #
 # Fix it
 # ------

@@ -76,8 +76,8 @@ assert unhealthy["clip_fraction"] > 0.05, (
 # %%
 # The approximate KL divergence stays near zero, because errors of both signs cancel in its mean. An
 # *advantage* without its trailing dimension raises an error
-# (:source:`torchrl.objectives.ppo._check_advantage_broadcast`). A log-probability with one too many
-# does not: the loss treats the second dimension of the ratios as the tokens of one action
+# (:source:`torchrl.objectives.ppo._check_advantage_broadcast`). A log-probability with an extra
+# dimension does not: the loss treats the second dimension of the ratios as the tokens of one action
 # (:source:`torchrl.objectives.ppo._broadcast_advantage_to_log_weight`).
 #
 # Fix it

@@ -86,7 +86,7 @@ assert unhealthy["loss"] != unhealthy["rows in reverse order"], (
 
 # %%
 # The loss finds no ``"advantage"`` in the minibatch and, without a warning, calls its own value
-# estimator. On a whole batch in the order of time, that would be right.
+# estimator. On a whole batch in time order, that would be right.
 #
 # The same happens if the advantage has another key: after
 # ``advantage_module.set_keys(advantage="adv")``, call ``loss.set_keys(advantage="adv")`` as well.

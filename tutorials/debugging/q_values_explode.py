@@ -7,9 +7,8 @@ falling.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: ``eps`` of ``SoftUpdate`` is the share of its weights that the target network keeps in each
-   update. With ``eps=0.005``, the target network becomes nearly a copy of the trained network,
-   which then chases its own values.
+:Cause: In each ``SoftUpdate``, the target network keeps the share ``eps`` of its old weights. With
+   ``eps=0.005``, it becomes nearly a copy of the trained network, which then chases its own values.
 :Fix: Pass the small number as ``tau``: ``SoftUpdate(loss, tau=0.005)`` is the same as
    ``eps=0.995``.
 :Decided in: :source:`torchrl.objectives.SoftUpdate._step`
@@ -83,7 +82,8 @@ assert losses[-1] > losses[99], "no longer reproduces: the loss falls"
 # Check it
 # --------
 #
-# Compare the largest Q-value with the return of an endless episode of largest rewards.
+# Compare the largest Q-value with the return of an endless episode in which each reward is the
+# largest.
 
 
 def check(loss_module, batch, gamma):
@@ -137,7 +137,7 @@ assert found["largest Q"] > found["limit"], "no longer reproduces without a targ
 # %%
 # Other causes of Q-values that are too large:
 #
-# * **No episode ends for the loss**: ``batch["next", "terminated"].sum()`` is 0. If all rewards are
+# * **The loss sees no episode end**: ``batch["next", "terminated"].sum()`` is 0. If all rewards are
 #   equal, the values then approach the limit, however bad the policy is.
 # * **The n-step discount is lost**: a ``select`` drops ``"steps_to_next_obs"``, which
 #   ``MultiStepTransform`` writes, so the loss discounts n steps like one.

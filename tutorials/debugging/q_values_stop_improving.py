@@ -111,8 +111,8 @@ print(healthy)
 assert healthy["target_value_network"], "the fix does not work"
 
 # %%
-# A low loss is misleading here. After a hundred steps of training on the same batch, the loss
-# without an updater is the lower one, but its Q-values are less than half as large:
+# A low loss is misleading here. After a hundred steps of training on the same batch, the loss is
+# lower without an updater, but the Q-values are less than half as large:
 
 
 def train(loss_module, target_updater):

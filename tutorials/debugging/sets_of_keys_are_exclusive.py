@@ -2,8 +2,8 @@
 GAE: the sets of keys to stack are exclusive
 ============================================
 
-GAE works on a rollout with random actions. On batches that were collected with the policy it
-raises, with a message about stacking that names no key.
+GAE works on a rollout with random actions. On batches that the policy collected, it raises an error
+about stacking that names no key.
 
 :Subsystem: value estimation and losses
 :Effect: loud

@@ -94,8 +94,8 @@ assert "clip_value is set to" in str(broken.get("error")), "no longer reproduces
 # ------
 #
 # The batch has the advantages, but not the values that belong to them. Write the values yourself,
-# before the first step of the optimizer changes the critic. But do not write them before GAE: with
-# ``shifted=False``, its default, it refuses a batch with ``state_value`` at the root and none under
+# before the first step of the optimizer changes the critic. But do not write them before GAE. By
+# default (``shifted=False``), GAE refuses a batch with ``state_value`` at the root and none under
 # ``next``.
 
 fixed = collect(with_values=True)

@@ -122,8 +122,7 @@ assert unhealthy["value over policy"] > 1000, (
 # Fix it
 # ------
 #
-# To log the return without the scaling, append :class:`~torchrl.envs.transforms.RewardSum` before
-# it.
+# To log the unscaled return, append :class:`~torchrl.envs.transforms.RewardSum` before the scaling.
 
 env = make_env()
 env.append_transform(RewardScaling(loc=0, scale=0.001))
