@@ -89,7 +89,7 @@ assert outside["actions"][1] > 2, "no longer reproduces: the spec bounds a Norma
 # ------
 #
 # Clipping the actions of a ``Normal`` is no fix if you store the clipped action: the stored
-# log-probability is that of the action before the clip.
+# log-probability belongs to the action before the clip.
 
 space = env.action_spec_unbatched.space
 fixed = act(TanhNormal, distribution_kwargs={"low": space.low, "high": space.high})

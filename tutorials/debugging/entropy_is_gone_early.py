@@ -7,7 +7,7 @@ same action in a state, and its return stays low.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: The optimizer steps are too large, and no bonus rewards entropy. The policy becomes
+:Cause: The optimizer steps are too large, without an entropy bonus. The policy becomes
    deterministic before it has learned, and then the log-probability of its action has hardly any
    gradient.
 :Fix: Lower the learning rate. If that is not enough, raise the entropy bonus: ``ClipPPOLoss(...,

@@ -63,7 +63,7 @@ broken = make()
 # Check it
 # --------
 #
-# Collect a batch in the context, as the evaluation does, and count the second actions.
+# Collect a batch in the evaluation's context, and count how often the second action occurs.
 
 
 def check(collector):

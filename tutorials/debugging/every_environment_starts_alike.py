@@ -7,7 +7,7 @@ observation in all environments, and so does each later one.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: The function that makes an environment also seeds it, so all of them draw the same
+:Cause: The function that makes an environment also seeds it, so all environments draw the same
    random numbers.
 :Fix: Seed the batched environment or the collector, and take the seed out of the function.
 :Decided in: :source:`torchrl.envs.SerialEnv.set_seed`, :source:`torchrl._utils.seed_generator`
@@ -53,9 +53,9 @@ broken = collect(make_seeded)
 # Check it
 # --------
 #
-# Compare the first observations of the environments. Later observations differ, because the random
-# actions do. In a batch of :class:`~torchrl.collectors.MultiSyncCollector` the first dimension is
-# that of the workers.
+# Compare the first observations of the environments. Later observations differ because the actions
+# are random. In a batch of :class:`~torchrl.collectors.MultiSyncCollector`, the first dimension is
+# the worker.
 
 
 def check(batch):

@@ -90,8 +90,8 @@ broken = batch_after_an_update(SharedMemWeightSyncScheme())  # the default
 # Check it
 # --------
 #
-# Run the updated policy on the batch, and compare its action values with those that each worker
-# computed. The first dimension of the batch is the workers.
+# Run the updated policy on the batch, and compare its action values with those of each worker. The
+# first dimension of the batch is the workers.
 
 
 def check(batch, policy):

@@ -77,8 +77,8 @@ assert unhealthy["alive"] == 1, "no longer reproduces: the worker ends with the 
 assert not collector.procs[0].daemon, "no longer reproduces: Python does not wait"
 
 # %%
-# ``faulthandler`` shows what a script waits for, here one with a ``ParallelEnv`` and a buffer with
-# ``prefetch`` after an error:
+# ``faulthandler`` shows what a script waits for. This one has a ``ParallelEnv`` and a ``prefetch``
+# buffer, and raises:
 #
 # .. fold:: The script, and where it waits
 

@@ -21,7 +21,7 @@ an ``AttributeError``: one of the modules in the policy has no attribute ``data`
 # Break it
 # --------
 #
-# The collector creates its own policy with ``policy_factory``, and you train another one.
+# The collector creates its own policy with ``policy_factory``, and you train another policy.
 
 import torch
 from tensordict import TensorDict

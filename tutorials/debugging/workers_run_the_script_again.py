@@ -88,7 +88,7 @@ assert "closed the connection" in str(error), (
 )
 
 # %%
-# The worker printed the reason before that:
+# Before that, the worker printed the reason:
 
 message = re.search(r"^RuntimeError: .*?(?=^\S|\Z)", told, re.MULTILINE | re.DOTALL)[0]
 print(" ".join(message.split()))
