@@ -3,7 +3,7 @@ The environment always takes the first action
 =============================================
 
 The policy chooses different actions and the batch holds them, but the environment behaves as if it
-were given the first one each time. Nothing is learned.
+always got action 0. Nothing is learned.
 
 :Subsystem: environments
 :Effect: silent
@@ -84,7 +84,7 @@ assert unhealthy["action"] != unhealthy["expected"], (
 
 # %%
 # :source:`torchrl.data.OneHot.to_numpy` takes the ``argmax`` of the last dimension, and by default
-# nothing checks the action before. The opposite mistake, a one-hot vector where an index is
+# nothing checks the action first. The opposite mistake, a one-hot vector where an index is
 # expected, raises here because CartPole checks its actions. An environment without such a check may
 # accept the vector.
 

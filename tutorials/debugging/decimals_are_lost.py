@@ -2,13 +2,13 @@
 A batched environment loses the decimals
 ========================================
 
-A single environment returns fractions. In a batched environment, it returns whole numbers: zeros,
-if the fractions are below one. Nothing is raised, and ``check_env_specs`` finds no fault.
+A single environment returns fractions. In a batched environment, it returns whole numbers, such as
+zeros for fractions below one. Nothing is raised, and ``check_env_specs`` finds no fault.
 
 :Subsystem: environments
 :Effect: silent
-:Cause: By default, if specs have a fixed shape, a batched environment copies each result into
-   buffers that it makes from the spec. The copy casts to the dtype of the spec.
+:Cause: By default, a batched environment copies each result into buffers made from the spec. The
+   copy casts to the dtype of the spec. Only specs of fixed shape are affected.
 :Fix: Give the spec the dtype that the environment returns, and run ``check_env_specs`` on a single
    environment before you batch it.
 :Decided in: :source:`torchrl.envs.SerialEnv._step`

@@ -2,8 +2,8 @@
 Episodes go on after they are done
 ==================================
 
-Your own loop steps an environment, and returns can exceed what the task allows. More steps follow
-the first ``done``, and they are done as well. TorchRL raises nothing.
+Your own loop steps an environment, and returns can exceed what the task allows. The steps after the
+first ``done`` are done as well. TorchRL raises nothing.
 
 :Subsystem: environments
 :Effect: silent
@@ -82,8 +82,8 @@ assert unhealthy["after the end"] > 20, (
 # Fix it
 # ------
 #
-# ``step_and_maybe_reset`` returns the step, which you keep, and the state to go on from, which is
-# reset if the step was done. A collector and ``env.rollout(..., break_when_any_done=False)`` call
+# ``step_and_maybe_reset`` returns the step to keep, and the state to go on from. If the step was
+# done, that state is a reset. A collector and ``env.rollout(..., break_when_any_done=False)`` call
 # it too.
 
 fixed = loop(resets=True)

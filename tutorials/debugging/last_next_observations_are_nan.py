@@ -7,8 +7,8 @@ finite until the first episode is over, and NaN from then on.
 
 :Subsystem: environments
 :Effect: silent
-:Cause: When an episode ends, the simulator returns the first observation of the next one, and the
-   last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in its place.
+:Cause: When an episode ends, the simulator returns the first observation of the next episode, and
+   the last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in its place.
 :Fix: Pass ``missing_obs_value=0.0`` to the wrapper. This is correct where an episode terminates.
    Where a time limit cuts the episode, the target needs the lost observation;
    ``GAE(auto_reset_env=True)`` uses the one before it.
@@ -25,7 +25,7 @@ finite until the first episode is over, and NaN from then on.
 #
 # Isaac Lab needs a GPU, so four carts stand in for it. Action 1 moves a cart to the right, and its
 # episode ends at position 3. ``GymWrapper`` does not read last observations from Isaac Lab, so
-# ``as_isaac_lab`` turns this off.
+# ``as_isaac_lab`` stops it.
 #
 # .. fold:: Imports and the carts
 

@@ -8,8 +8,8 @@ over n steps, as they should be, but each next observation is only one step ahea
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: ``MultiStepTransform`` replaces next observations when rows are written to the buffer. With
-   ``compact_obs`` or ``NextObservationDelta`` there are none yet: they are rebuilt when you sample,
-   from a single step.
+   ``compact_obs`` or ``NextObservationDelta`` there are none yet. They are rebuilt later, when you
+   sample, from one step.
 :Fix: Store both observations of each step: do not combine ``MultiStepTransform`` with
    ``compact_obs`` or ``NextObservationDelta``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,

@@ -9,7 +9,7 @@ and a check for NaN finds nothing.
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: Where a sample does not hold the next image, ``NextStateReconstructor`` writes its
-   ``fill_value``. In bytes, the result is an image like any other.
+   ``fill_value``. In bytes, the result looks like any image.
 :Fix: Put ``ToTensorImage`` before the reconstructor in the buffer, so that it works on floats, and
    pass no ``fill_value``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
@@ -98,7 +98,7 @@ assert unhealthy["plain"] > 0 == unhealthy["NaN"], (
 # ------
 #
 # The storage still holds bytes. A next image that the sample lacks is now NaN, which ``isnan``
-# finds. ``forward`` of a value estimator replaces it; losses such as ``DQNLoss`` do not use
+# finds. A value estimator's ``forward`` replaces NaN. Losses such as ``DQNLoss`` do not use
 # ``forward``: see :doc:`/tutorials/debugging/off_policy_loss_is_nan`.
 
 fixed = buffer_of_pictures(ToTensorImage(in_keys=["pixels"]))

@@ -2,14 +2,14 @@
 Some next observations belong to another step
 =============================================
 
-You collect with ``compact_obs=True``. In a few rows of a sample, the next observation is neither
-the one that followed nor NaN: it is from another step.
+You collect with ``compact_obs=True``. In a few rows of a sample, the next observation is not NaN,
+but it belongs to another step.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: If a slice in a sample stops before the end of its trajectory and is followed by another
-   slice of it, ``NextStateReconstructor`` by default takes the first row of the second slice as
-   the step that followed the first slice.
+:Cause: Two slices of one trajectory can follow each other in a sample. If the first stops before
+   the trajectory ends, ``NextStateReconstructor`` by default takes the first row of the second as
+   its next step.
 :Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
    ``NextStateReconstructor``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`

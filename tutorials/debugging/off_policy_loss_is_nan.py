@@ -11,9 +11,8 @@ too.
 :Cause: With ``compact_obs=True``, the next observation in the last row of each slice is NaN. Losses
    such as ``DQNLoss`` call ``value_estimate`` of the value estimator, which does not replace NaN.
    The estimator's ``forward``, which PPO uses, replaces it.
-:Fix: With TD(0), the default of these losses, drop the rows whose next observation is NaN, but keep
-   the terminated ones, with zeros instead of NaN. With TD(lambda), store both observations of each
-   step.
+:Fix: With TD(0), the default of these losses, write zeros for NaN in terminated rows, and drop the
+   other rows whose next observation is NaN. With TD(lambda), store both observations of each step.
 :Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
@@ -93,8 +92,8 @@ assert advantage.isfinite().all(), "no longer reproduces: forward gives NaN as w
 # Fix it
 # ------
 #
-# The target of a terminated row does not depend on its next observation, so zeros do no harm. Drop
-# no rows before GAE or TD(lambda), which pass values on from row to row.
+# The target of a terminated row does not depend on its next observation, so zeros do no harm. Do
+# not drop rows before GAE or TD(lambda): both pass values from row to row.
 
 missing = sample["next", "observation"].isnan().any(-1)
 terminated = sample["next", "terminated"].squeeze(-1)

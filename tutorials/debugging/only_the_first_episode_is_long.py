@@ -7,8 +7,8 @@ step, and the mean return collapses.
 
 :Subsystem: environments
 :Effect: silent
-:Cause: ``_reset`` does not reset an attribute that ``_step`` changes (here the number of steps), so
-   it keeps its value from the last episode.
+:Cause: ``_step`` changes an attribute (here the number of steps) that ``_reset`` does not reset.
+   The attribute keeps its last value.
 :Fix: In ``_reset``, set everything that ``_step`` changes.
 :Decided in: :source:`torchrl.envs.EnvBase.reset`
 :Behind it: :doc:`/reference/data_layout`
