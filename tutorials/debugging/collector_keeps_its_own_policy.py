@@ -2,13 +2,13 @@
 The collector never sees the trained policy
 ===========================================
 
-The loss goes down and the policy that you train gets better, but the episodes that the collector
-delivers do not. Training runs on one device and collection on another.
+The loss goes down and your policy gets better, but the collected episodes do not get better.
+Training runs on one device and collection on another.
 
 :Subsystem: devices
 :Effect: silent
-:Cause: The collector copies a policy that is not on its ``policy_device`` (by default its
-   ``device``). The optimizer does not change the copy.
+:Cause: If the policy is not on the collector's ``policy_device`` (by default its ``device``), the
+   collector acts with a copy. The optimizer does not change the copy.
 :Fix: Call ``collector.update_policy_weights_()`` after the optimizer steps, or put the policy on
    ``policy_device`` before the collector is made.
 :Decided in: :source:`torchrl.collectors.BaseCollector._get_policy_and_device`
@@ -23,8 +23,8 @@ delivers do not. Training runs on one device and collection on another.
 # Break it
 # --------
 #
-# Here ``cpu:0`` stands for a second device. The collector finds that ``cpu`` and ``cpu:0`` differ,
-# and copies the policy as it would for a GPU.
+# Here ``cpu:0`` stands for a second device. The collector sees that ``cpu`` and ``cpu:0`` differ,
+# and copies the policy.
 
 import torch
 from torchrl.collectors import Collector
@@ -81,15 +81,14 @@ assert not unhealthy["same object"], "no longer reproduces: the policy is not co
 assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
 
 # %%
-# Without ``policy_device`` and ``device``, or if the policy is already on that device, the
-# collector uses the object that you gave it, so training changes its weights. This is why code that
-# was written for the CPU may lack the call of ``update_policy_weights_``.
+# If you pass neither ``policy_device`` nor ``device``, the collector acts with your own policy
+# object, so training changes its weights. The same holds if the policy is already on that device.
+# This is why code that was written for the CPU may lack the call of ``update_policy_weights_``.
 #
 # Fix it
 # ------
 #
-# Without an argument, ``update_policy_weights_()`` copies from the policy that you gave to the
-# collector.
+# Without an argument, ``update_policy_weights_()`` copies from your own policy.
 
 fixed = collect(syncs=True)
 healthy = check(fixed["collector"], fixed["policy"])

@@ -25,7 +25,7 @@ raises as soon as it touches the GPU.
 # --------
 #
 # This page simulates a GPU: a forked process is told that its parent has used CUDA. PyTorch then
-# raises as it would with a GPU. ``collect(...)`` starts a worker with ``fork`` and takes one batch.
+# raises as with a GPU. ``collect(...)`` starts a worker with ``fork`` and takes one batch.
 #
 # .. fold:: Imports, the simulation, and how a worker starts
 
@@ -95,7 +95,7 @@ assert unhealthy == {"start method": "fork", "CUDA was used": True}, (
 # %%
 # ``torch.zeros(1, device="cuda")``, ``model.to("cuda")`` and ``torch.cuda.set_device`` use CUDA.
 # After ``torch.cuda.is_available()``, forked workers raise too, although ``is_initialized()`` is
-# False, unless ``PYTORCH_NVML_BASED_CUDA_CHECK=1`` is set.
+# False. ``PYTORCH_NVML_BASED_CUDA_CHECK=1`` prevents this.
 #
 # Fix it
 # ------

@@ -21,8 +21,7 @@ at each step.
 # Break it
 # --------
 #
-# A hook logs the mean of ``episode_reward`` in each batch, over all rows or over those where an
-# episode ends.
+# A hook logs the mean of ``episode_reward`` over all rows of each batch.
 
 import torch
 from torchrl.collectors import Collector
@@ -133,7 +132,7 @@ early = returns[:, :15][done[:, :15]].mean().item()
 print(f"mean return of the episodes that end within 15 steps: {early:.1f}")
 
 # %%
-# Wait until each environment has finished its first episode, and average those.
+# Wait until each environment has finished its first episode, and average these episodes.
 
 first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()

@@ -2,14 +2,14 @@
 The evaluation rollout ends much too early
 ==========================================
 
-``rollout(100)`` of several environments returns a dozen steps, and ``rollout(1000)`` returns no
-more. The returns computed from it are low.
+With several environments, ``rollout(100)`` gives a dozen steps, and ``rollout(1000)`` no more.
+Returns computed from it are low.
 
 :Subsystem: evaluation
 :Effect: silent
 :Cause: By default, a rollout stops for all environments as soon as one of them is done.
-:Fix: Call ``rollout(100, break_when_any_done=False)``, and read the return of an episode where it
-   ends.
+:Fix: Call ``rollout(100, break_when_any_done=False)``, and read the return of each episode at its
+   end.
 :Decided in: :source:`torchrl.envs.EnvBase.rollout`,
    :source:`torchrl.envs.EnvBase._rollout_stop_early`
 :Behind it: :doc:`/reference/data_layout`

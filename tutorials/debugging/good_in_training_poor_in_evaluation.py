@@ -10,7 +10,7 @@ observations, the same policy acts as if it had learned nothing.
 :Cause: The two environments have separate ``VecNormV2`` transforms, with separate statistics. The
    transform of the evaluation environment has seen only a few steps, so it normalizes observations
    differently.
-:Fix: Give the evaluation environment a frozen copy of the transform for training:
+:Fix: Give the evaluation environment a frozen copy of the training environment's transform:
    ``vecnorm.frozen_copy()``.
 :Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
    :source:`torchrl.envs.transforms.VecNormV2.frozen_copy`
@@ -76,8 +76,8 @@ assert unhealthy["largest difference"] > 0.5, (
 
 # %%
 # The policy was trained on observations with a standard deviation of about one, so this difference
-# is large. A copy that is not frozen starts with the right statistics, and drifts with each
-# evaluation. The largest difference before and after one evaluation:
+# is large. A copy that is not frozen starts right and drifts with each evaluation. Its largest
+# difference before and after one evaluation:
 
 drifting = {
     "env": broken["env"],
@@ -93,8 +93,7 @@ assert drifts[0] == 0 < drifts[1], "no longer reproduces: a copy does not drift"
 # Fix it
 # ------
 #
-# Take a new frozen copy before each evaluation, because the statistics of the training keep
-# changing.
+# Take a new frozen copy before each evaluation, because the training statistics keep changing.
 
 fixed = train_and_evaluate(own_statistics=False)
 healthy = check(fixed["env"], fixed["eval_env"], raw)

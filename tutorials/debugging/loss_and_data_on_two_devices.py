@@ -60,8 +60,8 @@ assert "device" in str(error), "no longer reproduces: another error"
 # Check it
 # --------
 #
-# Compare the devices of the weights and of the tensors in the batch. It is no fault if
-# ``batch.device`` is ``None``.
+# Compare the devices of the weights and of the tensors in the batch. A ``batch.device`` of ``None``
+# is fine.
 
 
 def check(loss_module, batch):
@@ -83,8 +83,8 @@ assert unhealthy["loss"] != unhealthy["batch"], (
 # ------
 #
 # Move each batch to the device of the loss after you sample it. With a
-# :class:`~torchrl.data.LazyTensorStorage` on that device, samples are there already, but the whole
-# storage takes memory of the device.
+# :class:`~torchrl.data.LazyTensorStorage` on that device, samples are already there, but the whole
+# storage takes device memory.
 
 fixed = train(device="cpu")
 assert "error" not in fixed, "the fix does not work"

@@ -2,8 +2,8 @@
 On a Mac: "Cannot convert a MPS Tensor to float64 dtype"
 ========================================================
 
-The script works on the CPU, and on CUDA. With ``device="mps"``, or when a batch is moved there, it
-raises a ``TypeError``.
+The script works on the CPU, and on CUDA. With ``device="mps"``, or when you move a batch to
+``mps``, it raises ``TypeError``.
 
 :Subsystem: devices
 :Effect: loud

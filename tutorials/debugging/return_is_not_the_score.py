@@ -7,8 +7,8 @@ same policy scores in the environment without transforms.
 
 :Subsystem: evaluation
 :Effect: silent
-:Cause: ``RewardSum`` adds up the rewards as the transforms before it have changed them: scaled,
-   clipped, or reduced to the sign.
+:Cause: ``RewardSum`` adds up rewards that the transforms before it have scaled, clipped, or reduced
+   to the sign.
 :Fix: Put ``RewardSum`` before the transforms that change the reward.
 :Decided in: :source:`torchrl.envs.transforms.RewardSum._step`,
    :source:`torchrl.envs.transforms.Compose._step`
