@@ -17,8 +17,8 @@ ROWS = {
     "a_new_gamma_changes_nothing": Row(
         "silent",
         "`make_value_estimator` makes a new estimator each time, and an argument that you leave "
-        "out gets its default. Code that kept the old `loss.value_estimator` still uses the old "
-        "one.",
+        "out gets its default. Code that kept the old `loss.value_estimator` still uses its "
+        "settings.",
         "Call `loss.value_estimator(batch)` instead of an estimator that you keep, and pass all "
         "settings to each call of `make_value_estimator`.",
     ),
@@ -50,22 +50,22 @@ ROWS = {
     "advantages_leak_between_environments": Row(
         "silent",
         'GAE works along the dimension that is named `"time"`, or along the last one if none has '
-        "that name. A batch that was flattened, or unbound along time and stacked again, has lost "
-        "the name, and neighbors along its last dimension may be steps of different environments.",
+        "that name. A batch loses the name when you flatten it, or unbind it along time and stack "
+        "it again. Neighbors along its last dimension may then belong to different environments.",
         "Compute advantages before you flatten or rearrange the batch. If time is not the last "
         "dimension, pass `time_dim`.",
     ),
     "advantages_look_like_noise": Row(
         "silent",
-        "GAE is called on a minibatch that was drawn at random. GAE takes the next row of the "
-        "minibatch for the next step of the trajectory.",
+        "GAE is called on a minibatch that was drawn at random. GAE assumes that the next row is "
+        "the next step of the trajectory.",
         "Call GAE on the batch of the collector, before it goes into the buffer.",
     ),
     "advantages_wrong_with_several_workers": Row(
         "silent",
-        "With `cat_results=-1`, or with `0` and one environment per worker, the collector joins "
-        "the batches of the workers along time. It does not mark where one worker ends, so GAE "
-        "runs from one worker into the next.",
+        "With `cat_results=-1`, the collector joins the batches of the workers along time. So it "
+        "does with `0` and one environment per worker. It does not mark where one worker ends, so "
+        "GAE runs into the next.",
         'Leave `cat_results` at `"stack"`, its default. If you need one dimension, flatten after '
         "GAE.",
     ),
@@ -112,27 +112,27 @@ ROWS = {
         "`set_recurrent_mode(True)` of the code that samples, so the LSTM takes single steps "
         "there.",
         "Give the transform a second module, with the same weights and "
-        "`default_recurrent_mode=True`, or do not prefetch.",
+        "`default_recurrent_mode=True`. Or do not prefetch.",
     ),
     "collector_keeps_its_own_policy": Row(
         "silent",
-        "The collector copies a policy that is not on its `policy_device` (by default its "
-        "`device`). The optimizer does not change the copy.",
+        "If the policy is not on the collector's `policy_device` (by default its `device`), the "
+        "collector acts with a copy. The optimizer does not change the copy.",
         "Call `collector.update_policy_weights_()` after the optimizer steps, or put the policy "
         "on `policy_device` before the collector is made.",
     ),
     "collector_yields_nothing": Row(
         "silent",
         "With `trajs_per_batch` and `reset_at_each_iter=True`, the collector throws away each "
-        "episode that does not end within one batch, and all episodes are longer than that.",
+        "episode that does not end within one batch. All episodes are longer than a batch.",
         "Leave out `reset_at_each_iter`, or make `frames_per_batch` large enough for a whole "
         "episode of each environment.",
     ),
     "critic_ignores_the_past_in_gae": Row(
         "silent",
         "A loss module switches recurrent modules to whole sequences. A value estimator that you "
-        "call yourself does not, so the critic computes each step alone, from the stored state "
-        "or, if there is none, from zeros.",
+        "call yourself does not. The critic then computes each step alone, from the stored state, "
+        "or from zeros if there is none.",
         "Call the estimator under `set_recurrent_mode(True)`. Make it with `shifted=True`, or "
         "with `deactivate_vmap=True` if the batch holds fresh states of the critic.",
     ),
@@ -147,8 +147,8 @@ ROWS = {
     ),
     "decimals_are_lost": Row(
         "silent",
-        "By default, if specs have a fixed shape, a batched environment copies each result into "
-        "buffers that it makes from the spec. The copy casts to the dtype of the spec.",
+        "By default, a batched environment copies each result into buffers made from the spec. "
+        "The copy casts to the dtype of the spec. Only specs of fixed shape are affected.",
         "Give the spec the dtype that the environment returns, and run `check_env_specs` on a "
         "single environment before you batch it.",
     ),
@@ -168,7 +168,7 @@ ROWS = {
     ),
     "entropy_is_gone_early": Row(
         "silent",
-        "The optimizer steps are too large, and no bonus rewards entropy. The policy becomes "
+        "The optimizer steps are too large, without an entropy bonus. The policy becomes "
         "deterministic before it has learned, and then the log-probability of its action has "
         "hardly any gradient.",
         "Lower the learning rate. If that is not enough, raise the entropy bonus: "
@@ -177,7 +177,7 @@ ROWS = {
     "environments_share_one_memory": Row(
         "silent",
         "The policy acts in recurrent mode, which treats the last batch dimension as time. During "
-        "a step, the last dimension is that of the environments.",
+        "a step, the last dimension is the environments.",
         "Collect outside `set_recurrent_mode(True)`, with a module that has "
         "`default_recurrent_mode=False`.",
     ),
@@ -213,8 +213,8 @@ ROWS = {
     "evaluation_rollout_ends_too_early": Row(
         "silent",
         "By default, a rollout stops for all environments as soon as one of them is done.",
-        "Call `rollout(100, break_when_any_done=False)`, and read the return of an episode where "
-        "it ends.",
+        "Call `rollout(100, break_when_any_done=False)`, and read the return of each episode at "
+        "its end.",
     ),
     "evaluation_takes_random_actions": Row(
         "silent",
@@ -224,7 +224,7 @@ ROWS = {
     ),
     "every_environment_starts_alike": Row(
         "silent",
-        "The function that makes an environment also seeds it, so all of them draw the same "
+        "The function that makes an environment also seeds it, so all environments draw the same "
         "random numbers.",
         "Seed the batched environment or the collector, and take the seed out of the function.",
     ),
@@ -247,7 +247,7 @@ ROWS = {
         "With `prefetch`, threads draw the next samples in advance. `empty` and `extend` do not "
         "discard samples that are already drawn.",
         "Leave out `prefetch` if you refill the buffer with each batch. If the buffer is large "
-        "and changes slowly, you can keep it.",
+        "and changes slowly, you can prefetch.",
     ),
     "frames_after_the_end": Row(
         "silent",
@@ -257,25 +257,25 @@ ROWS = {
     ),
     "gae_none_not_subscriptable": Row(
         "loud",
-        'The critic does not write its value to the key `"state_value"`, which is where GAE and '
-        "the loss look for it.",
-        'Pass the key to both with `set_keys(value=...)`, or let the critic write `"state_value"`.',
+        'The critic does not write its value to `"state_value"`, where GAE and the loss look for '
+        "it.",
+        "Pass the key to GAE and the loss with `set_keys(value=...)`, or let the critic write "
+        '`"state_value"`.',
     ),
     "gae_raises_with_lstm": Row(
         "loud",
         "By default, a value estimator runs its network on the observations and the next "
-        "observations at once, with `torch.vmap`, which PyTorch's recurrent layers do not "
-        "support.",
+        "observations at once, with `torch.vmap`. PyTorch's recurrent layers do not support it.",
         "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode. If the "
-        "batch holds no fresh states of the critic, pass `shifted=True` instead: else V(s') is "
-        "wrong.",
+        "batch holds no fresh states of the critic, pass `shifted=True` instead. Otherwise V(s') "
+        "is wrong.",
     ),
     "good_in_training_poor_in_evaluation": Row(
         "silent",
         "The two environments have separate `VecNormV2` transforms, with separate statistics. The "
         "transform of the evaluation environment has seen only a few steps, so it normalizes "
         "observations differently.",
-        "Give the evaluation environment a frozen copy of the transform for training: "
+        "Give the evaluation environment a frozen copy of the training environment's transform: "
         "`vecnorm.frozen_copy()`.",
     ),
     "grpo_clips_before_the_first_update": Row(
@@ -289,8 +289,8 @@ ROWS = {
     "gym_env_skips_no_frames": Row(
         "silent",
         "`GymEnv` makes the environment with `frameskip=1` unless you pass `frame_skip`. This "
-        "replaces the number that the environment is registered with, 4 for `ALE/Pong-v5`. It "
-        "also replaces a `frameskip=4` that you pass.",
+        "replaces the environment's registered number, such as 4 for `ALE/Pong-v5`. It also "
+        "replaces a `frameskip=4` that you pass.",
         "Write `GymEnv(name, frame_skip=4)`.",
     ),
     "hidden_units_are_dead": Row(
@@ -322,9 +322,9 @@ ROWS = {
     ),
     "last_next_observations_are_nan": Row(
         "silent",
-        "When an episode ends, the simulator returns the first observation of the next one, and "
-        "the last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in its "
-        "place.",
+        "When an episode ends, the simulator returns the first observation of the next episode, "
+        "and the last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in "
+        "its place.",
         "Pass `missing_obs_value=0.0` to the wrapper. This is correct where an episode "
         "terminates. Where a time limit cuts the episode, the target needs the lost observation; "
         "`GAE(auto_reset_env=True)` uses the one before it.",
@@ -337,9 +337,8 @@ ROWS = {
     ),
     "log_probability_is_zero": Row(
         "silent",
-        "During `init_random_frames`, the collector does not call the policy. In the keys that "
-        "the policy would write, the batch keeps the zeros of the buffer that the collector has "
-        "allocated.",
+        "During `init_random_frames`, the collector does not call the policy. The keys that the "
+        "policy would write keep the zeros from the collector's preallocated buffer.",
         "Leave out `init_random_frames`, or do not train on the batches that it covers.",
     ),
     "loss_and_data_on_two_devices": Row(
@@ -357,15 +356,15 @@ ROWS = {
     ),
     "lstm_forgets_every_step": Row(
         "silent",
-        "The hidden state is in no spec of the environment. So it is dropped after each step, and "
-        "the LSTM starts the next one from zeros.",
+        "The specs of the environment do not include the hidden state, so it is dropped after "
+        "each step. The LSTM starts each step from zeros.",
         "Append `lstm.make_tensordict_primer()` to the transforms of the environment.",
     ),
     "lstm_learns_nothing_from_the_past": Row(
         "silent",
         "A loss that is not a `LossModule` calls the LSTM step by step. Each step starts from its "
         "stored state, which is a constant, so no gradient reaches earlier steps.",
-        "Compute the loss under `set_recurrent_mode(True)`, or derive it from `LossModule`.",
+        "Compute the loss under `set_recurrent_mode(True)`, or derive the loss from `LossModule`.",
     ),
     "lstm_outputs_change_after_done": Row(
         "silent",
@@ -447,16 +446,16 @@ ROWS = {
     "n_step_next_observation_wrong": Row(
         "silent",
         "`MultiStepTransform` replaces next observations when rows are written to the buffer. "
-        "With `compact_obs` or `NextObservationDelta` there are none yet: they are rebuilt when "
-        "you sample, from a single step.",
+        "With `compact_obs` or `NextObservationDelta` there are none yet. They are rebuilt later, "
+        "when you sample, from one step.",
         "Store both observations of each step: do not combine `MultiStepTransform` with "
         "`compact_obs` or `NextObservationDelta`.",
     ),
     "n_step_value_after_the_end": Row(
         "silent",
         'By default, `MultiStepTransform` keeps the `"terminated"` of the first of the n steps. '
-        "So the n - 1 rows before the last step of an episode are not terminated, and their "
-        "targets add the value of the last observation, although no reward follows it.",
+        "So the n - 1 rows before the last step of an episode are not terminated. Their targets "
+        "add the value of the last observation, although no reward follows it.",
         'Leave `"terminated"` out of `done_keys`, so that it is moved with the next observation: '
         '`MultiStepTransform(..., done_keys=["done", "truncated"])`.',
     ),
@@ -484,15 +483,15 @@ ROWS = {
     "next_image_is_black": Row(
         "silent",
         "Where a sample does not hold the next image, `NextStateReconstructor` writes its "
-        "`fill_value`. In bytes, the result is an image like any other.",
+        "`fill_value`. In bytes, the result looks like any image.",
         "Put `ToTensorImage` before the reconstructor in the buffer, so that it works on floats, "
         "and pass no `fill_value`.",
     ),
     "next_observation_of_another_step": Row(
         "silent",
-        "If a slice in a sample stops before the end of its trajectory and is followed by another "
-        "slice of it, `NextStateReconstructor` by default takes the first row of the second slice "
-        "as the step that followed the first slice.",
+        "Two slices of one trajectory can follow each other in a sample. If the first stops "
+        "before the trajectory ends, `NextStateReconstructor` by default takes the first row of "
+        "the second as its next step.",
         'Put a `StepCounter` on the environment and pass `step_count_key="step_count"` to '
         "`NextStateReconstructor`.",
     ),
@@ -528,14 +527,14 @@ ROWS = {
         "With `compact_obs=True`, the next observation in the last row of each slice is NaN. "
         "Losses such as `DQNLoss` call `value_estimate` of the value estimator, which does not "
         "replace NaN. The estimator's `forward`, which PPO uses, replaces it.",
-        "With TD(0), the default of these losses, drop the rows whose next observation is NaN, "
-        "but keep the terminated ones, with zeros instead of NaN. With TD(lambda), store both "
+        "With TD(0), the default of these losses, write zeros for NaN in terminated rows, and "
+        "drop the other rows whose next observation is NaN. With TD(lambda), store both "
         "observations of each step.",
     ),
     "old_policy_version_after_update": Row(
         "silent",
-        "A step writes the version beside the next observation. Like that observation, it moves "
-        "to the root of the next frame, so the version at the root is that of the step before.",
+        "A step writes the version beside the next observation. Both move to the root of the next "
+        "frame, so the root has the version of the step before.",
         'Read `("next", "policy_version")`, as with `StalenessAwareSampler(version_key=("next", '
         '"policy_version"))`.',
     ),
@@ -577,8 +576,8 @@ ROWS = {
     ),
     "only_the_first_episode_is_long": Row(
         "silent",
-        "`_reset` does not reset an attribute that `_step` changes (here the number of steps), so "
-        "it keeps its value from the last episode.",
+        "`_step` changes an attribute (here the number of steps) that `_reset` does not reset. "
+        "The attribute keeps its last value.",
         "In `_reset`, set everything that `_step` changes.",
     ),
     "part_of_the_batch_has_no_advantage": Row(
@@ -591,8 +590,8 @@ ROWS = {
     ),
     "ppo_clips_almost_everything": Row(
         "silent",
-        "The optimizer steps are too large, or there are too many of them on one batch. A ratio "
-        "that the advantage has pushed out of the clipping range gets no gradient back.",
+        "The optimizer steps are too large, or there are too many of them on one batch. Once its "
+        "advantage has pushed a ratio out of the clipping range, no gradient brings it back.",
         "Lower the learning rate, run fewer epochs on each batch, or stop the epochs when "
         "`kl_approx` is above a bound.",
     ),
@@ -641,9 +640,9 @@ ROWS = {
     ),
     "q_values_explode": Row(
         "silent",
-        "`eps` of `SoftUpdate` is the share of its weights that the target network keeps in each "
-        "update. With `eps=0.005`, the target network becomes nearly a copy of the trained "
-        "network, which then chases its own values.",
+        "In each `SoftUpdate`, the target network keeps the share `eps` of its old weights. With "
+        "`eps=0.005`, it becomes nearly a copy of the trained network, which then chases its own "
+        "values.",
         "Pass the small number as `tau`: `SoftUpdate(loss, tau=0.005)` is the same as `eps=0.995`.",
     ),
     "q_values_stop_improving": Row(
@@ -669,15 +668,15 @@ ROWS = {
     ),
     "return_is_not_the_score": Row(
         "silent",
-        "`RewardSum` adds up the rewards as the transforms before it have changed them: scaled, "
-        "clipped, or reduced to the sign.",
+        "`RewardSum` adds up rewards that the transforms before it have scaled, clipped, or "
+        "reduced to the sign.",
         "Put `RewardSum` before the transforms that change the reward.",
     ),
     "same_seed_different_start": Row(
         "silent",
-        "The collector resets its environment when it is built. `set_seed` comes later. It resets "
-        "a `GymEnv` again, but in the first step the policy still gets the observation from "
-        "before.",
+        "The collector resets its environment when it is built, before you call `set_seed`. "
+        "`set_seed` resets a `GymEnv` again, but the policy's first step still gets the old "
+        "observation.",
         "Seed the environment before the collector is built.",
     ),
     "sample_asks_for_a_batch_size": Row(
@@ -698,8 +697,8 @@ ROWS = {
         "silent",
         "The batch has two dimensions, environments and time. By default, a storage counts only "
         "the first one, so one item is all steps of one environment.",
-        "Store single transitions, `buffer.extend(batch.reshape(-1))`, or create the storage with "
-        "`ndim=2`.",
+        "Store single transitions with `buffer.extend(batch.reshape(-1))`. Or create the storage "
+        "with `ndim=2`.",
     ),
     "sampler_refuses_the_batch_size": Row(
         "loud",
@@ -735,8 +734,8 @@ ROWS = {
     ),
     "sampling_raises_with_a_transform": Row(
         "loud",
-        "`TensorDictReplayBuffer` writes an index for each row that it draws into the sample. "
-        "After a transform has changed the number of rows, the indices no longer fit.",
+        "`TensorDictReplayBuffer` writes an index for each drawn row to the sample. After a "
+        "transform has changed the number of rows, the indices no longer fit.",
         "Do not change the number of rows in the transform. Reshape what `sample` returns instead.",
     ),
     "saved_prefetch_queue_is_refused": Row(
@@ -769,8 +768,8 @@ ROWS = {
     ),
     "sequences_run_into_each_other": Row(
         "silent",
-        "The batch does not show where one slice ends and the next begins. The slice sampler "
-        "returns marks for that, but a plain `ReplayBuffer` does not write them into the batch.",
+        "The batch does not mark where one slice ends and the next begins. The slice sampler "
+        "returns these marks, but a plain `ReplayBuffer` does not write them into the batch.",
         "Use `TensorDictReplayBuffer`, which writes these marks. Or call "
         "`sample(return_info=True)` and write the marks that it returns into the batch yourself.",
     ),
@@ -803,13 +802,13 @@ ROWS = {
         "loud",
         "The argument is called `traj_key`. Older examples call it `trajectory_key`, as "
         "`split_trajectories` does.",
-        'Write `SliceSampler(..., traj_key=("collector", "traj_ids"))`. You can also leave it '
-        "out, because the sampler finds these ids itself.",
+        'Write `SliceSampler(..., traj_key=("collector", "traj_ids"))`. You can also omit the '
+        "argument: the sampler finds these ids itself.",
     ),
     "slices_jump_to_another_environment": Row(
         "silent",
-        "A flat batch puts the last step of one environment before the first step of the next, "
-        "and a sampler that cuts only at `done` sees no end there.",
+        "In a flat batch, the last step of one environment precedes the first of the next. A "
+        "sampler that cuts only at `done` sees no end there.",
         "Store the batch as it is, in a storage with `ndim=2`. Or leave out `end_key`, so that "
         "the sampler cuts at trajectory ids.",
     ),
@@ -830,8 +829,7 @@ ROWS = {
     "stacked_frames_of_different_episodes": Row(
         "silent",
         "`CatFrames` in a buffer stacks rows that are neighbors in the sample. A random sampler "
-        "draws these from anywhere, and a slice sampler draws no rows from before the start of a "
-        "slice.",
+        "draws rows from anywhere, and a slice sampler draws no rows from before a slice.",
         "Use `transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)` in a "
         "plain `ReplayBuffer`. This sampler draws the frames that belong together.",
     ),
@@ -913,8 +911,8 @@ ROWS = {
     "values_are_zero_for_no_reason": Row(
         "silent",
         "Not all stored batches had that key. If a key first comes with a later batch, "
-        "`LazyTensorStorage` adds it, with zeros in the earlier rows. If a batch after that lacks "
-        "the key, its rows keep the values that were in memory before.",
+        "`LazyTensorStorage` adds it, with zeros in the earlier rows. If a still later batch "
+        "lacks it, its rows keep the values that were in memory before.",
         "Write the same keys to every batch, with `nan` where a value is not known.",
     ),
     "values_too_low_at_time_limits": Row(
