@@ -63,7 +63,7 @@ check failed: Of somebody else
   fix    None: this is a fault of the doctor. Please report it with the line
          above.
 
-cannot decide: KeyError "is_init" when an LSTM policy meets the environment
+cannot decide: KeyError "is_init" when an LSTM policy runs
   why    give batch=
 
 Time and memory, which is no symptom:

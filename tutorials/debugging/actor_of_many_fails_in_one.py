@@ -1,15 +1,15 @@
 """
-The policy of many environments fails in one
-============================================
+A policy for many environments fails in a single one
+====================================================
 
-The policy works in a batched environment. In the single environment in which you evaluate it, the
-policy raises an error about shapes, although its network accepts any number of environments.
+The policy works in a batched environment. When you evaluate the policy in a single environment, it
+raises an error about shapes, although its network accepts any number of environments.
 
 :Subsystem: exploration
 :Effect: loud
-:Cause: ``EGreedyModule`` draws its random actions from the spec of the batched environment, which
-   has a dimension for the environments. The module can expand a spec to more dimensions, but cannot
-   reduce it to fewer.
+:Cause: The spec of the batched environment has a dimension for the environments. ``EGreedyModule``
+   draws its random actions from this spec. The module can expand a spec to more dimensions, but
+   cannot reduce it to fewer.
 :Fix: Give ``EGreedyModule`` the spec ``env.action_spec_unbatched``.
 :Decided in: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: this page
@@ -21,6 +21,9 @@ policy raises an error about shapes, although its network accepts any number of 
 # %%
 # Break it
 # --------
+#
+# .. redirect-from::
+#    tutorials/debugging/actor_of_many_fails_in_one.html#the-policy-of-many-environments-fails-in-one
 
 import torch
 from tensordict.nn import TensorDictSequential
@@ -69,8 +72,8 @@ print(unhealthy)
 assert unhealthy["of the spec"] > unhealthy["of the action"], "no longer reproduces"
 
 # %%
-# Without exploration, which is how you should evaluate, the module does not use its spec and
-# nothing is raised.
+# You should evaluate without exploration. The module then does not use its spec, and nothing is
+# raised.
 
 with set_exploration_type(ExplorationType.DETERMINISTIC):
     broken["eval_env"].rollout(3, broken["policy"])

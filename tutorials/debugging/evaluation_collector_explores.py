@@ -1,5 +1,5 @@
 """
-The collector explores although it is switched off
+The collector explores although exploration is off
 ==================================================
 
 The whole evaluation runs under ``set_exploration_type(ExplorationType.DETERMINISTIC)``, but the
@@ -20,6 +20,9 @@ evaluation collector still takes random actions.
 # %%
 # Break it
 # --------
+#
+# .. redirect-from::
+#    tutorials/debugging/evaluation_collector_explores.html#the-collector-explores-although-it-is-switched-off
 #
 # The policy takes either action with almost the same probability. Without exploration it always
 # takes the first one.

@@ -1,6 +1,6 @@
 """
-GAE raises with an LSTM critic and works with any other
-=======================================================
+GAE raises with an LSTM critic but works with others
+====================================================
 
 With a feed-forward critic, GAE computes advantages. With an LSTM or a GRU in the critic, the call
 raises an error about vmap, batching rules or data-dependent control flow.
@@ -21,6 +21,9 @@ raises an error about vmap, batching rules or data-dependent control flow.
 # %%
 # Break it
 # --------
+#
+# .. redirect-from::
+#    tutorials/debugging/gae_raises_with_lstm.html#gae-raises-with-an-lstm-critic-and-works-with-any-other
 #
 # The first error is raised outside recurrent mode, the second inside it.
 

@@ -1,6 +1,6 @@
 """
-KeyError "is_init" when an LSTM policy meets the environment
-============================================================
+KeyError "is_init" when an LSTM policy runs
+===========================================
 
 A policy with an LSTM or a GRU raises at its first call, often while the collector is built. You
 never used this key yourself.
@@ -21,6 +21,9 @@ never used this key yourself.
 # %%
 # Break it
 # --------
+#
+# .. redirect-from::
+#    tutorials/debugging/is_init_not_found.html#keyerror-is-init-when-an-lstm-policy-meets-the-environment
 #
 # With the primer alone, the environment carries the hidden state, but nothing marks where an
 # episode begins.

@@ -1,6 +1,6 @@
 """
-Sequences of one buffer mix two runs
-====================================
+Sampled sequences mix two runs
+==============================
 
 Two collectors fill one buffer, for example in a run and its restart, or with an old and a new
 policy. Each sampled sequence has one trajectory id, but some jump from one episode into another.
@@ -20,6 +20,9 @@ policy. Each sampled sequence has one trajectory id, but some jump from one epis
 # %%
 # Break it
 # --------
+#
+# .. redirect-from::
+#    tutorials/debugging/sequences_mix_two_runs.html#sequences-of-one-buffer-mix-two-runs
 
 import torch
 from torchrl.collectors import Collector

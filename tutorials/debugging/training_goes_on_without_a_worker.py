@@ -1,6 +1,6 @@
 """
-Training goes on, and a worker is dead
-======================================
+Training goes on although a worker is dead
+==========================================
 
 Workers fill a replay buffer in the background. The buffer grows more slowly than before, or your
 loop waits for frames forever. No error is raised.
@@ -22,6 +22,9 @@ loop waits for frames forever. No error is raised.
 # %%
 # Break it
 # --------
+#
+# .. redirect-from::
+#    tutorials/debugging/training_goes_on_without_a_worker.html#training-goes-on-and-a-worker-is-dead
 #
 # One of two workers is killed during its second batch.
 #

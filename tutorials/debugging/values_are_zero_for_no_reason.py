@@ -1,6 +1,6 @@
 """
-Part of the sampled values is zero for no reason
-================================================
+Some sampled values are zero for no reason
+==========================================
 
 In your samples, a key has correct values in some rows and zeros in others. You never wrote a zero.
 
@@ -21,6 +21,9 @@ In your samples, a key has correct values in some rows and zeros in others. You 
 # %%
 # Break it
 # --------
+#
+# .. redirect-from::
+#    tutorials/debugging/values_are_zero_for_no_reason.html#part-of-the-sampled-values-is-zero-for-no-reason
 #
 # Only the second batch has the probability of each action.
 

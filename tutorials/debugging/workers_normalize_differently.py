@@ -1,6 +1,6 @@
 """
-Workers normalize one observation differently
-=============================================
+Workers normalize the same observation differently
+==================================================
 
 Several environments normalize observations with ``VecNormV2``, but they turn the same raw
 observation into different numbers. The policy then gets different inputs for the same state.
@@ -22,6 +22,9 @@ observation into different numbers. The policy then gets different inputs for th
 # %%
 # Break it
 # --------
+#
+# .. redirect-from::
+#    tutorials/debugging/workers_normalize_differently.html#workers-normalize-one-observation-differently
 #
 # A ``SerialEnv`` shows this in one process. The workers of a ``ParallelEnv`` or of a collector have
 # separate statistics, too.

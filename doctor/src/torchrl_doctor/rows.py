@@ -42,9 +42,9 @@ ROWS = {
     ),
     "actor_of_many_fails_in_one": Row(
         "loud",
-        "`EGreedyModule` draws its random actions from the spec of the batched environment, which "
-        "has a dimension for the environments. The module can expand a spec to more dimensions, "
-        "but cannot reduce it to fewer.",
+        "The spec of the batched environment has a dimension for the environments. "
+        "`EGreedyModule` draws its random actions from this spec. The module can expand a spec to "
+        "more dimensions, but cannot reduce it to fewer.",
         "Give `EGreedyModule` the spec `env.action_spec_unbatched`.",
     ),
     "advantages_leak_between_environments": Row(
@@ -63,16 +63,16 @@ ROWS = {
     ),
     "advantages_wrong_with_several_workers": Row(
         "silent",
-        "With `cat_results=-1`, the collector joins the batches of the workers along time. So it "
-        "does with `0` and one environment per worker. It does not mark where one worker ends, so "
-        "GAE runs into the next.",
+        "With `cat_results=-1`, the collector joins the batches of the workers along time. With "
+        "`0`, it does so if each worker has one environment. It does not mark where one worker "
+        "ends, so GAE runs into the next.",
         'Leave `cat_results` at `"stack"`, its default. If you need one dimension, flatten after '
         "GAE.",
     ),
     "always_the_first_action": Row(
         "silent",
         "The policy writes the index of an action where the environment expects a one-hot vector. "
-        "The environment looks for the largest entry, which in a single number is entry 0.",
+        "The environment looks for the largest entry. In a single number, this is entry 0.",
         "Use `OneHotCategorical`, or make the environment with `categorical_action_encoding=True`.",
     ),
     "answers_lose_their_end": Row(
@@ -124,7 +124,7 @@ ROWS = {
     "collector_yields_nothing": Row(
         "silent",
         "With `trajs_per_batch` and `reset_at_each_iter=True`, the collector throws away each "
-        "episode that does not end within one batch. All episodes are longer than a batch.",
+        "episode that does not end within one batch. Here, all episodes are longer.",
         "Leave out `reset_at_each_iter`, or make `frames_per_batch` large enough for a whole "
         "episode of each environment.",
     ),
@@ -168,7 +168,7 @@ ROWS = {
     ),
     "entropy_is_gone_early": Row(
         "silent",
-        "The optimizer steps are too large, without an entropy bonus. The policy becomes "
+        "The optimizer steps are too large, and the loss has no entropy bonus. The policy becomes "
         "deterministic before it has learned, and then the log-probability of its action has "
         "hardly any gradient.",
         "Lower the learning rate. If that is not enough, raise the entropy bonus: "
@@ -218,8 +218,8 @@ ROWS = {
     ),
     "evaluation_takes_random_actions": Row(
         "silent",
-        "Outside of `set_exploration_type(...)`, the exploration type is `None`, which "
-        "exploration modules treat like `RANDOM`.",
+        "Outside of `set_exploration_type(...)`, the exploration type is `None`. Exploration "
+        "modules treat `None` like `RANDOM`.",
         "Evaluate under `set_exploration_type(ExplorationType.DETERMINISTIC)`.",
     ),
     "every_environment_starts_alike": Row(
@@ -289,8 +289,8 @@ ROWS = {
     "gym_env_skips_no_frames": Row(
         "silent",
         "`GymEnv` makes the environment with `frameskip=1` unless you pass `frame_skip`. This "
-        "replaces the environment's registered number, such as 4 for `ALE/Pong-v5`. It also "
-        "replaces a `frameskip=4` that you pass.",
+        "value replaces the registered one, such as 4 for `ALE/Pong-v5`. It also replaces a "
+        "`frameskip=4` that you pass.",
         "Write `GymEnv(name, frame_skip=4)`.",
     ),
     "hidden_units_are_dead": Row(
@@ -326,8 +326,8 @@ ROWS = {
         "and the last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in "
         "its place.",
         "Pass `missing_obs_value=0.0` to the wrapper. This is correct where an episode "
-        "terminates. Where a time limit cuts the episode, the target needs the lost observation; "
-        "`GAE(auto_reset_env=True)` uses the one before it.",
+        "terminates. Where a time limit cuts the episode, the target needs the lost observation. "
+        "`GAE(auto_reset_env=True)` uses the observation before it.",
     ),
     "log_prob_not_found": Row(
         "loud",
@@ -363,7 +363,7 @@ ROWS = {
     "lstm_learns_nothing_from_the_past": Row(
         "silent",
         "A loss that is not a `LossModule` calls the LSTM step by step. Each step starts from its "
-        "stored state, which is a constant, so no gradient reaches earlier steps.",
+        "stored state. This state is a constant, so no gradient reaches earlier steps.",
         "Compute the loss under `set_recurrent_mode(True)`, or derive the loss from `LossModule`.",
     ),
     "lstm_outputs_change_after_done": Row(
@@ -456,7 +456,7 @@ ROWS = {
         'By default, `MultiStepTransform` keeps the `"terminated"` of the first of the n steps. '
         "So the n - 1 rows before the last step of an episode are not terminated. Their targets "
         "add the value of the last observation, although no reward follows it.",
-        'Leave `"terminated"` out of `done_keys`, so that it is moved with the next observation: '
+        'Leave `"terminated"` out of `done_keys`, so that it moves with the next observation: '
         '`MultiStepTransform(..., done_keys=["done", "truncated"])`.',
     ),
     "new_weights_arrive_late": Row(
@@ -484,14 +484,14 @@ ROWS = {
         "silent",
         "Where a sample does not hold the next image, `NextStateReconstructor` writes its "
         "`fill_value`. In bytes, the result looks like any image.",
-        "Put `ToTensorImage` before the reconstructor in the buffer, so that it works on floats, "
-        "and pass no `fill_value`.",
+        "Put `ToTensorImage` before the reconstructor in the buffer, so that the reconstructor "
+        "gets floats, and pass no `fill_value`.",
     ),
     "next_observation_of_another_step": Row(
         "silent",
-        "Two slices of one trajectory can follow each other in a sample. If the first stops "
-        "before the trajectory ends, `NextStateReconstructor` by default takes the first row of "
-        "the second as its next step.",
+        "Two slices of one trajectory can follow each other in a sample. If the first slice stops "
+        "before the trajectory ends, `NextStateReconstructor` by default takes the second slice's "
+        "first row as the next step.",
         'Put a `StepCounter` on the environment and pass `step_count_key="step_count"` to '
         "`NextStateReconstructor`.",
     ),
@@ -525,8 +525,8 @@ ROWS = {
     "off_policy_loss_is_nan": Row(
         "silent",
         "With `compact_obs=True`, the next observation in the last row of each slice is NaN. "
-        "Losses such as `DQNLoss` call `value_estimate` of the value estimator, which does not "
-        "replace NaN. The estimator's `forward`, which PPO uses, replaces it.",
+        "Losses such as `DQNLoss` call the value estimator's `value_estimate`, and this method "
+        "does not replace NaN. The estimator's `forward`, which PPO uses, does.",
         "With TD(0), the default of these losses, write zeros for NaN in terminated rows, and "
         "drop the other rows whose next observation is NaN. With TD(lambda), store both "
         "observations of each step.",
@@ -627,8 +627,8 @@ ROWS = {
         "silent",
         "The loss writes the error under a key that the buffer does not read, or writes it to a "
         "copy of the sample. The buffer then gives all rows the same default priority.",
-        'Give the buffer the key that the loss writes (`priority_key="td_error"`, the default), '
-        "and pass the same sample first to the loss and then to `update_tensordict_priority`.",
+        'Give the buffer the key that the loss writes (`priority_key="td_error"`, the default). '
+        "Pass the same sample first to the loss, then to `update_tensordict_priority`.",
     ),
     "prioritized_replay_not_available": Row(
         "loud",
@@ -771,7 +771,7 @@ ROWS = {
         "The batch does not mark where one slice ends and the next begins. The slice sampler "
         "returns these marks, but a plain `ReplayBuffer` does not write them into the batch.",
         "Use `TensorDictReplayBuffer`, which writes these marks. Or call "
-        "`sample(return_info=True)` and write the marks that it returns into the batch yourself.",
+        "`sample(return_info=True)` and write the returned marks into the batch yourself.",
     ),
     "sequences_run_over_episode_ends": Row(
         "silent",
@@ -884,7 +884,7 @@ ROWS = {
     "two_discounts": Row(
         "silent",
         "`MultiStepTransform` sums the rewards with its own `gamma`. The loss discounts the next "
-        "value with another `gamma`: its default, if you pass none.",
+        "value with another `gamma`, for example its default.",
         "Pass the same `gamma` to the transform and to `loss.make_value_estimator`.",
     ),
     "two_lstms_share_their_memory": Row(
@@ -959,8 +959,8 @@ ROWS = {
     ),
     "worse_with_a_shorter_time_limit": Row(
         "silent",
-        "The environment reports its limit as `terminated`, or only as `done`, which TorchRL then "
-        "copies to `terminated`. So the return after the limit counts as zero.",
+        "The environment reports its limit as `terminated`. Or it reports only `done`, and "
+        "TorchRL copies it to `terminated`. So the return after the limit counts as zero.",
         "Leave the limit out of `_step` and append `StepCounter(max_steps=...)`, which reports it "
         "as `truncated`.",
     ),

@@ -269,7 +269,7 @@ def distance_from_evaluation(policy, batch):
     return (float(min(off)), float(max(off))) if off else None
 
 
-@check("evaluation_collector_explores", "The collector explores although it is switched off")
+@check("evaluation_collector_explores", "The collector explores although exploration is off")
 def evaluation_collector_explores(
     collector, eval_env, policy, loss_module=None, replay_buffer=None
 ):
@@ -293,7 +293,7 @@ def filled_by_another(replay_buffer, collector):
     return ids is not None and ids.numel() > private(collector, "_frames", 0)
 
 
-@check("actor_of_many_fails_in_one", "The policy of many environments fails in one")
+@check("actor_of_many_fails_in_one", "A policy for many environments fails in a single one")
 def actor_of_many_fails_in_one(policy=None, eval_env=None, error=None, env=None):
     if isinstance(error, ValueError) and "does not match the action shape" in str(error):
         return applies(str(error))

@@ -314,7 +314,7 @@ def environments_share_one_memory(batch=None, policy=None, error=None, own_batch
     return clear(f"the first environment has a state in {steps - alone} of {steps} steps")
 
 
-@check("is_init_not_found", 'KeyError "is_init" when an LSTM policy meets the environment')
+@check("is_init_not_found", 'KeyError "is_init" when an LSTM policy runs')
 def is_init_not_found(policy=None, env=None, error=None, batch=None):
     if isinstance(error, KeyError) and "is_init" in str(error):
         return applies("the error names is_init, which InitTracker writes")
@@ -329,7 +329,7 @@ def is_init_not_found(policy=None, env=None, error=None, batch=None):
     return applies("the policy reads is_init, and the environment does not write it")
 
 
-@check("gae_raises_with_lstm", "GAE raises with an LSTM critic and works with any other")
+@check("gae_raises_with_lstm", "GAE raises with an LSTM critic but works with others")
 def gae_raises_with_lstm(value_estimator=None, error=None):
     mapped = re.search(r"(?s)atching rule.*aten::(lstm|gru)|vmap: .*data-dependent", str(error))
     if isinstance(error, RuntimeError) and mapped:

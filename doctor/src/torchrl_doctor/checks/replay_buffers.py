@@ -294,7 +294,7 @@ def old_rows_of(sample, index, replay_buffer):
     return int(old.sum()), len(index)
 
 
-@check("values_are_zero_for_no_reason", "Part of the sampled values is zero for no reason")
+@check("values_are_zero_for_no_reason", "Some sampled values are zero for no reason")
 def values_are_zero_for_no_reason(batch, replay_buffer):
     if not stored_leaves(replay_buffer):
         return None

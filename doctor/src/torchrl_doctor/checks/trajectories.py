@@ -112,7 +112,7 @@ def advantages_wrong_with_several_workers(batch, value_estimator, collector=None
     return applies(found) if seams.any() else clear(found)
 
 
-@check("sequences_mix_two_runs", "Sequences of one buffer mix two runs")
+@check("sequences_mix_two_runs", "Sampled sequences mix two runs")
 def sequences_mix_two_runs(replay_buffer):
     sampler = replay_buffer.sampler
     if not is_sliced(replay_buffer):

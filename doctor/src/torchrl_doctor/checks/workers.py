@@ -135,7 +135,7 @@ def seeds_of_workers(collector):
     return seeds if all(isinstance(seed, int) for seed in seeds) else None
 
 
-@check("workers_normalize_differently", "Workers normalize one observation differently")
+@check("workers_normalize_differently", "Workers normalize the same observation differently")
 def workers_normalize_differently(env=None, collector=None):
     leaf, states = below_transforms(env), None
     if hasattr(leaf, "num_workers") and not leaf.is_closed:
@@ -272,7 +272,7 @@ def has_all_frames(collector):
     return private(collector, "_frames", 0) >= getattr(collector, "total_frames", math.inf)
 
 
-@check("training_goes_on_without_a_worker", "Training goes on, and a worker is dead")
+@check("training_goes_on_without_a_worker", "Training goes on although a worker is dead")
 def training_goes_on_without_a_worker(collector):
     workers = getattr(collector, "procs", None) if is_multi_process(collector) else None
     if not isinstance(workers, (list, tuple)) or not workers or has_all_frames(collector):
