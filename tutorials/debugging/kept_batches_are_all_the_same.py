@@ -42,7 +42,7 @@ broken = collect(same=True)
 # Check it
 # --------
 #
-# Count the batches, and those that differ from the last one.
+# Count the batches, and how many differ from the last one.
 
 
 def check(batches):

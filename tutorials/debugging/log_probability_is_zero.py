@@ -86,8 +86,8 @@ assert "logits" not in collect(random_frames=20, use_buffers=False)["batch"]
 
 # %%
 # If a ``Collector`` extends a replay buffer, the random rows in it lack the keys too. A
-# ``LazyTensorStorage`` then has no place for these keys, so the first batch of the policy raises.
-# To avoid this, leave out ``replay_buffer`` and extend the buffer in your own loop.
+# ``LazyTensorStorage`` then has no place for these keys, so storing the policy's first batch
+# raises. To avoid this, leave out ``replay_buffer`` and extend the buffer in your own loop.
 
 replay_buffer = ReplayBuffer(storage=LazyTensorStorage(100))
 collector = Collector(

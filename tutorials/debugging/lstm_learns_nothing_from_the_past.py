@@ -8,7 +8,7 @@ what to remember.
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: A loss that is not a ``LossModule`` calls the LSTM step by step. Each step starts from its
-   stored state, which is a constant, so no gradient reaches earlier steps.
+   stored state. This state is a constant, so no gradient reaches earlier steps.
 :Fix: Compute the loss under ``set_recurrent_mode(True)``, or derive the loss from ``LossModule``.
 :Decided in: :source:`torchrl.objectives.common._forward_wrapper`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`
@@ -86,8 +86,8 @@ assert unhealthy[started] > 30, "no longer reproduces: the loss runs whole seque
 # The loss does not show the mistake. With fresh data, each stored state is correct, so the loss is
 # the same with and without :term:`recurrent mode`. A ``LossModule`` sets this mode around
 # ``forward`` and around methods whose names end in ``loss``, by :source:`a wrapper
-# <torchrl.objectives.common._LossMeta>`. A method such as ``ClipPPOLoss.loss_critic``, a plain
-# function and a call of the policy in a training loop are not wrapped.
+# <torchrl.objectives.common._LossMeta>`. It does not wrap a method such as
+# ``ClipPPOLoss.loss_critic``, a plain function or a call of the policy.
 
 # %%
 # Fix it

@@ -2,8 +2,8 @@
 Hidden states vanish from the batch after one use
 =================================================
 
-The first use of a batch works. In the second, most next hidden states are zero, and a value
-estimator with a recurrent critic returns other values, although nothing was trained in between.
+The first use of a batch works. In the second use, most next hidden states are zero. A value
+estimator with a recurrent critic returns other values, although nothing was trained.
 
 :Subsystem: recurrent state
 :Effect: silent
@@ -68,8 +68,8 @@ assert unhealthy["next states lost"] > 30, "no longer reproduces: the states are
 
 # %%
 # The zeros are placeholders that keep the shape. The states at the root are unchanged, and the
-# policy is replayed from those. But a recurrent critic that computes V(s') from ``"next"`` reads
-# the placeholders.
+# policy is replayed from them. But a recurrent critic that computes V(s') from ``"next"`` reads the
+# placeholders.
 
 # %%
 # Fix it

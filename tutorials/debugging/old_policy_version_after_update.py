@@ -3,8 +3,8 @@ The frame after an update has the old policy version
 ====================================================
 
 With ``track_policy_version=True``, each frame should have the version of the policy that acted. But
-after each update of the weights, the first frame of each environment still has the old version, and
-a sampler of new frames skips this one.
+after each update of the weights, the first frame of each environment has the old version. A sampler
+that skips old frames skips this frame.
 
 :Subsystem: collectors
 :Effect: silent

@@ -2,9 +2,8 @@
 The PPO ratio of an LSTM is off in every minibatch
 ==================================================
 
-PPO worked with a feed-forward policy. With an LSTM or GRU in its place, nearly every row has a
-ratio other than one already before the first update. Ratios are clipped, and the KL divergence is
-not zero.
+PPO worked with a feed-forward policy. With an LSTM or GRU, nearly every row has a ratio other than
+one, even before the first update. Ratios are clipped, and the KL divergence is not zero.
 
 :Subsystem: recurrent state
 :Effect: silent

@@ -2,8 +2,8 @@
 TensorDictPrimer raises with several environments
 =================================================
 
-A primer for the hidden state works with one environment. With a batched or vectorized one, it
-raises an error about ``expand_specs`` or about shapes.
+A primer for the hidden state works with one environment. With a batched or vectorized environment,
+it raises an error about ``expand_specs`` or about shapes.
 
 :Subsystem: recurrent state
 :Effect: loud

@@ -9,8 +9,8 @@ a warning about copying tensors.
 :Effect: silent
 :Cause: The loss writes the error under a key that the buffer does not read, or writes it to a copy
    of the sample. The buffer then gives all rows the same default priority.
-:Fix: Give the buffer the key that the loss writes (``priority_key="td_error"``, the default), and
-   pass the same sample first to the loss and then to ``update_tensordict_priority``.
+:Fix: Give the buffer the key that the loss writes (``priority_key="td_error"``, the default). Pass
+   the same sample first to the loss, then to ``update_tensordict_priority``.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._get_priority_vector`
 :Behind it: this page
 :Threads: :thread:`2205`
@@ -95,8 +95,8 @@ assert unhealthy["different weights"] == 1, (
 # Why
 # ---
 #
-# ``update_tensordict_priority`` looks for its key in the sample. If the key is missing, it does not
-# raise: each row gets :source:`the highest priority so far
+# ``update_tensordict_priority`` looks for its key in the sample. If the key is missing, nothing is
+# raised: each row gets :source:`the highest priority so far
 # <torchrl.data.PrioritizedSampler.default_priority>`, which is one at the start. The same happens
 # if the loss gets a copy, such as ``sample.to("cuda")`` or ``sample.select(...)``, and the buffer
 # gets the original. A loop that never calls ``update_tensordict_priority`` has the same effect.
@@ -105,7 +105,7 @@ assert unhealthy["different weights"] == 1, (
 # Fix it
 # ------
 #
-# Take the name from the loss: ``loss_module.tensor_keys.priority``.
+# Take the key from the loss: ``loss_module.tensor_keys.priority``.
 
 fixed = train(priority_key=broken["loss_module"].tensor_keys.priority)
 healthy = check(fixed["replay_buffer"])

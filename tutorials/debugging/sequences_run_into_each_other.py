@@ -10,7 +10,7 @@ and a recurrent network carries its hidden state from one sequence into the next
 :Cause: The batch does not mark where one slice ends and the next begins. The slice sampler returns
    these marks, but a plain ``ReplayBuffer`` does not write them into the batch.
 :Fix: Use ``TensorDictReplayBuffer``, which writes these marks. Or call ``sample(return_info=True)``
-   and write the marks that it returns into the batch yourself.
+   and write the returned marks into the batch yourself.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
 :Behind it: :ref:`recurrent-slices`
 :Threads: none found
