@@ -78,9 +78,9 @@ assert unhealthy["changed"] > 0, (
 )
 
 # %%
-# GAE stops only at a row that is done. In the flat batch, the last step of one environment is
-# followed by the first step of the next one, and is not always done. If time is the first
-# dimension, all neighbors along the last one are rows of different environments.
+# GAE stops only at a row that is done. In the flat batch, the next environment starts directly
+# after the last step of the one before, which may not be done. If time is the first dimension, all
+# neighbors along the last one are rows of different environments.
 
 
 def time_first(batch):
@@ -98,8 +98,7 @@ assert worse["changed"] > unhealthy["changed"], (
 # Fix it
 # ------
 #
-# Compute the advantages first. The last dimension of the batch is then still time, and has that
-# name.
+# Compute the advantages first. The last dimension of the batch is then still named ``"time"``.
 
 fixed = collect_and(lambda batch: batch)
 print(tuple(fixed["batch"].shape), fixed["batch"].names)

@@ -60,8 +60,8 @@ minibatch = draw(**broken)
 # Check it
 # --------
 #
-# The rows in this buffer are in time order, so GAE is correct on all of them together. Compare the
-# advantages of the minibatch with these.
+# GAE is correct on the whole buffer, because its rows are in time order. Compare the advantages of
+# the minibatch with those of the buffer.
 
 
 def check(minibatch, buffer, estimator):

@@ -60,7 +60,7 @@ except TypeError as error:
     print(f"{type(error).__name__}: {error}")
 
 # %%
-# When the loss first needs an estimator, it makes one, which compares the keys:
+# When the loss first needs an estimator, it makes one. This estimator compares the keys:
 
 try:
     print(broken["loss_module"].value_estimator)

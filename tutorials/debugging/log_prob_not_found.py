@@ -2,8 +2,8 @@
 KeyError: couldn't find the log-prob
 ====================================
 
-The policy, the collector and GAE work. The first call of the loss raises, about a missing key that
-your code does not mention.
+The policy, the collector and GAE work. The first call of the loss raises an error about a missing
+key that your code does not mention.
 
 :Subsystem: value estimation and losses
 :Effect: loud

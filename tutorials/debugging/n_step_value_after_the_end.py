@@ -11,7 +11,7 @@ are correct, too.
 :Cause: By default, ``MultiStepTransform`` keeps the ``"terminated"`` of the first of the n steps.
    So the n - 1 rows before the last step of an episode are not terminated. Their targets add the
    value of the last observation, although no reward follows it.
-:Fix: Leave ``"terminated"`` out of ``done_keys``, so that it is moved with the next observation:
+:Fix: Leave ``"terminated"`` out of ``done_keys``, so that it moves with the next observation:
    ``MultiStepTransform(..., done_keys=["done", "truncated"])``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform.done_keys`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`
@@ -87,7 +87,7 @@ assert targets(**broken) == [103, 103, 103, 102, 1], "no longer reproduces"
 # Check it
 # --------
 #
-# Count the rows whose next observation is the last one of an episode, but which are not terminated.
+# Count the rows that lead to the last observation of an episode, but are not terminated.
 
 
 def check(replay_buffer):
@@ -121,7 +121,7 @@ assert healthy["rows that go on after the end"] == 0, (
 
 # %%
 # Keep ``"done"`` in ``done_keys``, because a ``SliceSampler`` without trajectory ids cuts episodes
-# where it is true. ``MultiStep``, which you pass to a collector as ``postproc``, has the same
+# where ``done`` is true. ``MultiStep``, which you pass to a collector as ``postproc``, has the same
 # fault. It has no argument ``done_keys``, so set the attribute:
 
 postproc = MultiStep(gamma=1.0, n_steps=3)

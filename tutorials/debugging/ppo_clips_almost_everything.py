@@ -122,9 +122,9 @@ assert unhealthy["median"] > 0.6, "no longer reproduces: few ratios are clipped"
 
 # %%
 # The very first clip fraction should be zero. If it is not, the learning rate is not the cause:
-# :ref:`symptom-ppo-clips-before-the-first-update`. On later batches, the first update can clip too:
-# large steps push actions to their bounds, where the loss computes another log-probability than the
-# stored one (:source:`torchrl.modules.TanhNormal.sample_and_log_prob`).
+# :ref:`symptom-ppo-clips-before-the-first-update`. On later batches, the first update can clip too.
+# Large steps push actions to their bounds, and there the loss does not reproduce the stored
+# log-probability (:source:`torchrl.modules.TanhNormal.sample_and_log_prob`).
 
 first = broken["log"]["clip_fraction"][::8]
 print("first updates:", [round(fraction, 2) for fraction in first])

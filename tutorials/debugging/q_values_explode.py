@@ -82,8 +82,8 @@ assert losses[-1] > losses[99], "no longer reproduces: the loss falls"
 # Check it
 # --------
 #
-# Compare the largest Q-value with the return of an endless episode in which each reward is the
-# largest.
+# Compare the largest Q-value with the return of an endless episode with the largest reward at each
+# step.
 
 
 def check(loss_module, batch, gamma):

@@ -3,7 +3,7 @@ KeyError: state_value, on some batches only
 ===========================================
 
 PPO with value clipping trains for a while. Then the loss raises because a batch has no
-``state_value``, although you called GAE on it as on all others.
+``state_value``, although you called GAE on every batch.
 
 :Subsystem: value estimation and losses
 :Effect: loud
@@ -22,8 +22,8 @@ PPO with value clipping trains for a while. Then the loss raises because a batch
 # Break it
 # --------
 #
-# The batch is collected without next observations, which are then rebuilt from the rows that
-# follow. No row follows the last row of a trajectory or of the batch, so these rows get NaN.
+# The batch is collected without next observations. They are then rebuilt from the rows that follow.
+# No row follows the last row of a trajectory or of the batch, so these rows get NaN.
 
 import torch
 from tensordict.nn import TensorDictModule

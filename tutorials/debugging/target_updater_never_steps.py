@@ -87,8 +87,8 @@ assert unhealthy["target changed"] == 0, (
 # ------
 #
 # ``HardUpdate`` copies the weights one call later than its interval says
-# (:ref:`performance-networks-target`), so with an interval of two it changes the target in fewer
-# than half of the steps.
+# (:ref:`performance-networks-target`). So an interval of two changes the target in fewer than half
+# of the steps.
 
 fixed = make_loss()
 healthy = check(fixed["loss_module"], lambda: train_step(**fixed))

@@ -8,7 +8,7 @@ environment and the discount of the loss are the same.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: ``MultiStepTransform`` sums the rewards with its own ``gamma``. The loss discounts the next
-   value with another ``gamma``: its default, if you pass none.
+   value with another ``gamma``, for example its default.
 :Fix: Pass the same ``gamma`` to the transform and to ``loss.make_value_estimator``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`

@@ -90,8 +90,8 @@ print(f"policy: {losses['loss_objective']:.3f}, value: {losses['loss_critic']:,.
 # Check it
 # --------
 #
-# Compare the gradients of both losses in the shared weights, not the losses: with normalized
-# advantages, the policy loss starts at zero.
+# Compare the gradients of both losses in the shared weights. Do not compare the losses: with
+# normalized advantages, the policy loss starts at zero.
 
 
 def check(loss_module, batch):
@@ -134,7 +134,7 @@ assert healthy["value over policy"] < 100, (
 )
 
 # %%
-# Another fix is ``separate_losses=True``. The value loss then trains only the layers of the critic:
+# Another fix is ``separate_losses=True``. The value loss then trains only the critic's layers:
 
 alone = check(**make(make_env(), separate_losses=True))
 print(alone)
@@ -153,5 +153,5 @@ assert alone["value over policy"] == 0, "the value loss still reaches the shared
 #
 # With two separate networks, rewards of 100 did no harm, because Adam divides each gradient by its
 # usual size. :claim:`large-rewards-harm-shared-layers` With ``loss_critic_type="smooth_l1"``, the
-# gradient of each row is bounded, so the ratio above stays small, but the return stays nearly
-# as low as with ``"l2"``. :claim:`smooth-l1-does-not-save-shared-layers`
+# gradient of each row is bounded, so the ratio above stays small. But the return stays nearly as
+# low as with ``"l2"``. :claim:`smooth-l1-does-not-save-shared-layers`

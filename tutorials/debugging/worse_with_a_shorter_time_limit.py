@@ -7,8 +7,8 @@ the limit, the lower the values of all states, and the more short-sighted the po
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The environment reports its limit as ``terminated``, or only as ``done``, which TorchRL then
-   copies to ``terminated``. So the return after the limit counts as zero.
+:Cause: The environment reports its limit as ``terminated``. Or it reports only ``done``, and
+   TorchRL copies it to ``terminated``. So the return after the limit counts as zero.
 :Fix: Leave the limit out of ``_step`` and append ``StepCounter(max_steps=...)``, which reports
    it as ``truncated``.
 :Decided in: :source:`torchrl.envs.EnvBase._complete_done`
@@ -97,8 +97,8 @@ assert unhealthy["terminated"] == unhealthy["ends"] > 5, (
 assert unhealthy["target at the end"] == 1, "no longer reproduces: a value follows"
 
 # %%
-# The observation does not show how near the limit is. So the critic sees the same place with a high
-# target in one episode and a low one in another.
+# The observation does not show how near the limit is. So the same place has a high target in one
+# episode and a low one in another.
 #
 # Fix it
 # ------
