@@ -3,7 +3,7 @@ Extending a buffer raises "The file already exists"
 ===================================================
 
 The run was interrupted and starts again, with the same folder for its memory-mapped buffer. The
-buffer says that it is empty, and the first ``extend`` raises.
+buffer has no rows, and the first ``extend`` raises.
 
 :Subsystem: memory and storage
 :Effect: loud

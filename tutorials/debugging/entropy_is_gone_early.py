@@ -7,7 +7,7 @@ same action in a state, and its return stays low.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: The optimizer steps are too large, without an entropy bonus. The policy becomes
+:Cause: The optimizer steps are too large, and the loss has no entropy bonus. The policy becomes
    deterministic before it has learned, and then the log-probability of its action has hardly any
    gradient.
 :Fix: Lower the learning rate. If that is not enough, raise the entropy bonus: ``ClipPPOLoss(...,
@@ -23,7 +23,7 @@ same action in a state, and its return stays low.
 # Break it
 # --------
 #
-# PPO learns CartPole with a learning rate that is far too large and no entropy bonus.
+# PPO learns CartPole with a far too large learning rate and no entropy bonus.
 #
 # .. fold:: Imports and training
 

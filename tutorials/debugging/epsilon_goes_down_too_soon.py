@@ -2,8 +2,8 @@
 Epsilon goes down too soon
 ==========================
 
-Epsilon reaches ``eps_end`` after a small part of the frames over which it should decay. The buffer
-fills with the actions of an untrained network, and the return falls at first.
+Epsilon should decay over many frames, but reaches ``eps_end`` after a small part of them. The
+buffer fills with the actions of an untrained network, and the return falls at first.
 
 :Subsystem: exploration
 :Effect: silent

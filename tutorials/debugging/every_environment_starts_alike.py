@@ -84,9 +84,9 @@ assert alike, "no longer reproduces: later episodes start differently"
 # Fix it
 # ------
 #
-# ``set_seed`` of the batched environment gives each environment a different seed, which
-# :source:`torchrl._utils.seed_generator` derives from the one before. ``set_seed`` of a collector
-# does the same over its workers. The run stays reproducible.
+# ``set_seed`` of the batched environment gives each environment a different seed.
+# :source:`torchrl._utils.seed_generator` derives it from the seed before. ``set_seed`` of a
+# collector does the same over its workers. The run stays reproducible.
 
 fixed = collect(make_plain, seed=0)
 healthy = check(fixed["batch"])

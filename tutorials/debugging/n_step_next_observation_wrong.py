@@ -23,8 +23,8 @@ over n steps, as they should be, but each next observation is only one step ahea
 # Break it
 # --------
 #
-# The observation is the number of the step, so the next observation minus the observation is the
-# number of steps between them.
+# The observation counts the steps, so next observation minus observation is the number of steps
+# between them.
 
 import gymnasium as gym
 import numpy as np
@@ -85,9 +85,9 @@ broken = buffer_of_three_steps("compact_obs")
 # Check it
 # --------
 #
-# ``"steps_to_next_obs"`` is the number of rewards that were summed, and the next observation has to
-# be as many steps ahead. The check prints the share of rows with the right sum, and the mean number
-# of steps to the next observation.
+# ``"steps_to_next_obs"`` is the number of summed rewards. The next observation has to be as many
+# steps ahead. The check prints the share of rows with the right sum, and the mean number of steps
+# to the next observation.
 
 
 def check(sample):

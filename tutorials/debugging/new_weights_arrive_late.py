@@ -24,7 +24,7 @@ weights.
 # --------
 #
 # There is one worker, started by ``fork`` because that is the quickest way. The loop waits until
-# the worker has its next batch ready, as if training took longer than collecting a batch.
+# the worker has its next batch ready, as if training took longer than collecting.
 
 import multiprocessing
 import time
@@ -107,9 +107,9 @@ late = [[0], [0], [1], [2]]
 assert unhealthy["versions that acted"] == late, "no longer reproduces: no lag of one"
 
 # %%
-# If training is quicker than collecting, the update arrives in the middle of a batch, which then
-# holds both versions. Read ``("next", "policy_version")``, the version that chose the action. The
-# entry at the root is the version of the step before.
+# If training is quicker than collecting, the update arrives in the middle of a batch. This batch
+# then holds both versions. Read ``("next", "policy_version")``, the version that chose the action.
+# The entry at the root is the version of the step before.
 #
 # Fix it
 # ------

@@ -10,8 +10,8 @@ and a check for NaN finds nothing.
 :Effect: silent
 :Cause: Where a sample does not hold the next image, ``NextStateReconstructor`` writes its
    ``fill_value``. In bytes, the result looks like any image.
-:Fix: Put ``ToTensorImage`` before the reconstructor in the buffer, so that it works on floats, and
-   pass no ``fill_value``.
+:Fix: Put ``ToTensorImage`` before the reconstructor in the buffer, so that the reconstructor gets
+   floats, and pass no ``fill_value``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3743`
@@ -78,7 +78,7 @@ broken = buffer_of_pictures(fill_value=0)
 # Check it
 # --------
 #
-# Count the next images that have the same value everywhere and, separately, those with NaN.
+# Count the next images that have one value everywhere, and the next images with NaN.
 
 
 def check(sample):

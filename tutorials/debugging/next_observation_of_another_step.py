@@ -7,9 +7,9 @@ but it belongs to another step.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Two slices of one trajectory can follow each other in a sample. If the first stops before
-   the trajectory ends, ``NextStateReconstructor`` by default takes the first row of the second as
-   its next step.
+:Cause: Two slices of one trajectory can follow each other in a sample. If the first slice stops
+   before the trajectory ends, ``NextStateReconstructor`` by default takes the second slice's first
+   row as the next step.
 :Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
    ``NextStateReconstructor``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`

@@ -78,8 +78,8 @@ same.detach()
 fixed = {}
 
 # %%
-# Views of one tensor in shared memory do not cause the error with this version of torch, which
-# sends their memory once:
+# With this version of torch, views of one tensor in shared memory do not cause the error. Their
+# memory is sent once:
 
 shared = torch.zeros(10).share_memory_()
 views = check(shared[:5], shared[5:])

@@ -57,7 +57,7 @@ broken = collect(nullcontext())
 # Check it
 # --------
 #
-# Count the actions that differ from the most likely one, and compute how many should.
+# Count the actions that differ from the most likely one, and compute the expected count.
 
 
 def check(batch):

@@ -23,7 +23,7 @@ once more for each worker.
 # Break it
 # --------
 #
-# This script has everything at its top level.
+# This script has everything at top level.
 #
 # .. fold:: Imports, and how a script runs and its workers' errors are kept
 
@@ -150,4 +150,4 @@ assert healthy["guard"], "the fix does not work: the script has no guard"
 
 # %%
 # If your script has the guard and a worker still closes the connection, read what the worker
-# printed above the error of the script. It may be unable to make the environment.
+# printed above the error of the script. The worker may be unable to make the environment.
