@@ -7,8 +7,8 @@ always got action 0. Nothing is learned.
 
 :Subsystem: environments
 :Effect: silent
-:Cause: The policy writes the index of an action where the environment expects a one-hot
-   vector. The environment looks for the largest entry, which in a single number is entry 0.
+:Cause: The policy writes the index of an action where the environment expects a one-hot vector. The
+   environment looks for the largest entry. In a single number, this is entry 0.
 :Fix: Use :class:`~torchrl.modules.OneHotCategorical`, or make the environment with
    ``categorical_action_encoding=True``.
 :Decided in: :source:`torchrl.data.OneHot.to_numpy`

@@ -83,7 +83,7 @@ assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
 # %%
 # If you pass neither ``policy_device`` nor ``device``, the collector acts with your own policy
 # object, so training changes its weights. The same holds if the policy is already on that device.
-# This is why code that was written for the CPU may lack the call of ``update_policy_weights_``.
+# So code written for the CPU may never call ``update_policy_weights_``.
 #
 # Fix it
 # ------

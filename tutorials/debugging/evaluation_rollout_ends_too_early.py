@@ -41,7 +41,7 @@ broken = evaluate()
 # Check it
 # --------
 #
-# Count the steps that came back, and the environments in which an episode ended.
+# Count the returned steps, and the environments in which an episode ended.
 
 
 def check(rollout):
@@ -64,9 +64,9 @@ assert unhealthy["steps"] < 50, "no longer reproduces: the rollout is long"
 # ------
 #
 # The rollout now goes on, and an environment that is done starts its next episode. A row of the
-# batch can hold several episodes, the last one unfinished, so read returns where ``("next",
-# "done")`` is set. With ``break_when_all_done=True``, no environment is reset. Then leave out the
-# steps after the first ``done`` of each row.
+# batch can hold several episodes, and the last one may be unfinished. So read returns where
+# ``("next", "done")`` is set. With ``break_when_all_done=True``, no environment is reset. Then
+# leave out the steps after the first ``done`` of each row.
 
 fixed = evaluate(break_when_any_done=False)
 healthy = check(fixed["batch"])

@@ -83,8 +83,8 @@ assert unhealthy["after the end"] > 20, (
 # ------
 #
 # ``step_and_maybe_reset`` returns the step to keep, and the state to go on from. If the step was
-# done, that state is a reset. A collector and ``env.rollout(..., break_when_any_done=False)`` call
-# it too.
+# done, that state comes from a reset. A collector and ``env.rollout(...,
+# break_when_any_done=False)`` call it too.
 
 fixed = loop(resets=True)
 healthy = check(fixed["batch"])

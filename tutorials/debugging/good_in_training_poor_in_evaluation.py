@@ -76,8 +76,8 @@ assert unhealthy["largest difference"] > 0.5, (
 
 # %%
 # The policy was trained on observations with a standard deviation of about one, so this difference
-# is large. A copy that is not frozen starts right and drifts with each evaluation. Its largest
-# difference before and after one evaluation:
+# is large. A copy that is not frozen starts with the right statistics, but drifts with each
+# evaluation. Its largest difference before and after one evaluation:
 
 drifting = {
     "env": broken["env"],

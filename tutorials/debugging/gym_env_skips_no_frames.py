@@ -8,7 +8,7 @@ learns more slowly than in papers.
 :Subsystem: environments
 :Effect: silent
 :Cause: ``GymEnv`` makes the environment with ``frameskip=1`` unless you pass ``frame_skip``. This
-   replaces the environment's registered number, such as 4 for ``ALE/Pong-v5``. It also replaces a
+   value replaces the registered one, such as 4 for ``ALE/Pong-v5``. It also replaces a
    ``frameskip=4`` that you pass.
 :Fix: Write ``GymEnv(name, frame_skip=4)``.
 :Decided in: :source:`torchrl.envs.GymEnv._build_env`

@@ -10,8 +10,8 @@ finite until the first episode is over, and NaN from then on.
 :Cause: When an episode ends, the simulator returns the first observation of the next episode, and
    the last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in its place.
 :Fix: Pass ``missing_obs_value=0.0`` to the wrapper. This is correct where an episode terminates.
-   Where a time limit cuts the episode, the target needs the lost observation;
-   ``GAE(auto_reset_env=True)`` uses the one before it.
+   Where a time limit cuts the episode, the target needs the lost observation.
+   ``GAE(auto_reset_env=True)`` uses the observation before it.
 :Decided in: :source:`torchrl.envs.transforms.VecGymEnvTransform._step`
 :Behind it: :doc:`/performance/environments`
 :Threads: :thread:`3786`, :thread:`2851`
@@ -24,8 +24,8 @@ finite until the first episode is over, and NaN from then on.
 # --------
 #
 # Isaac Lab needs a GPU, so four carts stand in for it. Action 1 moves a cart to the right, and its
-# episode ends at position 3. ``GymWrapper`` does not read last observations from Isaac Lab, so
-# ``as_isaac_lab`` stops it.
+# episode ends at position 3. ``GymWrapper`` does not read last observations from Isaac Lab, and
+# ``as_isaac_lab`` imitates this.
 #
 # .. fold:: Imports and the carts
 

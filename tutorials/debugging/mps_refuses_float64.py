@@ -103,5 +103,5 @@ with SimulatedMPS():
     batch.to("mps")
 
 # %%
-# Convert your own tensors, such as those made of NumPy arrays, as you make them:
+# Convert your own tensors when you make them, for example from NumPy arrays:
 # ``torch.as_tensor(array, dtype=torch.float32)``.

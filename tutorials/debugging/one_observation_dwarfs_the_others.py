@@ -3,7 +3,7 @@ Learning is slow: one observation dwarfs the others
 ===================================================
 
 The return rises slowly or not at all. One entry of the observation has values in the tens or
-hundreds, the others are around one.
+hundreds. The others are around one.
 
 :Subsystem: environments
 :Effect: silent
@@ -103,7 +103,7 @@ broken = slow[-1][1]
 # Check it
 # --------
 #
-# Compare the standard deviations of the entries of the observation, as the policy reads it.
+# Compare the standard deviations of the observation's entries, as the policy reads them.
 
 
 def check(batch, key="observation"):
