@@ -46,8 +46,8 @@ def report():
 TEXT = """\
 applies: The LSTM forgets everything between steps (silent)
   seen   3 of 4 rows
-  cause  The hidden state is in no spec of the environment. So it is dropped
-         after each step, and the LSTM starts the next one from zeros.
+  cause  The specs of the environment do not include the hidden state, so it is
+         dropped after each step. The LSTM starts each step from zeros.
   fix    Append `lstm.make_tensordict_primer()` to the transforms of the
          environment.
   code   lstm = make()
