@@ -7,9 +7,9 @@ the batch, the frames of the workers follow each other along one time dimension.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: With ``cat_results=-1``, the collector joins the batches of the workers along time. With
-   ``0``, it does so if each worker has one environment. It does not mark where one worker ends, so
-   GAE runs into the next.
+:Cause: ``cat_results=-1`` joins the batches of the workers along time. ``cat_results=0`` does the
+   same if each worker has one environment. The collector does not mark where one worker ends, so
+   GAE runs from one worker into the next.
 :Fix: Leave ``cat_results`` at ``"stack"``, its default. If you need one dimension, flatten
    after GAE.
 :Decided in: :source:`torchrl.collectors.MultiSyncCollector.iterator`

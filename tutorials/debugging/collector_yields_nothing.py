@@ -24,7 +24,7 @@ ends without a single batch, or waits forever for the first one.
 # --------
 #
 # With a random policy, the pole takes longer to fall than one batch lasts. ``total_frames`` ends
-# the collection; an endless collector would go on forever and yield nothing.
+# the collection. An endless collector would go on forever and yield nothing.
 
 import torch
 from torchrl.collectors import Collector

@@ -80,9 +80,9 @@ assert unhealthy["spread of next"] < 0.8 * unhealthy["spread"], (
 )
 
 # %%
-# The loss computes the value of an observation from normalized numbers, but the next value in the
-# target from raw ones. For images the difference is even larger: ``ToTensorImage`` in a buffer
-# leaves ``("next", "pixels")`` as integers up to 255.
+# The loss computes the value of an observation from normalized numbers. It computes the next value,
+# in the target, from raw numbers. For images the difference is even larger: ``ToTensorImage`` in a
+# buffer leaves ``("next", "pixels")`` as integers up to 255.
 #
 # Fix it
 # ------

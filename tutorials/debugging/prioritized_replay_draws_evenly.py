@@ -2,7 +2,7 @@
 Prioritized replay draws every sample equally often
 ===================================================
 
-The buffer has a prioritized sampler, but training goes as with uniform replay. The only hint may be
+The buffer has a prioritized sampler, but training runs as with uniform replay. The only hint may be
 a warning about copying tensors.
 
 :Subsystem: replay buffers
@@ -75,9 +75,9 @@ for text in sorted({f"{w.category.__name__}: {w.message}" for w in caught}):
 # Check it
 # --------
 #
-# Each sampled row has a ``"priority_weight"``, which corrects for how often it is drawn. If all
-# weights are equal, these rows are drawn equally often. (With ``beta=0``, all weights are equal in
-# any case.)
+# Each sampled row has a ``"priority_weight"``, which corrects for how often the row is drawn. If
+# all weights are equal, these rows are drawn equally often. (With ``beta=0``, all weights are equal
+# in any case.)
 
 
 def check(replay_buffer):
@@ -97,9 +97,9 @@ assert unhealthy["different weights"] == 1, (
 #
 # ``update_tensordict_priority`` looks for its key in the sample. If the key is missing, nothing is
 # raised: each row gets :source:`the highest priority so far
-# <torchrl.data.PrioritizedSampler.default_priority>`, which is one at the start. The same happens
-# if the loss gets a copy, such as ``sample.to("cuda")`` or ``sample.select(...)``, and the buffer
-# gets the original. A loop that never calls ``update_tensordict_priority`` has the same effect.
+# <torchrl.data.PrioritizedSampler.default_priority>` (one at the start). The same happens if the
+# loss gets a copy, such as ``sample.to("cuda")`` or ``sample.select(...)``, and the buffer gets the
+# original. A loop that never calls ``update_tensordict_priority`` has the same effect.
 
 # %%
 # Fix it

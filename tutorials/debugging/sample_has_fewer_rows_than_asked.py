@@ -70,7 +70,7 @@ assert unhealthy["fewest"] < unhealthy["asked"], gone
 # Fix it
 # ------
 #
-# A padded slice repeats its last row. The mask is True for real steps: apply it in every mean.
+# A padded slice repeats its last row. The mask is True for real steps: use it in every mean.
 
 fixed = fill(pad_output=True)
 healthy = check(fixed["replay_buffer"])

@@ -9,7 +9,7 @@ much too large, or squeezed into a small range.
 :Effect: silent
 :Cause: The same ``ObservationNorm`` is a transform of the environment and of the replay
    buffer. The batch is already normalized, and the buffer normalizes each sample again.
-:Fix: Keep only one of the two transforms. If you keep the one of the buffer, the policy has to
+:Fix: Keep only one of the two transforms. If you keep the buffer's transform, the policy has to
    normalize its observations itself.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._sample`
 :Behind it: :doc:`/reference/collectors_replay`

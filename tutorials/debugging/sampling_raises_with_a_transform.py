@@ -9,8 +9,7 @@ set.
 :Effect: loud
 :Cause: ``TensorDictReplayBuffer`` writes an index for each drawn row to the sample. After a
    transform has changed the number of rows, the indices no longer fit.
-:Fix: Do not change the number of rows in the transform. Reshape what ``sample`` returns
-   instead.
+:Fix: Do not change the number of rows in the transform. Reshape the returned sample instead.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
 :Behind it: :ref:`replay-transitions`
 :Threads: :thread:`2406`

@@ -8,8 +8,8 @@ about sizes that do not sum up, or it returns sequences that are longer than a s
 :Subsystem: trajectories and slices
 :Effect: loud
 :Cause: ``split_trajectories`` cuts where the trajectory id changes, but two slices of a sample can
-   come from the same trajectory. If these are next to each other, they are merged. If not, their
-   rows are counted twice.
+   come from the same trajectory. If these slices are neighbors, they are merged. If not, their rows
+   are counted twice.
 :Fix: Use ``sample.reshape(-1, slice_len)``. For slices of different length, exclude the trajectory
    ids from the sample and pass ``done_key="truncated"``.
 :Decided in: :source:`torchrl.collectors.utils.split_trajectories`
@@ -86,8 +86,8 @@ assert unhealthy["too long"] == 1, gone
 # Fix it
 # ------
 #
-# The code shows the fix for slices of different length. ``split_trajectories`` then cuts at the
-# ends of slices, which are marked in the samples of a ``TensorDictReplayBuffer``.
+# The code shows the fix for slices of different length. ``TensorDictReplayBuffer`` marks the ends
+# of slices in its samples, and ``split_trajectories`` then cuts there.
 
 fixed = split_sample(frames=100, by_ids=False)
 healthy = check(fixed["batch"], SLICE_LEN)

@@ -97,8 +97,8 @@ for storage in LazyMemmapStorage, LazyStackStorage:
 # Fix it
 # ------
 #
-# With ``nan``, the storage has the key from the start, and a loss that reads an unknown value is
-# ``nan``.
+# With ``nan``, the storage has the key from the start, and a loss that reads an unknown value
+# becomes ``nan``.
 
 fixed = store(write_always=True)
 healthy = check(fixed["replay_buffer"])

@@ -63,9 +63,9 @@ ROWS = {
     ),
     "advantages_wrong_with_several_workers": Row(
         "silent",
-        "With `cat_results=-1`, the collector joins the batches of the workers along time. With "
-        "`0`, it does so if each worker has one environment. It does not mark where one worker "
-        "ends, so GAE runs into the next.",
+        "`cat_results=-1` joins the batches of the workers along time. `cat_results=0` does the "
+        "same if each worker has one environment. The collector does not mark where one worker "
+        "ends, so GAE runs from one worker into the next.",
         'Leave `cat_results` at `"stack"`, its default. If you need one dimension, flatten after '
         "GAE.",
     ),
@@ -133,8 +133,9 @@ ROWS = {
         "A loss module switches recurrent modules to whole sequences. A value estimator that you "
         "call yourself does not. The critic then computes each step alone, from the stored state, "
         "or from zeros if there is none.",
-        "Call the estimator under `set_recurrent_mode(True)`. Make it with `shifted=True`, or "
-        "with `deactivate_vmap=True` if the batch holds fresh states of the critic.",
+        "Call the estimator under `set_recurrent_mode(True)`. Make it with `shifted=True`. "
+        "`deactivate_vmap=True` also works if the batch holds hidden states from the critic's "
+        "current weights.",
     ),
     "cuda_in_forked_workers": Row(
         "loud",
@@ -267,8 +268,8 @@ ROWS = {
         "By default, a value estimator runs its network on the observations and the next "
         "observations at once, with `torch.vmap`. PyTorch's recurrent layers do not support it.",
         "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode. If the "
-        "batch holds no fresh states of the critic, pass `shifted=True` instead. Otherwise V(s') "
-        "is wrong.",
+        "batch holds no hidden states from the critic's current weights, pass `shifted=True` "
+        "instead. Otherwise V(s') is wrong.",
     ),
     "good_in_training_poor_in_evaluation": Row(
         "silent",
@@ -446,8 +447,8 @@ ROWS = {
     "n_step_next_observation_wrong": Row(
         "silent",
         "`MultiStepTransform` replaces next observations when rows are written to the buffer. "
-        "With `compact_obs` or `NextObservationDelta` there are none yet. They are rebuilt later, "
-        "when you sample, from one step.",
+        "With `compact_obs` or `NextObservationDelta` there are none yet. The buffer rebuilds "
+        "them later, from one step, when you sample.",
         "Store both observations of each step: do not combine `MultiStepTransform` with "
         "`compact_obs` or `NextObservationDelta`.",
     ),
@@ -526,7 +527,7 @@ ROWS = {
         "silent",
         "With `compact_obs=True`, the next observation in the last row of each slice is NaN. "
         "Losses such as `DQNLoss` call the value estimator's `value_estimate`, and this method "
-        "does not replace NaN. The estimator's `forward`, which PPO uses, does.",
+        "does not replace NaN. The estimator's `forward`, which PPO uses, replaces it.",
         "With TD(0), the default of these losses, write zeros for NaN in terminated rows, and "
         "drop the other rows whose next observation is NaN. With TD(lambda), store both "
         "observations of each step.",
@@ -611,8 +612,8 @@ ROWS = {
     ),
     "ppo_worse_with_small_minibatches": Row(
         "silent",
-        "The batch has no advantage, so the loss computes one for each minibatch, as if its "
-        "shuffled rows were one trajectory.",
+        "The batch has no advantage, so the loss computes an advantage for each minibatch, as if "
+        "its shuffled rows were one trajectory.",
         "Call an advantage module such as `GAE` on each batch of the collector before you store "
         "the batch.",
     ),
@@ -696,7 +697,7 @@ ROWS = {
     "sample_returns_far_more_rows": Row(
         "silent",
         "The batch has two dimensions, environments and time. By default, a storage counts only "
-        "the first one, so one item is all steps of one environment.",
+        "the first dimension, so one item is all steps of one environment.",
         "Store single transitions with `buffer.extend(batch.reshape(-1))`. Or create the storage "
         "with `ndim=2`.",
     ),
@@ -709,7 +710,7 @@ ROWS = {
         "silent",
         "The same `ObservationNorm` is a transform of the environment and of the replay buffer. "
         "The batch is already normalized, and the buffer normalizes each sample again.",
-        "Keep only one of the two transforms. If you keep the one of the buffer, the policy has "
+        "Keep only one of the two transforms. If you keep the buffer's transform, the policy has "
         "to normalize its observations itself.",
     ),
     "sampling_images_raises_type_error": Row(
@@ -736,7 +737,7 @@ ROWS = {
         "loud",
         "`TensorDictReplayBuffer` writes an index for each drawn row to the sample. After a "
         "transform has changed the number of rows, the indices no longer fit.",
-        "Do not change the number of rows in the transform. Reshape what `sample` returns instead.",
+        "Do not change the number of rows in the transform. Reshape the returned sample instead.",
     ),
     "saved_prefetch_queue_is_refused": Row(
         "loud",
@@ -821,7 +822,7 @@ ROWS = {
     "splitting_a_sample_fails": Row(
         "loud",
         "`split_trajectories` cuts where the trajectory id changes, but two slices of a sample "
-        "can come from the same trajectory. If these are next to each other, they are merged. If "
+        "can come from the same trajectory. If these slices are neighbors, they are merged. If "
         "not, their rows are counted twice.",
         "Use `sample.reshape(-1, slice_len)`. For slices of different length, exclude the "
         'trajectory ids from the sample and pass `done_key="truncated"`.',
@@ -903,8 +904,8 @@ ROWS = {
     "value_loss_dwarfs_the_policy": Row(
         "silent",
         'The gradient of an `"l2"` value loss grows with the rewards. With normalized advantages, '
-        "the gradient of the policy does not. In the shared layers, the gradient of the value "
-        "loss drowns that of the policy loss.",
+        "the gradient of the policy loss does not grow. In the shared layers, the value gradient "
+        "drowns the policy gradient.",
         "Scale the rewards until returns are of the order of 10: "
         "`env.append_transform(RewardScaling(loc=0, scale=0.001))`.",
     ),
