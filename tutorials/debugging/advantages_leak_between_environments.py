@@ -2,7 +2,7 @@
 One environment changes the advantages of another
 =================================================
 
-With one environment, PPO learns; with several it learns badly. The advantages are finite and have a
+PPO learns with one environment, but learns badly with several. The advantages are finite and have a
 plausible size, but the advantages of one environment change with the rewards of another.
 
 :Subsystem: value estimation and losses
@@ -78,8 +78,8 @@ assert unhealthy["changed"] > 0, (
 )
 
 # %%
-# GAE stops only at a row that is done. In the flat batch, the next environment starts directly
-# after the last step of the one before, which may not be done. If time is the first dimension, all
+# GAE stops only at a row that is done. In the flat batch, the first step of an environment follows
+# the last step of another. That last step is not always done. If time is the first dimension, all
 # neighbors along the last one are rows of different environments.
 
 

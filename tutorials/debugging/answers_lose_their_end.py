@@ -147,7 +147,7 @@ assert after < before, "no longer reproduces: a good end becomes more likely"
 # ------
 #
 # Choose a token that is in the vocabulary and that the model never generates, such as a reserved
-# one.
+# token.
 
 fixed = answers(pad_token="_")
 healthy = check(fixed["batch"], end=1, longest=8)

@@ -3,7 +3,7 @@ Burn-in works for the first sample only
 =======================================
 
 A buffer recomputes the hidden states of its slices with ``BurnInTransform``. These states are right
-in the first sample. Later, they are hardly better than the stored ones, however long the burn-in
+in the first sample. Later, they are hardly better than the stored states, however long the burn-in
 is.
 
 :Subsystem: recurrent state
@@ -70,7 +70,7 @@ broken = burn_in(lstm)
 # Check it
 # --------
 #
-# Burn in by hand, from the rows before each slice, and compare the states.
+# Run the LSTM by hand over the rows before each slice, and compare the states.
 
 
 def check(samples, episode, lstm, burn_in):

@@ -2,16 +2,17 @@
 A recurrent critic gives values as if it had no memory
 ======================================================
 
-Advantages from a critic with an LSTM are no better than from a critic without one. The loss that
-trains the critic computes different values for the same steps.
+Advantages from a critic with an LSTM are no better than without an LSTM. The loss that trains the
+critic computes different values for the same steps.
 
 :Subsystem: recurrent state
 :Effect: silent
 :Cause: A loss module switches recurrent modules to whole sequences. A value estimator that you call
    yourself does not. The critic then computes each step alone, from the stored state, or from zeros
    if there is none.
-:Fix: Call the estimator under ``set_recurrent_mode(True)``. Make it with ``shifted=True``, or with
-   ``deactivate_vmap=True`` if the batch holds fresh states of the critic.
+:Fix: Call the estimator under ``set_recurrent_mode(True)``. Make it with ``shifted=True``.
+   ``deactivate_vmap=True`` also works if the batch holds hidden states from the critic's current
+   weights.
 :Decided in: :source:`torchrl.objectives.value.GAE.forward`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`
 :Behind it: :ref:`recurrent-advantages`
@@ -23,7 +24,7 @@ trains the critic computes different values for the same steps.
 # Break it
 # --------
 #
-# The critic does not run during collection, as is common in PPO, so none of its hidden states is
+# The critic does not run during collection, as is common in PPO, so its hidden states are not
 # stored.
 
 import contextlib

@@ -94,7 +94,7 @@ assert last < first, "no longer reproduces: the last environment has none"
 
 # %%
 # The policy treats the three environments as a sequence of three steps. The state after the last
-# step goes to the last environment; the others get zeros. The output for the second environment
+# step goes to the last environment. The others get zeros. The output for the second environment
 # comes from an LSTM that has just seen the first one:
 
 lstm, (first, second) = broken["policy"][0].lstm, broken["batch"][:2, 3]

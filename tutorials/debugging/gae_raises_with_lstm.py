@@ -10,7 +10,8 @@ raises an error about vmap, batching rules or data-dependent control flow.
 :Cause: By default, a value estimator runs its network on the observations and the next observations
    at once, with ``torch.vmap``. PyTorch's recurrent layers do not support it.
 :Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode. If the batch
-   holds no fresh states of the critic, pass ``shifted=True`` instead. Otherwise V(s') is wrong.
+   holds no hidden states from the critic's current weights, pass ``shifted=True`` instead.
+   Otherwise V(s') is wrong.
 :Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`recurrent-advantages`
 :Threads: :thread:`2444`, :thread:`2372`

@@ -72,8 +72,8 @@ class Table(torch.nn.Module):
 
 
 # %%
-# The wrapper writes the log-probabilities of the answer, but ``GRPOLoss`` reads those of prompt and
-# answer. Here NaN fills the positions of the prompt, and the loss ignores NaN. The stored
+# The wrapper writes the log-probabilities of the answer, but ``GRPOLoss`` also reads those of the
+# prompt. Here NaN fills the positions of the prompt, and the loss ignores NaN. The stored
 # log-probabilities of the first answer:
 
 
@@ -145,8 +145,8 @@ assert stuck == 0, (
 )
 
 # %%
-# Do not write zeros for the prompt either. With ``masking_strategy="generic"``, the loss reads
-# these zeros as probability one. With ``"rlhf"``, it does so for earlier answers.
+# Do not write zeros for the prompt. With ``masking_strategy="generic"``, the loss reads these zeros
+# as probability one. With ``"rlhf"``, it reads the zeros of earlier answers like this.
 #
 # Fix it
 # ------

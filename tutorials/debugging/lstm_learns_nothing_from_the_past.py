@@ -21,8 +21,8 @@ what to remember.
 # Break it
 # --------
 #
-# The loss trains the policy's value to predict the reward. The broken and the fixed loss differ
-# only in their base class.
+# The loss trains a value to predict the reward. The broken and the fixed loss differ only in their
+# base class.
 
 import torch
 from tensordict import TensorDict
@@ -63,7 +63,7 @@ broken = make_loss(torch.nn.Module)
 # --------
 #
 # Compute the gradient of the loss with respect to the stored states. If the stored state of a step
-# gets a gradient, the step was computed from this state, and not from the step before.
+# gets a gradient, the step was computed from this state, not from the step before.
 
 
 def check(loss_module, batch):
@@ -85,9 +85,9 @@ assert unhealthy[started] > 30, "no longer reproduces: the loss runs whole seque
 # %%
 # The loss does not show the mistake. With fresh data, each stored state is correct, so the loss is
 # the same with and without :term:`recurrent mode`. A ``LossModule`` sets this mode around
-# ``forward`` and around methods whose names end in ``loss``, by :source:`a wrapper
-# <torchrl.objectives.common._LossMeta>`. It does not wrap a method such as
-# ``ClipPPOLoss.loss_critic``, a plain function or a call of the policy.
+# ``forward`` and methods whose names end in ``loss``, by :source:`a wrapper
+# <torchrl.objectives.common._LossMeta>`. It does not set the mode around a method such as
+# ``ClipPPOLoss.loss_critic``, a plain function or a policy call in a training loop.
 
 # %%
 # Fix it

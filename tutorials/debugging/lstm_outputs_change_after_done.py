@@ -86,7 +86,7 @@ assert unhealthy["first of them"] == first_end + 1, (
 #
 # During collection, the primer of the LSTM sets the state to zero at each reset, whatever
 # ``is_init`` says. So the collected outputs are right. The loss switches on :term:`recurrent mode`.
-# The rows then form one sequence, and it :source:`is cut
+# The rows then form one sequence. It :source:`is cut
 # <torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset>` only at ``is_init`` and not at
 # ``done``.
 

@@ -76,8 +76,8 @@ assert unhealthy["last"], "no longer reproduces: the rows at the end have an adv
 # %%
 # The losses of PPO, A2C and REINFORCE leave the marked rows out of their ``loss_...`` entries
 # (:source:`torchrl.objectives.common.AUTO_LOSS_MASK_KEYS`). But their logged entries, such as
-# ``entropy``, include these rows. So does your own mean, and any loss if your buffer drops the
-# mask.
+# ``entropy``, include these rows. So does any loss if your buffer drops the mask, and any mean that
+# you compute yourself.
 
 assert "shifted_valid" in AUTO_LOSS_MASK_KEYS, "the losses use another mask"
 

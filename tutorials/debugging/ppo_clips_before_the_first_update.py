@@ -22,8 +22,8 @@ probabilities should be one. But the loss reports a ``clip_fraction`` above zero
 # Break it
 # --------
 #
-# Reward, value, advantage and ``done`` have a trailing dimension. The log-probability has none, and
-# this code adds one.
+# Reward, value, advantage and ``done`` have a trailing dimension. The log-probability has no such
+# dimension, but this code adds it.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -94,7 +94,7 @@ assert healthy["clip_fraction"] == 0, "the fix does not work"
 assert healthy["max_ratio"] == 1, "the fix does not work"
 
 # %%
-# Do not remove the trailing dimension of the advantage instead. Without it, the loss raises:
+# Do not remove the advantage's trailing dimension instead. Without it, the loss raises:
 
 flat = fixed["batch"].clone()
 flat["advantage"] = flat["advantage"].squeeze(-1)

@@ -7,8 +7,8 @@ although each loss is finite.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The batch has no advantage, so the loss computes one for each minibatch, as if its shuffled
-   rows were one trajectory.
+:Cause: The batch has no advantage, so the loss computes an advantage for each minibatch, as if its
+   shuffled rows were one trajectory.
 :Fix: Call an advantage module such as ``GAE`` on each batch of the collector before you store the
    batch.
 :Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`

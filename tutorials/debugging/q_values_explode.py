@@ -139,8 +139,8 @@ assert found["largest Q"] > found["limit"], "no longer reproduces without a targ
 #
 # * **The loss sees no episode end**: ``batch["next", "terminated"].sum()`` is 0. If all rewards are
 #   equal, the values then approach the limit, however bad the policy is.
-# * **The n-step discount is lost**: a ``select`` drops ``"steps_to_next_obs"``, which
-#   ``MultiStepTransform`` writes, so the loss discounts n steps like one.
+# * **The n-step discount is lost**: a ``select`` drops the key ``"steps_to_next_obs"`` of
+#   ``MultiStepTransform``. The loss then discounts n steps like one step.
 # * **Rewards are large.** Scale them with ``RewardScaling``.
 # * **The optimizer steps are too large.** Lower the learning rate, or clip gradients with
 #   ``torch.nn.utils.clip_grad_norm_``.

@@ -80,9 +80,9 @@ assert unhealthy["steps with another memory"] == unhealthy["steps"] - 1, (
 # %%
 # The actor's outputs are wrong at all steps but the first, where both states are zero. A loss that
 # gets the whole episode runs each LSTM from a zero state. Its outputs are right, so they differ
-# from those that the actor's LSTM gave during collection. In a slice that starts later, the actor's
-# LSTM gets the critic's state. The critic's LSTM runs last and reads its own state, so its
-# collected outputs are right:
+# from the actor's collected outputs. In a slice that starts later, the actor's LSTM gets the
+# critic's state. The critic's LSTM runs last and reads its own state, so its collected outputs are
+# right:
 
 critic = check(broken["batch"], broken["policy"][2])
 print(critic)

@@ -2,14 +2,14 @@
 The value loss dwarfs the policy loss
 =====================================
 
-The return stays flat, and the critic's loss is huge. Rewards are large; actor and critic share
+The return stays flat, and the critic's loss is huge. Rewards are large, and actor and critic share
 layers.
 
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The gradient of an ``"l2"`` value loss grows with the rewards. With normalized advantages,
-   the gradient of the policy does not. In the shared layers, the gradient of the value loss drowns
-   that of the policy loss.
+   the gradient of the policy loss does not grow. In the shared layers, the value gradient drowns
+   the policy gradient.
 :Fix: Scale the rewards until returns are of the order of 10:
    ``env.append_transform(RewardScaling(loc=0, scale=0.001))``.
 :Decided in: :source:`torchrl.objectives.PPOLoss.loss_critic`,
