@@ -77,8 +77,8 @@ assert unhealthy == {"bounds": [-2, 2], "actions": [-1, 1]}, (
 )
 
 # %%
-# Actions from a ``Normal`` go beyond the bounds. This environment clips them, but another one may
-# compute with them. The batch holds the actions before the clip.
+# Actions from a ``Normal`` go beyond the bounds. This environment clips them, but another
+# environment may compute with them. The batch holds the actions before the clip.
 
 outside = check(act(Normal)["batch"], env)
 print(outside)

@@ -23,8 +23,8 @@ is gone. Sampling and extending raised nothing.
 # Break it
 # --------
 #
-# The ``with`` block deletes the folder while the buffer is still in use. Before that, the folder
-# holds two files:
+# The ``with`` block deletes the folder while the buffer is in use. Before that, the folder holds
+# two files:
 
 import copy
 import gc
@@ -85,8 +85,8 @@ with tempfile.TemporaryDirectory() as folder:
 # Fix it
 # ------
 #
-# The storage deletes this folder when the storage itself is deleted, when the process exits, and at
-# Ctrl+C, even if the process goes on.
+# The storage deletes this folder when it is deleted itself, and when the process exits. Ctrl+C also
+# deletes it, even if the process goes on.
 
 fixed = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)
 healthy = check(fixed["replay_buffer"].storage)

@@ -20,7 +20,7 @@ predict, and differs from run to run.
 # Break it
 # --------
 #
-# The network always prefers action 0, so any other action in the rollout is an explored one.
+# The network always prefers action 0, so any other action in the rollout comes from exploration.
 
 from contextlib import nullcontext
 

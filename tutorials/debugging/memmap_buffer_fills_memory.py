@@ -82,7 +82,7 @@ if before:
 # So you save no memory, and you may have even less room than before, because a container often has
 # a small ``/dev/shm``. A single tensor that is larger than the free space there goes to an unnamed
 # file in the temporary folder instead. But if each tensor fits alone and all together do not, the
-# process may die while they fill.
+# process may die while it fills them.
 #
 # Fix it
 # ------

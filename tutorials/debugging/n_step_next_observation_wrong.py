@@ -8,8 +8,8 @@ over n steps, as they should be, but each next observation is only one step ahea
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: ``MultiStepTransform`` replaces next observations when rows are written to the buffer. With
-   ``compact_obs`` or ``NextObservationDelta`` there are none yet. They are rebuilt later, when you
-   sample, from one step.
+   ``compact_obs`` or ``NextObservationDelta`` there are none yet. The buffer rebuilds them later,
+   from one step, when you sample.
 :Fix: Store both observations of each step: do not combine ``MultiStepTransform`` with
    ``compact_obs`` or ``NextObservationDelta``.
 :Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
@@ -108,7 +108,7 @@ assert unhealthy == {"rewards": 1, "steps ahead": 1}, (
 )
 
 # %%
-# ``NextObservationDelta`` does not help: only the change of the last of the three steps is added to
+# ``NextObservationDelta`` does not help: it adds only the change of the last of the three steps to
 # the observation.
 
 delta = check(buffer_of_three_steps("delta")["replay_buffer"].sample())

@@ -97,8 +97,8 @@ assert unhealthy["plain"] > 0 == unhealthy["NaN"], (
 # Fix it
 # ------
 #
-# The storage still holds bytes. A next image that the sample lacks is now NaN, which ``isnan``
-# finds. A value estimator's ``forward`` replaces NaN. Losses such as ``DQNLoss`` do not use
+# The storage still holds bytes. A next image that the sample lacks is now NaN, so ``isnan`` finds
+# it. A value estimator's ``forward`` replaces NaN. Losses such as ``DQNLoss`` do not use
 # ``forward``: see :doc:`/tutorials/debugging/off_policy_loss_is_nan`.
 
 fixed = buffer_of_pictures(ToTensorImage(in_keys=["pixels"]))

@@ -10,7 +10,7 @@ too.
 :Effect: silent
 :Cause: With ``compact_obs=True``, the next observation in the last row of each slice is NaN. Losses
    such as ``DQNLoss`` call the value estimator's ``value_estimate``, and this method does not
-   replace NaN. The estimator's ``forward``, which PPO uses, does.
+   replace NaN. The estimator's ``forward``, which PPO uses, replaces it.
 :Fix: With TD(0), the default of these losses, write zeros for NaN in terminated rows, and drop the
    other rows whose next observation is NaN. With TD(lambda), store both observations of each step.
 :Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,

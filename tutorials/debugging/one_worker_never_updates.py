@@ -23,8 +23,8 @@ still acts as it did in the first batch.
 # Break it
 # --------
 #
-# ``cpu:0`` stands in for a second device such as ``cuda:0``, so that the code runs without a GPU:
-# TorchRL treats ``cpu`` and ``cpu:0`` as different devices.
+# TorchRL treats ``cpu`` and ``cpu:0`` as different devices. So ``cpu:0`` stands in for a second
+# device such as ``cuda:0``.
 #
 # .. fold:: Imports, environment, policy, and how a collector starts and ends
 

@@ -63,7 +63,7 @@ broken = {"collector": collector}
 # Check it
 # --------
 #
-# Count the workers that are still alive at the end of your script.
+# Count the workers still alive at the end of your script.
 
 
 def check(collector):
@@ -77,8 +77,8 @@ assert unhealthy["alive"] == 1, "no longer reproduces: the worker ends with the 
 assert not collector.procs[0].daemon, "no longer reproduces: Python does not wait"
 
 # %%
-# ``faulthandler`` shows what a script waits for. This one has a ``ParallelEnv`` and a ``prefetch``
-# buffer, and raises:
+# ``faulthandler`` shows what a script waits for. This script has a ``ParallelEnv`` and a
+# ``prefetch`` buffer, and raises an error:
 #
 # .. fold:: The script, and where it waits
 
@@ -136,8 +136,8 @@ del collector
 assert not worker.is_alive(), "no longer reproduces: the worker outlives its collector"
 
 # %%
-# But Python deletes global variables only after it has joined the workers. Variables of a function
-# are deleted when it returns.
+# But Python deletes global variables only after it has joined the workers. It deletes variables of
+# a function when the function returns.
 #
 # Fix it
 # ------
