@@ -2,8 +2,8 @@
 A batched environment loses the decimals
 ========================================
 
-A single environment returns fractions. In a batched environment, it returns whole numbers, such as
-zeros for fractions below one. Nothing is raised, and ``check_env_specs`` finds no fault.
+A single environment returns fractions. The batched environment returns whole numbers, such as zeros
+for fractions below one. Nothing is raised, and ``check_env_specs`` finds no fault.
 
 :Subsystem: environments
 :Effect: silent

@@ -82,8 +82,8 @@ assert unhealthy["after the end"] > 20, (
 # Fix it
 # ------
 #
-# ``step_and_maybe_reset`` returns the step to keep, and the state to go on from. If the step was
-# done, that state comes from a reset. A collector and ``env.rollout(...,
+# ``step_and_maybe_reset`` returns the step to store, and the state for the next step. If the step
+# was done, that state comes from a reset. A collector and ``env.rollout(...,
 # break_when_any_done=False)`` call it too.
 
 fixed = loop(resets=True)
