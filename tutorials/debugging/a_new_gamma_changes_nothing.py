@@ -7,7 +7,7 @@ You lower the discount, during a run or between two runs. The advantages stay ex
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: ``make_value_estimator`` makes a new estimator each time, and an argument that you leave out
-   gets its default. Code that kept the old ``loss.value_estimator`` still uses its settings.
+   gets its default. Code that kept the old ``loss.value_estimator`` still uses the old settings.
 :Fix: Call ``loss.value_estimator(batch)`` instead of an estimator that you keep, and pass all
    settings to each call of ``make_value_estimator``.
 :Decided in: :source:`torchrl.objectives.utils.dispatch_value_estimator`,

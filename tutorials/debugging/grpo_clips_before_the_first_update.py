@@ -73,7 +73,7 @@ class Table(torch.nn.Module):
 
 # %%
 # The wrapper writes the log-probabilities of the answer, but ``GRPOLoss`` also reads those of the
-# prompt. Here NaN fills the positions of the prompt, and the loss ignores NaN. The stored
+# prompt. Here NaN fills the prompt's positions, and the loss ignores NaN. The stored
 # log-probabilities of the first answer:
 
 
@@ -125,10 +125,10 @@ assert unhealthy["clip_fraction"] > 0.1, (
 )
 
 # %%
-# The ratio of a first token is its probability, which is far below one. With a negative advantage,
-# such a ratio is clipped and has no gradient, so nothing makes the first token of a bad answer less
+# The ratio of a first token is its probability, far below one. With a negative advantage, such a
+# ratio is clipped and has no gradient, so nothing makes the first token of a bad answer less
 # likely. Here only first tokens follow a question mark, so their gradient is in one row of the
-# table. Its norm:
+# table. The norm of this row:
 
 
 def gradient_of_first_tokens(batch, loss):

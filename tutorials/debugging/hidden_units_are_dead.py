@@ -7,8 +7,8 @@ are finite.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: An optimizer step that was too large has made the inputs of many ReLUs negative for every
-   observation. Their output is then zero, and their own weights get no gradient.
+:Cause: An optimizer step that was too large made the inputs of many ReLUs negative for every
+   observation. Such a ReLU outputs zero, and its unit gets no gradient.
 :Fix: Lower the learning rate, and clip the norm of the gradients. Start the training again, because
    dead units rarely recover.
 :Decided in: :source:`torchrl.modules.MLP`

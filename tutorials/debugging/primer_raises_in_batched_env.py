@@ -70,7 +70,7 @@ assert not unhealthy["specs fit"], "no longer reproduces: the specs fit"
 # ------
 #
 # The primer of the module has the right names and shapes, including the dimension of the layers.
-# The first lines of the code try the other fix, ``expand_specs=True``.
+# The first lines of the code try ``expand_specs=True``.
 
 told = build(TensorDictPrimer(state, expand_specs=True))
 assert use(told["env"])["recurrent_state"][:, 1].any(), (
@@ -87,7 +87,7 @@ assert state[:, 1].any(), "the fix does not work: no state is carried"
 # %%
 # You do not always get the error. If the environment is reset before anything reads the specs, the
 # primer expands them silently. It expands even specs that already have the shape of all
-# environments, so these get that dimension twice:
+# environments, so these specs get this dimension twice:
 
 full = build(TensorDictPrimer({"recurrent_state": Unbounded((2, 1, 8))}))["env"]
 full.reset()

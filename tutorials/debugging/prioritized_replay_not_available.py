@@ -2,8 +2,8 @@
 Prioritized replay: "SumSegmentTreeFp32 is not available"
 =========================================================
 
-A fresh installation works until you create a prioritized sampler. Its error refers to a "warning
-above" that often was never printed.
+A fresh installation works until you create a prioritized sampler. The error then refers to a
+"warning above" that often was never printed.
 
 :Subsystem: replay buffers
 :Effect: loud

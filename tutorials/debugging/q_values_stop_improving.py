@@ -112,7 +112,7 @@ assert healthy["target_value_network"], "the fix does not work"
 
 # %%
 # A low loss is misleading here. After a hundred steps of training on the same batch, the loss is
-# lower without an updater, but the Q-values are less than half as large:
+# lower without an updater. But the Q-values are less than half as large:
 
 
 def train(loss_module, target_updater):

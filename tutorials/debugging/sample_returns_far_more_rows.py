@@ -9,7 +9,7 @@ several times the memory that it should.
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: The batch has two dimensions, environments and time. By default, a storage counts only the
-   first dimension, so one item is all steps of one environment.
+   first dimension, so one item holds all steps of one environment.
 :Fix: Store single transitions with ``buffer.extend(batch.reshape(-1))``. Or create the storage with
    ``ndim=2``.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`

@@ -70,7 +70,7 @@ assert unhealthy["changed"] == unhealthy["rows"], (
 )
 
 # %%
-# The stored rows are correct, only the samples are not. So keep the buffer and remove its
+# The stored rows are correct. Only the samples are not. So keep the buffer and remove its
 # transform.
 #
 # Fix it

@@ -7,7 +7,7 @@ set.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: ``TensorDictReplayBuffer`` writes an index for each drawn row to the sample. After a
+:Cause: ``TensorDictReplayBuffer`` writes the index of each drawn row into the sample. After a
    transform has changed the number of rows, the indices no longer fit.
 :Fix: Do not change the number of rows in the transform. Reshape the returned sample instead.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`

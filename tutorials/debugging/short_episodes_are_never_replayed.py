@@ -63,7 +63,7 @@ gone = "no longer reproduces: short episodes are sampled"
 assert unhealthy["never sampled"] >= 3, gone
 
 # %%
-# That is also the number of episodes that are shorter than a slice:
+# The same number of episodes is shorter than a slice:
 
 lengths = broken["replay_buffer"][:]["collector", "traj_ids"].bincount()
 print(f"{int((lengths < SLICE_LEN).sum())} of {len(lengths)} episodes are short")

@@ -2,8 +2,8 @@
 RuntimeError: stored action_log_prob requires grad
 ==================================================
 
-The policy loss refuses the data of ``env.rollout``, although it accepts data from a collector.
-A rollout needs more memory than its data.
+The policy loss refuses the data of ``env.rollout``, although it accepts data from a collector. Each
+rollout also takes more memory than its data.
 
 :Subsystem: value estimation and losses
 :Effect: loud
@@ -80,7 +80,7 @@ assert "requires grad" in str(broken.get("error")), "no longer reproduces"
 # Fix it
 # ------
 #
-# ``batch.detach()`` also stops the error, but by then the graph has been built.
+# ``batch.detach()`` also stops the error, but by then the graph is built.
 
 fixed = roll_out(torch.no_grad())
 healthy = check(fixed["batch"])

@@ -17,7 +17,7 @@ ROWS = {
     "a_new_gamma_changes_nothing": Row(
         "silent",
         "`make_value_estimator` makes a new estimator each time, and an argument that you leave "
-        "out gets its default. Code that kept the old `loss.value_estimator` still uses its "
+        "out gets its default. Code that kept the old `loss.value_estimator` still uses the old "
         "settings.",
         "Call `loss.value_estimator(batch)` instead of an estimator that you keep, and pass all "
         "settings to each call of `make_value_estimator`.",
@@ -296,8 +296,8 @@ ROWS = {
     ),
     "hidden_units_are_dead": Row(
         "silent",
-        "An optimizer step that was too large has made the inputs of many ReLUs negative for "
-        "every observation. Their output is then zero, and their own weights get no gradient.",
+        "An optimizer step that was too large made the inputs of many ReLUs negative for every "
+        "observation. Such a ReLU outputs zero, and its unit gets no gradient.",
         "Lower the learning rate, and clip the norm of the gradients. Start the training again, "
         "because dead units rarely recover.",
     ),
@@ -326,7 +326,7 @@ ROWS = {
         "When an episode ends, the simulator returns the first observation of the next episode, "
         "and the last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in "
         "its place.",
-        "Pass `missing_obs_value=0.0` to the wrapper. This is correct where an episode "
+        "Pass `missing_obs_value=0.0` to the wrapper. Zeros are correct where an episode "
         "terminates. Where a time limit cuts the episode, the target needs the lost observation. "
         "`GAE(auto_reset_env=True)` uses the observation before it.",
     ),
@@ -591,7 +591,7 @@ ROWS = {
     ),
     "ppo_clips_almost_everything": Row(
         "silent",
-        "The optimizer steps are too large, or there are too many of them on one batch. Once its "
+        "The optimizer steps are too large, or there are too many of them on one batch. Once the "
         "advantage has pushed a ratio out of the clipping range, no gradient brings it back.",
         "Lower the learning rate, run fewer epochs on each batch, or stop the epochs when "
         "`kl_approx` is above a bound.",
@@ -697,7 +697,7 @@ ROWS = {
     "sample_returns_far_more_rows": Row(
         "silent",
         "The batch has two dimensions, environments and time. By default, a storage counts only "
-        "the first dimension, so one item is all steps of one environment.",
+        "the first dimension, so one item holds all steps of one environment.",
         "Store single transitions with `buffer.extend(batch.reshape(-1))`. Or create the storage "
         "with `ndim=2`.",
     ),
@@ -735,7 +735,7 @@ ROWS = {
     ),
     "sampling_raises_with_a_transform": Row(
         "loud",
-        "`TensorDictReplayBuffer` writes an index for each drawn row to the sample. After a "
+        "`TensorDictReplayBuffer` writes the index of each drawn row into the sample. After a "
         "transform has changed the number of rows, the indices no longer fit.",
         "Do not change the number of rows in the transform. Reshape the returned sample instead.",
     ),
