@@ -9,7 +9,7 @@ finite until the first episode is over, and NaN from then on.
 :Effect: silent
 :Cause: When an episode ends, the simulator returns the first observation of the next episode, and
    the last observation is lost. With Isaac Lab's environments, TorchRL writes NaN in its place.
-:Fix: Pass ``missing_obs_value=0.0`` to the wrapper. This is correct where an episode terminates.
+:Fix: Pass ``missing_obs_value=0.0`` to the wrapper. Zeros are correct where an episode terminates.
    Where a time limit cuts the episode, the target needs the lost observation.
    ``GAE(auto_reset_env=True)`` uses the observation before it.
 :Decided in: :source:`torchrl.envs.transforms.VecGymEnvTransform._step`
