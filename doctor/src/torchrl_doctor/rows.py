@@ -297,7 +297,7 @@ ROWS = {
     "hidden_units_are_dead": Row(
         "silent",
         "An optimizer step that was too large made the inputs of many ReLUs negative for every "
-        "observation. Such a ReLU outputs zero, and its unit gets no gradient.",
+        "observation. Such a ReLU outputs zero, and the weights into it get no gradient.",
         "Lower the learning rate, and clip the norm of the gradients. Start the training again, "
         "because dead units rarely recover.",
     ),
