@@ -29,6 +29,7 @@ PEERS = {
     "mujoco": "mujoco",
     "ray": "ray",
     "sb3_contrib": "sb3-contrib",
+    "sbx": "sbx-rl",
     "stable_baselines3": "stable-baselines3",
 }
 
