@@ -87,3 +87,31 @@ def test_batching_is_worth_more_than_all_other_knobs():
         for knob in ("batched-env", "ids", "not-fused", "functional", "explained")
     }
     assert losses.pop("batched-env") > sum(losses.values())
+
+
+# -- SBX and Tianshou ------------------------------------------------------------
+
+peer = partial(recorded_of, "recipe_ppo_cartpole_peers")
+
+
+@guards("sbx-frames-cost-less")
+def test_a_frame_costs_less_in_sbx_once_it_has_compiled():
+    assert peer("sbx-wide", "later_cpu", "q3") < peer(RECIPE, "later_cpu", "q1")
+
+
+@guards("sbx-and-tianshou-compile-first")
+def test_the_first_iteration_is_a_large_part():
+    for way in ("sbx-wide", "sbx-default", "tianshou-wide"):
+        assert peer(way, "first_cpu") > peer(way, "cpu_to_threshold") / 4
+        assert peer(way, "first_cpu", "q1") > 3 * peer(RECIPE, "first_cpu", "q3")
+
+
+@guards("tianshou-is-slower")
+def test_tianshou_is_clearly_slower():
+    assert peer("tianshou-wide", "cpu_iqm_low") > peer(RECIPE, "cpu_iqm_high")
+
+
+@guards("recipe-and-sbx-tie")
+def test_the_intervals_of_sbx_and_the_recipe_overlap():
+    for one, other in ((RECIPE, "sbx-wide"), ("sbx-wide", RECIPE)):
+        assert peer(one, "cpu_iqm_low") < peer(other, "cpu_iqm_high")
