@@ -155,8 +155,8 @@ print("left:", first["next", "left"][:4].tolist())
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A key that ``reset`` does not put into its ``info``. The reader fills the entry with zero, so
-#    at the first step of each episode it looks as if no steps were left:
+#    A key that ``reset`` does not put into its ``info``. Before the first step of each episode, the
+#    reader fills the entry with zero, as if no steps were left:
 
 print("left, before each step:", first["left"][:4].tolist())
 assert not first["left"][::2].any()
