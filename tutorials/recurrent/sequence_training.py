@@ -248,8 +248,8 @@ def make_collector(env, policy, n_batches=1):
 #
 # Each row stores the hidden state that the policy read at that step. The state is zero on the first
 # step of an episode. At other steps, it is the state that the previous step wrote. This holds
-# across two batches too: if an episode goes on, the state in its first row of the second batch is
-# the one that its last step in the first batch wrote.
+# across two batches too: if an episode goes on, its first row in the second batch has the state
+# that its last step in the first batch wrote.
 
 torch.manual_seed(0)
 features, policy = make_policy()
