@@ -2,8 +2,8 @@
 Adapt an environment
 ====================
 
-Read values of gymnasium's ``info`` with a reader, write entries of your own with a transform, and
-make the task harder while workers collect: a tensor in shared memory reaches all of them.
+Read values of gymnasium's ``info`` with a reader, and write entries of your own with a transform.
+To make the task harder while workers collect, change a tensor in shared memory.
 """
 
 # %%

@@ -405,8 +405,8 @@ if __name__ == "__main__":
 #    :class: wrong-on-purpose
 #
 #    In the first line of the output, an unmarked batch is split. More rows are wrong than without
-#    the split: those of the trajectory that is open at the seam, and now also those of the
-#    trajectory that is open at the end of the batch. Only valid rows are counted.
+#    the split: not only those of the trajectory that is open at the seam, but also of the one that
+#    is open at the end of the batch. Only valid rows are counted.
 
 if __name__ == "__main__":
     lines = []
