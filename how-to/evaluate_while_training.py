@@ -141,8 +141,7 @@ collector.shutdown()
 #   restored afterwards. :claim:`evaluate-restores-exploration-type`
 # * **Statistics.** ``to_observation_norm()`` returns the normalization of that moment. The
 #   evaluation does not change it. Its numbers are buffers of a module, unlike those of
-#   ``VecNormV2``, so the evaluator sends them with the weights.
-#   :claim:`vecnorm-statistics-are-no-buffers`
+#   ``VecNormV2``, so they are sent with the weights. :claim:`vecnorm-statistics-are-no-buffers`
 # * **Seed.** The environment is seeded once, so each evaluation sees other episodes. ``evaluate``
 #   does not change the random numbers that training draws. :claim:`evaluate-leaves-training-alone`
 #   Building the evaluation policy draws some, so seed after that.
@@ -151,8 +150,8 @@ collector.shutdown()
 # * **Time limit.** ``StepCounter`` sets it. An evaluator in this process ignores its own
 #   ``max_steps`` if the environment has a ``StepCounter``. :claim:`evaluator-max-steps-ignored`
 #
-# Use a single environment. In a batched one, short episodes finish first, so the mean counts too
-# many. :claim:`evaluator-favors-short-episodes`
+# Use a single environment. In a batched one, short episodes finish first, and the mean has too many
+# of them. :claim:`evaluator-favors-short-episodes`
 #
 # In the background
 # -----------------

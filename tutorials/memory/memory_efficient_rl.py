@@ -438,8 +438,8 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # * :doc:`saving_by_observation_size`: what both options save for your shapes, and cost in time
 # * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs
 # * :doc:`n_step_and_truncations`: where you have to keep the next observation
-# * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory, which without
-#   ``scratch_dir`` fills shared memory
+# * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory; without
+#   ``scratch_dir``, it fills shared memory
 # * :doc:`activation_memory`: recurrent sequences without padding (``recurrent_backend="scan"``),
 #   value networks in chunks (``num_chunks``)
 #
