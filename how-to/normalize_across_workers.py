@@ -241,7 +241,7 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
 #    :class: wrong-on-purpose
 #
 #    A policy that is loaded without its statistics. A new ``VecNormV2`` maps any first observation
-#    to zero, so the policy sees other inputs than in training. The symptom is the same.
+#    to zero, so the policy sees other inputs than in training (the same symptom).
 
 print("first observation, normalized:", make_env().reset()["normed"].tolist())
 assert all(name.startswith("module") for name in actor.state_dict())
