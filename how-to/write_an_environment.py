@@ -134,8 +134,8 @@ assert same.any()
 assert not (batch["observation"] == batch["next", "observation"]).all(-1).any()
 
 # %%
-# A few steps escape: where TorchRL joins new rows with old ones at the end of an episode, it makes
-# a copy. Return a new tensor at each step, or ``self.seen.clone()``.
+# It is not every step, because TorchRL makes a copy where it joins new rows with old ones at the
+# end of an episode. Return a new tensor at each step, or ``self.seen.clone()``.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
