@@ -2,8 +2,8 @@
 Adapt an environment
 ====================
 
-Read values of gymnasium's ``info`` with a reader, write entries of your own with a transform, and
-make the task harder while workers collect: a tensor in shared memory reaches all of them.
+Read values of gymnasium's ``info`` with a reader, and write entries of your own with a transform.
+To make the task harder while workers collect, change a tensor in shared memory.
 """
 
 # %%
@@ -155,8 +155,8 @@ print("left:", first["next", "left"][:4].tolist())
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A key that ``reset`` does not put into its ``info``. The reader fills the entry with zero, so
-#    at the first step of each episode it looks as if no steps were left:
+#    A key that ``reset`` does not put into its ``info``. Before the first step of each episode, the
+#    reader fills the entry with zero, as if no steps were left:
 
 print("left, before each step:", first["left"][:4].tolist())
 assert not first["left"][::2].any()

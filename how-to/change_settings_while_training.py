@@ -91,7 +91,7 @@ collector.shutdown()
 #   scheduler too (:doc:`save_and_resume`).
 #
 # The discount needs more than an assignment: :ref:`symptom-a-new-gamma-changes-nothing`. For
-# separate learning rates of actor and critic, see :ref:`here <doctor-settings-learning-rate>`.
+# separate learning rates of actor and critic, see :ref:`doctor-settings-learning-rate`.
 #
 # Exploration
 # -----------
@@ -153,5 +153,5 @@ assert rates[1] == rates[-1]
 # -------------
 #
 # Clipping and the step of Adam together take :measured:`loss_breakdown@cpu:ppo-optimizer:share` of
-# an iteration of PPO. On a GPU, the CPU waits whenever you print a norm. Keep the norms as tensors,
+# an iteration of PPO. Printing a norm makes the CPU wait for a GPU, so keep the norms as tensors,
 # and read them once per batch.

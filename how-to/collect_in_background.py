@@ -172,8 +172,8 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Training without checking the workers. If one of them raises, its error is printed on the
-#    terminal, and your loop goes on with the rows that are there:
+#    Training without checking the workers. If one of them raises, only the terminal shows its
+#    error, and your loop goes on with the rows that are there:
 #    :ref:`symptom-training-goes-on-without-a-worker`.
 #
 # .. fold:: An environment that fails, and what workers print
@@ -202,7 +202,7 @@ def terminal():
 watched, makers = make_buffer(), [make_env, make_failing_env]
 with terminal(), collecting(makers, watched, Permits(20)) as collector:
     collector.procs[1].join()  # it is dead
-    while watched.write_count < WARMUP_FRAMES:  # without a look
+    while watched.write_count < WARMUP_FRAMES:  # without checking the workers
         time.sleep(0.001)
     update(watched.sample())
     print("trained; exit codes:", [worker.exitcode for worker in collector.procs])
@@ -288,7 +288,7 @@ for sync in (True, False):
 
 # %%
 # With ``sync=False``, your process looks for new rows before it samples. With the default, a worker
-# does not start under "spawn", and under "fork" ``sample()`` raises if there was no warm-up.
+# does not start under "spawn". Under "fork", ``sample()`` raises if there was no warm-up.
 # :claim:`background-priorities-elsewhere`
 #
 # In a thread
@@ -314,15 +314,14 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # What it costs
 # -------------
 #
-# Collecting in the background pays if a core is free, or if the environment waits. Without updates,
-# two workers on two cores give
+# Collecting in the background pays if a core is free, or if the environment waits. If each step
+# waits for a short time, two workers on two cores give
 # :measured:`collectors@cpu:throughput-n2-multi-async-sleep-1:vs_collector` times the frames per
-# second of one process if each step waits for a short time, and
-# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times if it computes for
-# a short time. The gain with updates was not measured; :ref:`performance-collectors-check` has a
-# function that says whether to try. Two costs are known. In one process with small frames, a
-# collector that writes to the buffer takes
-# :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as ``extend`` in
-# the loop. Each ``update_policy_weights_()`` is a round trip to every worker
+# second of one process. If each step computes for a short time, they give
+# :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times as many. Updates
+# were not part of this measurement; :ref:`performance-collectors-check` has a function that says
+# whether to try. Two costs are known. In one process with small frames, a collector that writes to
+# the buffer takes :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame
+# as ``extend`` in the loop. Each ``update_policy_weights_()`` is a round trip to every worker
 # (:ref:`performance-weight_sync-cost`). Make batches so large that a permit and a lock per batch do
 # not matter: :ref:`performance-collectors-batches`.

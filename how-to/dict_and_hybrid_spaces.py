@@ -156,9 +156,9 @@ print(f"largest ratio {ratio.max():.2f}; the loss is that of the product")
 
 # %%
 # If one part depends on another, such as a push for each gear, use a
-# ``ProbabilisticTensorDictSequential``, which draws them one after the other. DQN has a value for
-# each action, so with DQN every part has to be discrete. Leave ``set_composite_lp_aggregate`` at
-# its default: if the actor stores the sum of the logarithms, PPO raises.
+# ``ProbabilisticTensorDictSequential``, which draws them one after the other. DQN needs a value for
+# each action, so every part has to be discrete. Leave ``set_composite_lp_aggregate`` at its
+# default: if the actor stores the sum of the logarithms, PPO raises.
 # :claim:`composite-sum-raises-in-ppo`
 #
 # ``gear`` is one-hot because ``GymWrapper`` encodes every ``Discrete`` space this way, in
@@ -179,8 +179,8 @@ print(f"first number after a reset: {first} (battery)")
 assert first == 1
 
 # %%
-# Weights and statistics that were saved with another order load without an error, but are wrong. To
-# keep the parts apart, let the network read several ``in_keys``.
+# Weights and statistics that were saved with one order load with another without an error, but are
+# wrong. To keep the parts apart, let the network read several ``in_keys``.
 #
 # Images and tuples
 # -----------------
@@ -280,9 +280,9 @@ for policy in (None, walker):
 print("no forbidden action in", 2 * len(walk), "steps")
 
 # %%
-# If an environment has goals, ``HERReplayBuffer`` relabels a share of each sample. It replaces the
-# goal by the place of the same or of a later row of the episode, and calls your function for the
-# new reward (hindsight experience replay). The policy has to read both goals, as above.
+# If an environment has goals, ``HERReplayBuffer`` relabels a share of each sample. Its new goal is
+# the place of the same row or of a later row of the episode, and your function computes the new
+# reward (hindsight experience replay). The policy has to read both goals, as above.
 
 from torchrl.data import HERReplayBuffer, LazyTensorStorage
 

@@ -3,8 +3,8 @@ Evaluate while training
 =======================
 
 Give the evaluation its own environment, its own policy and a frozen copy of the training
-statistics, and call ``Evaluator.evaluate`` between two batches. To evaluate in a process of its own
-while training goes on, change two defaults.
+statistics, and call ``Evaluator.evaluate`` between two batches. To go on training meanwhile,
+evaluate in a second process, and change two defaults.
 """
 
 # %%
@@ -129,8 +129,8 @@ collector.shutdown()
 
 # %%
 # Each line has the mean return of five episodes and its standard error. Call one policy better only
-# if the means differ by more than two standard errors of the difference (the root of the sum of
-# both squared standard errors). The time limit makes 50 the highest return.
+# if the means differ by more than two standard errors of their difference. That error is the root
+# of the sum of both squared errors. The time limit makes 50 the highest return.
 #
 # Why it is right
 # ---------------
@@ -140,17 +140,17 @@ collector.shutdown()
 # * **Exploration.** While ``evaluate`` runs, the exploration type is ``DETERMINISTIC``. It is
 #   restored afterwards. :claim:`evaluate-restores-exploration-type`
 # * **Statistics.** ``to_observation_norm()`` returns the normalization of that moment. The
-#   evaluation does not change it. Its numbers are sent with the weights because they are buffers of
-#   a module, unlike those of ``VecNormV2``. :claim:`vecnorm-statistics-are-no-buffers`
+#   evaluation does not change it. Its numbers are buffers of a module, unlike those of
+#   ``VecNormV2``, so they are sent with the weights. :claim:`vecnorm-statistics-are-no-buffers`
 # * **Seed.** The environment is seeded once, so each evaluation sees other episodes. ``evaluate``
 #   does not change the random numbers that training draws. :claim:`evaluate-leaves-training-alone`
-#   Building the evaluation policy does, so seed afterwards.
+#   Building the evaluation policy draws some, so seed after that.
 # * **Reward.** The environment has no transform of rewards, so the return is the score:
 #   :ref:`symptom-return-is-not-the-score`.
 # * **Time limit.** ``StepCounter`` sets it. An evaluator in this process ignores its own
 #   ``max_steps`` if the environment has a ``StepCounter``. :claim:`evaluator-max-steps-ignored`
 #
-# Use a single environment. In a batched one, short episodes finish first, so the mean has too many
+# Use a single environment. In a batched one, short episodes finish first, and the mean has too many
 # of them. :claim:`evaluator-favors-short-episodes`
 #
 # In the background
@@ -187,7 +187,7 @@ def evaluating(**options):
 
 IN_BACKGROUND = {
     "frames_per_batch": 1,
-    "exploration_type": ExplorationType.RANDOM,  # the policy has nothing that draws
+    "exploration_type": ExplorationType.RANDOM,  # this policy draws nothing at random
 }
 
 
@@ -212,18 +212,17 @@ with evaluating(**IN_BACKGROUND) as background:
 collector.shutdown()
 
 # %%
-# However long an evaluation takes, it uses the weights and the step that you passed. Training waits
-# only if the last evaluation is still running. To avoid waiting, call ``poll()`` instead;
+# An evaluation uses the weights and the step that you passed, however long it takes. Training waits
+# only if the last one is still running. To avoid waiting, call ``poll()`` in place of ``wait``;
 # ``trigger_eval`` returns ``False`` if it starts nothing. Fetch each result before you trigger
-# again, because a result may be lost when the next evaluation is quick.
-# :claim:`evaluator-loses-results`
+# again: if the next evaluation is quick, a result may be lost. :claim:`evaluator-loses-results`
 #
 # Always pass a ``timeout`` to ``wait``. If an evaluation raises, you only get a traceback on
-# stderr: ``trigger_eval`` returns ``False`` from then on, and ``wait()`` without a timeout never
+# stderr. From then on, ``trigger_eval`` returns ``False``, and ``wait()`` without a timeout never
 # returns. :claim:`evaluator-dies-silently`
 #
-# With the start method ``spawn``, a script needs ``if __name__ == "__main__":``. See
-# :ref:`symptom-workers-run-the-script-again`.
+# With the start method ``spawn``, a script needs ``if __name__ == "__main__":``
+# (:ref:`symptom-workers-run-the-script-again`).
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -298,9 +297,9 @@ for name in ("DETERMINISTIC", "RANDOM"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The default ``frames_per_batch``, which is more than one, in a process of its own. The
-#    evaluator collects whole batches. Episodes that one evaluation does not need count in the next
-#    one, although they were played with the old weights. In training, this symptom is
+#    In a second process, the default ``frames_per_batch``, which is more than one. The evaluator
+#    collects whole batches. The next evaluation counts the episodes that are left over, although
+#    they were played with the old weights. In training, this symptom is
 #    :ref:`symptom-new-weights-arrive-late`.
 #
 # .. fold:: Weights by hand: one policy pushes to the left, one balances
@@ -336,7 +335,7 @@ for per_batch in (100, 1):
 
 # %%
 # With one frame per batch in one environment, an evaluation ends with its last episode, and nothing
-# is left over. ``evaluate`` without a process throws the rest away.
+# is left over. An evaluator in this process drops left-over episodes.
 # :claim:`evaluate-throws-the-rest-away`
 #
 # .. admonition:: Wrong on purpose
@@ -344,7 +343,7 @@ for per_batch in (100, 1):
 #
 #    A ``VecNormV2`` in the evaluation environment. The evaluator freezes this transform. A new one
 #    is then frozen before it has any statistics. With the default ``decay``, the policy sees NaN.
-#    If you pass the environment of training, its statistics stop as well.
+#    If you pass the environment of training, it stops updating its statistics, too.
 #
 # .. fold:: A new environment and one that has trained, and a count of NaN
 

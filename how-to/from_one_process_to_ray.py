@@ -128,7 +128,7 @@ def workers(policy, number=2):
 
 # %%
 # The site is built without Ray, so **the Ray version did not run here.** The benchmark below passes
-# the same arguments. If Ray is installed, this script runs it too. ``RayCollector`` writes into
+# the same arguments. With Ray installed, this script runs it. ``RayCollector`` writes into
 # ``collector_kwargs``, so pass a copy. :claim:`scaling-ray-writes-into-options`
 
 
@@ -158,14 +158,14 @@ if importlib.util.find_spec("ray"):
 
 # %%
 # The benchmark on Ray compared one remote collector with one process
-# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two with two workers
+# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two remote collectors with two workers
 # (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. If
-# ``frames_per_batch`` is a multiple of the number of workers, the number of updates stays the
-# same. The bits differ with:
+# ``frames_per_batch`` is a multiple of the number of workers, the number of updates stays the same.
+# The bits differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
-#   more often. To keep the length, multiply ``frames_per_batch`` by the number of workers; you then
-#   get fewer updates.
+#   more often. Multiplying ``frames_per_batch`` by the number of workers keeps the length, with
+#   fewer updates.
 # * **Minibatches that you shuffle.** One process shuffles with the same generator that draws its
 #   actions. :claim:`scaling-shuffling-in-one-process`
 #
@@ -189,15 +189,17 @@ assert not torch.equal(*[train(partial(seeded_late, make)) for make in versions]
 print("one process and one worker: other bits")
 
 # %%
-# Workers then seed torch and reset their environment. A ``Collector`` does neither, and a remote
-# collector is one: :ref:`symptom-same-seed-different-start`. :claim:`scaling-set-seed-differs`
-# Without any seed, workers that fork draw the same actions: :ref:`symptom-workers-act-alike`.
+# Workers then seed torch and reset their environment. A ``Collector`` does neither, and each remote
+# collector is a ``Collector``: :ref:`symptom-same-seed-different-start`.
+# :claim:`scaling-set-seed-differs` Without any seed, workers that fork draw the same actions:
+# :ref:`symptom-workers-act-alike`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    No ``sync=True``. Workers and Ray are asynchronous by default: a batch comes from one worker,
-#    and from old weights if the learner takes a while (:ref:`symptom-new-weights-arrive-late`).
+#    No ``sync=True``. Workers and Ray are asynchronous by default. A batch then comes from one
+#    worker, and from old weights if the learner takes a while
+#    (:ref:`symptom-new-weights-arrive-late`).
 #
 # .. fold:: The largest ratio of PPO in the batch after an update
 
@@ -238,8 +240,8 @@ print("two workers, with and without the call: the same bits")
 # %%
 # Remote collectors have copies of the weights: without a call they keep the first ones
 # (:ref:`performance-weight_sync-ray`). Workers with a ``policy_factory`` do the same:
-# :ref:`symptom-workers-never-learn`. With ``total_frames=-1``, a loop is endless, but on Ray it
-# ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
+# :ref:`symptom-workers-never-learn`. With ``total_frames=-1`` a loop is endless; on Ray it ends
+# before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
 #
 # A worker that dies
 # ------------------
@@ -263,8 +265,8 @@ except FAILURES:
 print("next batch:", collector.next())
 
 # %%
-# The batch in progress is lost, but your networks are not. Go on with new workers, in your own run
-# with other seeds:
+# The batch in progress is lost, your networks are not. Go on with new workers (in your own run,
+# with other seeds):
 
 
 def batches_of(make_collector, policy, n_frames):
@@ -290,10 +292,10 @@ print("batches:", number + 1)
 
 # %%
 # Check ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for a
-# dead worker. :claim:`scaling-update-waits-for-the-dead` Chance decides which of two errors you
-# get: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or ``ValueError:
-# Cannot close a process while it is still running``. :claim:`scaling-death-is-hidden` With workers
-# and with Ray:
+# dead worker. :claim:`scaling-update-waits-for-the-dead` You get one of two errors, by chance:
+# ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or ``ValueError: Cannot
+# close a process while it is still running``. :claim:`scaling-death-is-hidden` With workers and
+# with Ray:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node

@@ -3,7 +3,7 @@ Log a run and watch it
 ======================
 
 Log the return of the episodes that have ended and the figures of each update, all against the
-number of frames. A few of these figures show early that a run goes wrong.
+number of frames. Some of them show early that a run goes wrong.
 """
 
 # %%
@@ -167,12 +167,12 @@ for file in sorted(scalars.glob("train/*.csv")):
 # refuse histograms. :claim:`loggers-share-an-interface` If a second run has the same name,
 # ``CSVLogger`` appends its figures and replaces the settings, without a warning.
 # :claim:`csv-logger-appends` So the example takes its name from ``generate_exp_name``. If you
-# resume a run, appending is right: of two lines with the same step, use the later.
+# resume a run, keep its name: of two lines with the same step, use the later.
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
 # rates between two calls of ``step``, so its frames per second include the time in which you learn.
-# :claim:`monitor-rates-count-all-time` By default, an error in ``LoggerMonitor`` leaves one warning
-# of ``torchrl.logger`` and a gap in the log, so the example passes ``on_error="raise"``.
+# :claim:`monitor-rates-count-all-time` By default, an error in ``LoggerMonitor`` leaves a gap in
+# the log and one warning of ``torchrl.logger``. The example passes ``on_error="raise"`` instead.
 # :claim:`monitor-warns-once`
 #
 # The doctor's :ref:`watch <doctor-watch>` records a loop by itself, and ``diagnose(log=...)`` reads
@@ -194,7 +194,7 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 # Append ``VideoRecorder`` to an evaluation environment that returns images, and call ``dump`` after
 # the episode: until then, frames stay in memory. ``GymEnv("CartPole-v1", from_pixels=True,
-# pixels_only=False)`` returns them under ``"pixels"``. CartPole draws with pygame. This page runs
+# pixels_only=False)`` returns images under ``"pixels"``. CartPole draws with pygame. This page runs
 # without pygame, so a wrapper draws the images.
 #
 # On a machine without a display, MuJoCo needs ``MUJOCO_GL=egl`` in the environment, or
@@ -281,7 +281,7 @@ scratch.cleanup()
 # -------------
 #
 # A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading losses at each
-# update costs little on a CPU, and a wait each time on a GPU
+# update costs little on a CPU. On a GPU, each read waits for the device
 # (:ref:`performance-checklist-log-once`). The loggers were not measured. Memory grows if you add up
 # losses that carry a graph: the sum keeps the graphs of all updates.
 # :claim:`sum-of-losses-keeps-graphs`

@@ -3,9 +3,9 @@ Use n-step returns with prioritized replay
 ==========================================
 
 Give ``MultiStepTransform`` and the loss the same ``gamma``, and pass
-``done_keys=["done", "truncated"]`` to the transform, without ``"terminated"``. Rewards
-and next value are then discounted alike, and the loss adds no next value where the episode
-terminated.
+``done_keys=["done", "truncated"]`` to the transform, without ``"terminated"``. The loss then
+discounts the next value as the transform discounts the rewards, and adds no next value where the
+episode terminated.
 """
 
 # %%
@@ -152,9 +152,9 @@ assert len(frames) - len(rows) == N_STEPS
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The default of ``done_keys``. All three flags are then those of the first step, while the
-#    observation comes from the last one. In the rows just before an episode terminates, the target
-#    adds the value of a terminal state.
+#    The default of ``done_keys``. All three end flags are then those of the first step, while the
+#    next observation comes from the last one. In the rows just before an episode terminates, the
+#    target adds the value of a terminal state.
 
 
 def wrong_rows(buffer):
@@ -174,17 +174,16 @@ print(f"{len(terminal)} episodes terminated, {N_STEPS - 1} rows before each end"
 
 # %%
 # If you leave ``"terminated"`` out of ``done_keys``, as above, this flag comes from the same step
-# as the observation. Keep ``"done"`` in the list: a ``SliceSampler`` without trajectory ids ends an
-# episode where ``"done"`` is true. At a time limit, the target still has the value of the last
-# observation.
-# :claim:`multi-step-time-limit-bootstraps` The symptom is
+# as the next observation. Keep ``"done"``: a ``SliceSampler`` without trajectory ids ends an
+# episode where ``"done"`` is true. At a time limit, the target still adds the value of the last
+# observation. :claim:`multi-step-time-limit-bootstraps` The symptom is
 # :ref:`symptom-n-step-value-after-the-end`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Two values of ``gamma``. The sum of rewards uses that of the transform, and the next value uses
-#    that of the loss. See :ref:`symptom-two-discounts`.
+#    Two values of ``gamma``. The transform discounts the rewards with its own, and the loss
+#    discounts the next value with its own. See :ref:`symptom-two-discounts`.
 
 _, wrong = wrong_rows(make_buffer(gamma=0.9, done_keys=["done", "truncated"]))
 assert torch.equal(wrong, steps > 1)
@@ -200,7 +199,7 @@ print(f"{int(wrong.sum())} of {len(rows)} targets are wrong")
 counted = loss(buffer[:])["loss"]
 one_step = loss(buffer[:].exclude("steps_to_next_obs"))["loss"]
 assert not torch.isclose(counted, one_step)
-print("the loss without the number of steps is another")
+print("without the number of steps, the loss is different")
 
 # %%
 # Priorities and weights
@@ -209,9 +208,9 @@ print("the loss without the number of steps is another")
 # A priority is the error against the n-step target. ``DQNLoss`` squares it, and the sampler raises
 # the square to the power ``alpha``, so 0.3 has the effect of 0.6 for absolute errors. The loss
 # weights each row by the ``"priority_weight"`` that the sampler wrote. Pass the sample that the
-# loss has seen to ``update_tensordict_priority``, or the priorities do not change. See
-# :ref:`symptom-prioritized-replay-draws-evenly`. Call ``target.step()`` after each update, or the
-# target network never changes. See :ref:`symptom-target-updater-never-steps`.
+# loss has seen to ``update_tensordict_priority``, or the priorities do not change
+# (:ref:`symptom-prioritized-replay-draws-evenly`). Call ``target.step()`` after each update, or the
+# target network never changes (:ref:`symptom-target-updater-never-steps`).
 
 sample = buffer.sample()
 value = loss(sample)["loss"]

@@ -43,8 +43,8 @@ start_method = multiprocessing.get_start_method()
 multiprocessing.set_start_method("fork", force=True)
 
 # %%
-# Copy this together with the setup folded above. MountainCar's observation is a position near -0.5
-# and a velocity near zero.
+# Copy this with the setup folded above. MountainCar's observation is a position near -0.5 and a
+# velocity near zero.
 
 N_WORKERS, BATCH_FRAMES, MAX_STEPS = 2, 200, 20
 
@@ -97,8 +97,8 @@ print(f"mean and deviation are within {share:.0%} of those of the raw observatio
 
 # %%
 # The statistics differ a little from those of the batches, because the observations of a few resets
-# are in no row of a batch. The order of the workers also changes what an observation is normalized
-# to, so two runs with the same seed can differ.
+# are in no row of a batch. The normalization depends on what the workers have counted so far, and
+# their order varies, so two runs with one seed can differ.
 #
 # ``decay=1.0`` counts all observations alike. The default is a moving average that starts at zero.
 # If the mean is far from zero, the scale is far too large at first, because ``VecNormV2`` subtracts
@@ -191,8 +191,8 @@ for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    An ``EnvCreator`` without shared memory, in workers that fork. Each worker keeps statistics of
-#    its own: :ref:`symptom-workers-normalize-differently`. A plain function without
+#    An ``EnvCreator`` without shared memory, in workers that fork. Each worker then keeps
+#    statistics of its own: :ref:`symptom-workers-normalize-differently`. A plain function without
 #    ``shared_data`` does the same under any start method. Below, each worker counts 30 steps and
 #    its resets. With an ``EnvCreator``, the count starts with the reset and the step of its own
 #    environment.
@@ -241,7 +241,7 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
 #    :class: wrong-on-purpose
 #
 #    A policy that is loaded without its statistics. A new ``VecNormV2`` maps any first observation
-#    to zero, so the policy sees other inputs than in training: the same symptom.
+#    to zero, so the policy sees other inputs than in training (the same symptom).
 
 print("first observation, normalized:", make_env().reset()["normed"].tolist())
 assert all(name.startswith("module") for name in actor.state_dict())
@@ -265,7 +265,7 @@ assert all(name.startswith("module") for name in actor.state_dict())
 #
 # The start method "spawn" pickles what it sends to a worker. It shares the tensors of an
 # ``EnvCreator``, and copies those of a function. :claim:`vecnorm-shared-by-start-method`
-# ``shared_data`` is a ``TensorDict`` of ``loc``, ``var`` and ``count``; pass the same ``lock`` too,
+# ``shared_data`` is a ``TensorDict`` of ``loc``, ``var`` and ``count``. Pass the same ``lock`` too,
 # or updates may get lost. An ``EnvCreator`` passes its lock on to the workers.
 #
 # The older ``VecNorm`` is deprecated. Its ``frozen_copy()`` follows training, unlike that of
@@ -305,7 +305,7 @@ multiprocessing.set_start_method(start_method, force=True)
 # %%
 # If an observation hardly varies and is far from zero, rounding in float32 can make its variance
 # negative and the normalized observation NaN. :claim:`vecnorm-v2-nan-far-from-zero` Subtract a
-# constant first.
+# constant.
 #
 # If statistics may stay fixed, compute them once with ``init_stats`` of ``ObservationNorm``, and
 # give ``loc`` and ``scale`` to every environment. Then nothing is shared, and the normalization of

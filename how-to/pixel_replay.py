@@ -2,8 +2,8 @@
 Store pixels at one frame per step
 ==================================
 
-An agent that sees stacks of four frames sees three of them again in the next stack. Store each
-frame once, as bytes, and build the stacks when you sample.
+Two successive stacks of four frames share three of them. Store each frame once, as bytes, and build
+the stacks when you sample.
 """
 
 # %%
@@ -112,8 +112,8 @@ collector.shutdown()
 #   frame with those of the row. If a frame is of another episode or was overwritten, the row is
 #   incomplete.
 # * **Drop incomplete rows.** These are the last row of an episode that the time limit cut off, the
-#   newest row, and the oldest rows of a full buffer. Terminated rows stay, because no loss
-#   bootstraps from their next stack, whose last frame is a frame of another episode.
+#   newest row, and the oldest rows of a full buffer. Terminated rows stay. The last frame of their
+#   next stack is of another episode, but no loss bootstraps from that stack.
 #
 # Scale the pixels inside the network. The buffer draws single rows, so priorities work, too
 # (``TensorDictPrioritizedReplayBuffer``). :claim:`stacked-rows-take-priorities` With several
@@ -233,8 +233,8 @@ for name, rows in {"stored": full, "sampled": sample}.items():
 #    :class: wrong-on-purpose
 #
 #    ``CatFrames`` on longer slices, keeping every row. It treats the start of each slice as the
-#    start of an episode, and repeats that frame. In a buffer, it takes frames of the slice before:
-#    :ref:`symptom-stacked-frames-of-different-episodes`.
+#    start of an episode, and repeats that frame. As a transform of the buffer, it takes frames of
+#    the slice before: :ref:`symptom-stacked-frames-of-different-episodes`.
 
 
 def draw_slices(rows, slice_len):
@@ -255,10 +255,10 @@ print(f"{wrong.float().mean():.0%} of the stacks are wrong")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Slices of five rows with one frame each, where the fifth frame completes the next stack. No row
-#    follows the last transition of an episode, so this transition is never drawn, like :ref:`short
-#    episodes <symptom-short-episodes-are-never-replayed>`. Values then never learn that episodes
-#    end.
+#    Slices of five rows with one frame each, where the fifth frame completes the next stack. After
+#    the last transition of an episode there is no fifth frame, so this transition is never drawn,
+#    like :ref:`short episodes <symptom-short-episodes-are-never-replayed>`. Values then never learn
+#    that episodes end.
 
 ends = ("next", "terminated")
 drawn = draw_slices(full.exclude(*STACKS, ("next", "pixels")), 5)[:, -2]

@@ -270,8 +270,8 @@ assert (len(workers), len(saved)) == (2, 0)
 
 # %%
 # Register the batched environment itself, or keep one set of statistics for all workers
-# (:doc:`normalize_across_workers`). If you register it, pass an adapter: without one,
-# ``Checkpoint`` looks up ``dump`` on a ``ParallelEnv``, which ends its workers.
+# (:doc:`normalize_across_workers`). If you register it, pass an adapter. Without one,
+# ``Checkpoint`` asks a ``ParallelEnv`` for ``dump``, and that ends its workers.
 # :claim:`checkpoint-kills-parallel-env`
 
 adapter = StateDictCheckpointAdapter()
@@ -322,7 +322,7 @@ assert not differs(False)
 #
 # ``Checkpoint`` copies a memory-mapped buffer at each save. Leave a large buffer out and save it
 # beside the checkpoint. If ``scratch_dir`` is the subfolder ``storage`` of the folder that you pass
-# to ``dumps``, the rows stay where they are. :claim:`dumps-in-place-writes-no-rows`
+# to the buffer's ``dumps``, no row is copied. :claim:`dumps-in-place-writes-no-rows`
 
 
 def mapped_buffer():

@@ -135,8 +135,8 @@ assert np.mean(returns) > before
 #   ``"next"`` the reward, the next observation and the done flags. Rewards and done flags need a
 #   last dimension of one, hence ``unsqueeze(-1)``.
 # * **The next observation comes from the same episode**, so an episode has one more observation
-#   than it has steps. If your files lack the last one, it depends on the end. Where the episode
-#   terminated, fill in zeros, because the target does not use their value. Where it was truncated,
+#   than it has steps. If your files lack the last one, look at how the episode ended. If it
+#   terminated, fill in zeros, because the target does not use their value. If it was truncated,
 #   leave out the last step, and mark the step before as ``done`` and ``truncated``.
 # * **Keep** ``terminated`` **and** ``truncated`` **apart.** The target stops at a terminated step
 #   and bootstraps at a truncated one: see :ref:`symptom-values-too-low-at-time-limits`.
@@ -150,9 +150,9 @@ assert np.mean(returns) > before
 # Datasets that others recorded
 # -----------------------------
 #
-# ``torchrl.data.datasets`` has classes for several collections, such as D4RL and Minari. Each
-# class is a replay buffer. When you make it, it downloads the dataset, into the folder ``root`` if
-# you pass one. :claim:`dataset-classes-are-buffers`
+# ``torchrl.data.datasets`` has classes for several collections, such as D4RL and Minari. Each class
+# is a replay buffer, whose constructor downloads the dataset, into the folder ``root`` if you pass
+# one. :claim:`dataset-classes-are-buffers`
 #
 # .. not-executed:: Downloads the dataset; needs the package minari.
 #

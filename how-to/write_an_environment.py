@@ -90,16 +90,15 @@ for name in ("terminated", "truncated"):
 # * **Every spec begins with the batch size**, and so does every tensor that you return. For a
 #   single environment, use ``batch_size=[]`` and leave out the rows.
 # * **Rewards and done flags have a last dimension of one**, here ``[rows, 1]``.
-# * **``_reset`` may draw all rows.** If only some episodes have ended, TorchRL uses the new values
-#   of their rows and keeps the others. :claim:`reset-keeps-other-rows`
+# * **A reset may draw all rows.** If only some episodes have ended, TorchRL takes their rows from
+#   what ``_reset`` returns, and keeps the others. :claim:`reset-keeps-other-rows`
 # * **You write** ``terminated``, and TorchRL fills in ``done``.
 #   :claim:`done-is-filled-from-terminated` A time limit is ``truncated``, which ``StepCounter``
 #   writes. The difference matters for the value at the end: see
 #   :ref:`symptom-values-too-low-at-time-limits`.
 # * **The environment has a generator of its own**, so its starts can be repeated whatever else
-#   draws random numbers. Seed the collector, or the batch of environments, and do not seed in the
-#   constructor: otherwise all copies start alike, as in
-#   :ref:`symptom-every-environment-starts-alike`.
+#   draws random numbers. Seed the collector, or the batch of environments. Do not seed in the
+#   constructor, or all copies start alike: :ref:`symptom-every-environment-starts-alike`.
 #
 # ``check_env_specs`` compares a short rollout with the specs. It raises if a key is missing, or if
 # a shape or a dtype differs from its spec. :claim:`specs-check-finds-key-shape-dtype`
@@ -135,14 +134,14 @@ assert same.any()
 assert not (batch["observation"] == batch["next", "observation"]).all(-1).any()
 
 # %%
-# It is not every step: where TorchRL joins new rows with old ones at the end of an episode, it
-# makes a copy. Return a new tensor at each step, or ``self.seen.clone()``.
+# It is not every step, because TorchRL makes a copy where it joins new rows with old ones at the
+# end of an episode. Return a new tensor at each step, or ``self.seen.clone()``.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    This environment returns clones, but still has its state on ``self``, and ``_reset`` draws all
-#    rows of it anew. When one episode ends, the others jump in the middle of theirs:
+#    This environment returns clones, but its state is still on ``self``, and each ``_reset`` draws
+#    all rows of it anew. When one episode ends, the others jump in mid-episode:
 
 
 class ResetsAll(InPlace):
@@ -175,8 +174,8 @@ assert jumps(batch) == 0
 #
 # .. redirect-from:: how-to/write_an_environment.html#read-an-attribute-in-the-workers
 #
-# ``envs.speed`` of a ``SerialEnv`` is a list with one value for each environment, but only after
-# the first reset. Before that, it raises ``RecursionError``. With a ``ParallelEnv`` write
+# After the first reset, ``envs.speed`` of a ``SerialEnv`` is a list with one value for each
+# environment. Before that, it raises ``RecursionError``. With a ``ParallelEnv`` write
 # ``list(envs.speed)``. If the name does not exist, the workers of a ``ParallelEnv`` die, and you
 # get ``EOFError`` or ``BrokenPipeError``. :claim:`attributes-of-batched-environments`
 

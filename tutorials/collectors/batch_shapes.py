@@ -214,9 +214,9 @@ if __name__ == "__main__":
 # counts. So two neighbors along that dimension have to be successive steps of one environment, or
 # have ``done`` between them.
 #
-# Concatenation along time breaks that rule at the *seam* between two workers. A trajectory that has
-# not ended at the seam continues there with the rows of another worker. Its rows up to the seam are
-# wrong; all other rows are correct.
+# Concatenation along time breaks that rule at the *seam* between two workers. To GAE, a trajectory
+# that has not ended there goes on with the rows of another worker. The advantages of its rows up to
+# the seam are wrong, all others correct.
 #
 # To count the incorrect rows, the next cell computes each advantage from the definition, one
 # trajectory at a time. The error of a step is ``reward + gamma * V(next) - V(now)``, without
@@ -365,7 +365,7 @@ if __name__ == "__main__":
 # .. redirect-from:: tutorials/collectors/batch_shapes.html#the-cures
 #
 # **Keep the dimensions.** Leave ``cat_results`` at ``"stack"``, compute the advantage, flatten
-# afterwards. If you know the sizes of a flat batch, reshape it back before GAE.
+# afterwards. If you know the sizes of a flat batch, reshape it before GAE.
 #
 # **Name the time dimension.** A transposed TensorDict keeps its names, so GAE still finds the time.
 # If the names are lost, write them again or pass ``time_dim``.
@@ -384,9 +384,9 @@ if __name__ == "__main__":
     print("folded, transposed, time_dim=0, named: no wrong row")
 
 # %%
-# **Mark the seams.** With ``set_truncated=True`` each worker marks its last row as truncated.
-# There, GAE bootstraps from the next observation of that row, which is right, and stops. But the
-# flag then no longer means that the environment cut the trajectory, and the next batch continues
+# **Mark the seams.** With ``set_truncated=True`` each worker marks its last row as truncated. GAE
+# stops there, and bootstraps from the next observation of that row, which is right. But the flag
+# then no longer means that the environment cut the trajectory, and the next batch continues
 # trajectories that this batch marks as finished. :claim:`flag-price`
 
 if __name__ == "__main__":
@@ -405,8 +405,8 @@ if __name__ == "__main__":
 #    :class: wrong-on-purpose
 #
 #    In the first line of the output, an unmarked batch is split. More rows are wrong than without
-#    the split: those of the trajectory that is open at the seam, and now also those of the
-#    trajectory that is open at the end of the batch. Only valid rows are counted.
+#    the split: not only those of the trajectory that is open at the seam, but also of the one that
+#    is open at the end of the batch. Only valid rows are counted.
 
 if __name__ == "__main__":
     lines = []

@@ -126,7 +126,7 @@ def collect(*transforms, policy=None, **options):
 
 
 # %%
-# Now measure the bytes. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
+# Measure them. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
 
 plain = collect()
 entries = plain.items(include_nested=True, leaves_only=True)
@@ -147,7 +147,8 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
 # of a trajectory is stored only once. If the trajectory :term:`terminated`, the value of this
 # observation counts as zero. If the trajectory was :term:`truncated`, the target of a loss uses
-# this value. From here on, a time limit truncates some trajectories, except for the byte counts.
+# this value. From here on, a time limit truncates some trajectories. Byte counts are taken without
+# it.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -191,10 +192,9 @@ for o in (predicted["observation"], 84 * 84):
 # -------------------------------
 #
 # :class:`~torchrl.envs.transforms.NextStateReconstructor` is a transform for the replay buffer. In
-# a sampled batch, the next observation of row ``i`` becomes the observation of row ``i + 1`` if
-# three markers say that row ``i + 1`` is the next step, and NaN otherwise. By default, the
-# transform rebuilds only ``"observation"``. For other entries, list all entries to rebuild in
-# ``keys``. The markers:
+# a sampled batch, it copies the observation of row ``i + 1`` to the next observation of row ``i``
+# if three markers say that row ``i + 1`` is the next step. Otherwise it writes NaN. By default, it
+# rebuilds only ``"observation"``. For others, list all entries to rebuild in ``keys``. The markers:
 #
 # ``traj_key``
 #     Both rows carry the same trajectory id. Collectors write it, unless you set
@@ -311,12 +311,12 @@ figure.set_label(
 # transforms have run (:source:`torchrl.data.TensorDictReplayBuffer.sample`). So the rows with a
 # wrong next observation have ``done=True`` in your sample, and had ``done=False`` when the
 # transform saw them. :claim:`touching-rows-are-done-in-the-sample` To find them in your sample,
-# compare step counts: a row is wrong if its next observation is not NaN and the row below does not
-# count one step more.
+# compare step counts: a row is wrong if its next observation is not NaN, although the row below is
+# not its next step.
 #
-# With ``step_count_key``, the last row of a slice has a NaN next observation, unless the following
-# slice starts at the very next step. GAE and the TD estimators stay finite on such rows when you
-# call them on the batch. A loss that calls ``value_estimate()`` of TD(0), such as
+# With ``step_count_key``, the next observation in the last row of a slice is NaN, unless the
+# following slice starts at the very next step. GAE and the TD estimators stay finite on such rows
+# when you call them on the batch. A loss that calls ``value_estimate()`` of TD(0), such as
 # :class:`~torchrl.objectives.DQNLoss` or :class:`~torchrl.objectives.DiscreteSACLoss`, becomes NaN;
 # ``CrossQLoss`` may raise instead. For these losses, drop the NaN rows, but keep and fill the
 # terminated ones, as the code at the top of this page does (:doc:`missing_next_observations`).
@@ -328,7 +328,7 @@ figure.set_label(
 #
 # :class:`~torchrl.envs.transforms.NextObservationDelta` on the environment stores the difference
 # ``next - obs`` in ``float16``, half the width of a ``float32`` observation. The same transform on
-# the buffer adds the difference back. There, name the entries in ``in_keys``.
+# the buffer, with the entries in ``in_keys``, adds the difference back.
 # :claim:`buffer-delta-names-entries` You keep half of the saving. In return, *every* row has its
 # next observation, including the ends of trajectories, with a rounding error.
 
@@ -355,8 +355,8 @@ print(f"{saving:.1%} saved, largest error {error:.0e}")
 #
 # A policy collects compact rows, and a buffer keeps them on disk, in ``scratch_dir``. The
 # reconstructor rebuilds the next observations of the sampled slices, and PPO takes one step. The
-# NaN rows stay in the batch, because each of them carries the ``done`` at which GAE stops. For
-# comparison, the code takes the same step with ``NextObservationDelta``.
+# NaN rows stay in the batch, because GAE stops at their ``done``. For comparison, the code takes
+# the same step with ``NextObservationDelta``.
 #
 # .. fold:: A policy and a critic
 
@@ -438,8 +438,8 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # * :doc:`saving_by_observation_size`: what both options save for your shapes, and cost in time
 # * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs
 # * :doc:`n_step_and_truncations`: where you have to keep the next observation
-# * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory, which without
-#   ``scratch_dir`` fills shared memory
+# * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory; without
+#   ``scratch_dir``, it fills shared memory
 # * :doc:`activation_memory`: recurrent sequences without padding (``recurrent_backend="scan"``),
 #   value networks in chunks (``num_chunks``)
 #

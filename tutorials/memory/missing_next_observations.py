@@ -130,8 +130,8 @@ for rows, kind in (
     print(f"{int(rows.sum()):4} rows  {kind}")
 
 # %%
-# On the whole rollout, the reconstructor leaves NaN at these ends only. A sampled batch has more of
-# them: each slice has an end, and with a random sampler the next step is hardly ever in the next
+# On the whole rollout, the reconstructor leaves NaN at these ends only. A sampled batch has more
+# NaN: each slice has an end, and with a random sampler the next step is hardly ever in the next
 # row. Count the rows of several batches:
 #
 # .. fold:: Sample with both samplers, with and without step_count_key
@@ -178,9 +178,9 @@ for sampler in (slices, RandomSampler):
 
 # %%
 # With ``step_count_key``, these rows are NaN. So is the last row of a slice, unless the next slice
-# happens to continue it. With a random sampler, there is almost nothing to rebuild. Where such a
-# sampler puts two rows of one trajectory side by side, the default fills in a next observation that
-# is nearly always wrong, unless the first row ends the trajectory.
+# happens to continue it. With a random sampler, there is almost nothing to rebuild. If such a
+# sampler puts two rows of one trajectory side by side and the first row does not end it, the
+# default fills in a next observation that is nearly always wrong.
 #
 # NaN safety
 # ----------
@@ -311,9 +311,9 @@ print(f"{len(sample)} rows, {int((~missing).sum())} complete, {len(good)} usable
 #    :class: wrong-on-purpose
 #
 #    Relying on GAE for ``"state_value"``. If the batch has NaN in its next observations, the
-#    sanitizer works on a shallow copy, and GAE writes the state values to that copy. The batch you
-#    hold does not get them, and :class:`~torchrl.objectives.ClipPPOLoss` with ``clip_value``
-#    raises. Without NaN the batch gets them.
+#    sanitizer works on a shallow copy, and GAE writes the state values to that copy. Your batch
+#    does not get them, and :class:`~torchrl.objectives.ClipPPOLoss` with ``clip_value`` raises.
+#    Without NaN the batch gets them.
 
 assert "state_value" in gae(full.clone())
 batch = gae(rebuilt.clone())

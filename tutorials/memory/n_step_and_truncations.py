@@ -2,8 +2,8 @@
 N-step returns and truncations
 ==============================
 
-Some targets need the real next observation. Keep both observations for n-step returns, and wherever
-time limits are frequent and the value changes fast. If you drop one, targets are silently wrong.
+Some targets need the real next observation. Store it for n-step returns, and wherever time limits
+are frequent and the value changes fast. Without it, targets are silently wrong.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#when-not-to
 """
@@ -36,8 +36,8 @@ N_FRAMES, TIME_LIMIT_STEPS = 200, 12
 TRAJ_KEY, NEXT_OBS = ("collector", "traj_ids"), ("next", "observation")
 
 # %%
-# Copy this code for n-step returns. It stores both observations: no ``compact_obs`` on the
-# collector, and no ``NextObservationDelta`` on the environment.
+# Copy this code for n-step returns. It stores both observations of a step: no ``compact_obs`` on
+# the collector, and no ``NextObservationDelta`` on the environment.
 
 N_STEPS = 3
 
@@ -101,7 +101,7 @@ sample = buffer.sample()
 #
 # :class:`~torchrl.envs.transforms.MultiStepTransform` replaces the next observation by the one
 # ``N_STEPS`` later (:term:`n-step return`). Rows near the end of a trajectory get its final
-# observation, which is stored only under ``"next"``. The transform works when data is written. It
+# observation, stored only under ``"next"``. The transform works when you extend the buffer. It
 # holds back the last ``N_STEPS`` rows until the next batch, even if the trajectory has ended. Its
 # ``done_keys`` must not contain ``"terminated"``: :doc:`/how-to/n_step_with_priorities`.
 
@@ -126,7 +126,7 @@ print(f"{len(n_step)} rows written, {fallback} with a final observation")
 #
 #    ``MultiStepTransform`` with ``compact_obs`` or with the delta. The transform acts when data is
 #    written, but the next observation is reconstructed when data is read. With ``compact_obs``,
-#    there is no next observation to shift. With the delta, that of a later step is added.
+#    there is no next observation to shift. With the delta, the difference of a later step is added.
 
 compact = collect(compact_obs=True)
 rebuild = NextStateReconstructor(step_count_key="step_count")
@@ -163,10 +163,10 @@ for name, (data, *transforms) in pipelines.items():
 #
 # Where the next observation is NaN, GAE uses the value of the current one
 # (:doc:`missing_next_observations`). At a :term:`terminated` row this is exact, because the value
-# is masked. At a :term:`truncated` row it is an error of ``GAMMA * (V(obs) - V(next obs))``, which
-# GAE carries back along the trajectory, fading by the factor ``GAMMA * LAMBDA`` a step. The faster
-# the value changes in one step, the larger the error. Fit three value functions to the same returns
-# with different length scales: how far an observation has to move before the value changes.
+# is masked. At a :term:`truncated` row, the error is ``GAMMA * (V(obs) - V(next obs))``. GAE
+# carries it back along the trajectory, where it fades by ``GAMMA * LAMBDA`` a step. The faster the
+# value changes in one step, the larger the error. Fit three value functions to the same returns,
+# each with a length scale: how far an observation has to move before the value changes.
 #
 # .. fold:: A value function with a length scale
 
@@ -249,7 +249,7 @@ fig.set_label(
 # %%
 # The sharp value function fits its data better, and its bias is larger. If truncations are frequent
 # and the value is sharp, keep the next observations or use the delta. These are only three fits on
-# one short rollout, so compare both advantages for your own network.
+# one short rollout, so compare both advantages with your own network.
 #
 # The shifted pass
 # ----------------

@@ -83,10 +83,10 @@ print(f"CartPole: {saving_of_compact_obs(lambda: GymEnv('CartPole-v1')):.1%}")
 #
 # .. redirect-from:: tutorials/memory/saving_by_observation_size.html#the-curve
 #
-# A frame holds two observations of ``o`` bytes and ``r`` bytes of everything else. ``compact_obs``
-# saves ``o / (2 * o + r)``, which approaches one half from below. The delta has half the width of a
-# ``float32`` observation, so it saves half as much. A synthetic environment gives observations of
-# any size.
+# A frame holds two observations, ``o`` bytes each, and ``r`` bytes of everything else.
+# ``compact_obs`` saves ``o / (2 * o + r)``, which approaches one half from below. The delta has
+# half the width of a ``float32`` observation, so it saves half as much. A synthetic environment
+# gives observations of any size.
 #
 # .. fold:: An environment with random observations of a given shape
 
@@ -268,8 +268,8 @@ for name, batch in batches.items():
 # Where the delta loses
 # ---------------------
 #
-# The delta stores ``next - obs`` in ``delta_dtype``. Rounding it costs at most half a unit in the
-# last place of the largest delta (``bound``); the sum is rounded once more, in the type of the
+# The delta stores ``next - obs`` in ``delta_dtype``. Rounding moves a delta by at most half a unit
+# in the last place of the largest one (``bound``). The sum is rounded once more, in the type of the
 # observation. A delta in ``float32`` saves nothing on ``float32`` observations:
 
 SHORT_FRAMES = 2 * TIME_LIMIT_STEPS  # at least one end of a trajectory
@@ -331,9 +331,8 @@ print(f"{int(overflow.sum())} of {overflow.numel()} restored values are infinite
 #    :metrics: saving resident_peak resident_saving
 #    :caption: A batch of stacked pixels, and the process that collects it
 #
-# On CartPole, ``compact_obs`` alone hardly changes the time. ``StepCounter`` and the delta add to
-# the collection time. ``NextStateReconstructor`` adds more to the sampling time than the delta
-# does:
+# On CartPole, ``compact_obs`` alone hardly changes the time. ``StepCounter`` and the delta add
+# collection time. ``NextStateReconstructor`` adds more to the sampling time than the delta does:
 #
 # .. record-table:: memory_footprint@cpu
 #    :rows: *-cartpole

@@ -62,7 +62,7 @@ KINDS = ("LSTM", "GRU")
 STATES = {"LSTM": ["h", "c"], "GRU": ["h"]}
 RESETS = [(0, 3), (0, 8), (1, 5), (1, 6), (3, 11)]  # row, step; row 2 has none
 
-# Of a difference to the largest value of the tensor, in units of that value.
+# Largest difference allowed, relative to the largest value of the tensor.
 TOLERANCE = 1e-5
 
 torch.set_num_threads(1)

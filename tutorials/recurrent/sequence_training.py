@@ -248,8 +248,8 @@ def make_collector(env, policy, n_batches=1):
 #
 # Each row stores the hidden state that the policy read at that step. The state is zero on the first
 # step of an episode. At other steps, it is the state that the previous step wrote. This holds
-# across two batches too: if an episode goes on, the state in its first row of the second batch is
-# the one that its last step in the first batch wrote.
+# across two batches too: if an episode goes on, its first row in the second batch has the state
+# that its last step in the first batch wrote.
 
 torch.manual_seed(0)
 features, policy = make_policy()
@@ -307,10 +307,10 @@ print(
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#from-slices-to-the-loss
 #
 # The collector called the GRU step by step. The loss runs it over each slice at once, so that
-# gradients flow back through time: the ``forward`` of a loss module, here
-# :class:`~torchrl.objectives.ClipPPOLoss`, switches :term:`recurrent mode` on by itself. Before the
-# first update, collector and loss must give the same log-probabilities, and the gradient must reach
-# back through the slice. Check two numbers on one sample:
+# gradients flow back through time. For that, the ``forward`` of a loss module, here
+# :class:`~torchrl.objectives.ClipPPOLoss`, switches :term:`recurrent mode` on. Before the first
+# update, collector and loss must give the same log-probabilities, and the gradient must reach back
+# through the slice. Check two numbers on one sample:
 #
 # * ``max_ratio``, the largest ratio of new to old probability, must be one;
 # * the *reach* must be all rows. To measure it, set the advantage to zero except in the last row of
