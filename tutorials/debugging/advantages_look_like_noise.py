@@ -60,7 +60,7 @@ minibatch = draw(**broken)
 # Check it
 # --------
 #
-# GAE is correct on the whole buffer, because its rows are in time order. Compare the advantages of
+# GAE is correct on this whole buffer, because its rows are in time order. Compare the advantages of
 # the minibatch with those of the buffer.
 
 

@@ -85,8 +85,8 @@ with tempfile.TemporaryDirectory() as folder:
 # Fix it
 # ------
 #
-# The storage deletes this folder when it is deleted itself, and when the process exits. Ctrl+C also
-# deletes it, even if the process goes on.
+# The storage deletes this folder when the storage itself is deleted, and when the process exits.
+# Ctrl+C also deletes the folder, even if the process goes on.
 
 fixed = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)
 healthy = check(fixed["replay_buffer"].storage)

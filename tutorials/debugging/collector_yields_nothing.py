@@ -8,7 +8,7 @@ ends without a single batch, or waits forever for the first one.
 :Subsystem: collectors
 :Effect: silent
 :Cause: With ``trajs_per_batch`` and ``reset_at_each_iter=True``, the collector throws away each
-   episode that does not end within one batch. Here, all episodes are longer.
+   episode that does not end within one batch. If all episodes are longer, it yields nothing.
 :Fix: Leave out ``reset_at_each_iter``, or make ``frames_per_batch`` large enough for a whole
    episode of each environment.
 :Decided in: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`,
@@ -55,7 +55,7 @@ broken = make(reset=True)
 # Check it
 # --------
 #
-# Run another collector of the same kind to its end, and count the frames.
+# Run another collector of the same kind to its end, and count the frames that it yields.
 
 
 def check(collector):

@@ -7,8 +7,8 @@ for fractions below one. Nothing is raised, and ``check_env_specs`` finds no fau
 
 :Subsystem: environments
 :Effect: silent
-:Cause: By default, a batched environment copies each result into buffers made from the spec. The
-   copy casts to the dtype of the spec. Only specs of fixed shape are affected.
+:Cause: By default, if all specs have a fixed shape, a batched environment copies each result into
+   buffers made from the spec. The copy casts to the dtype of the spec.
 :Fix: Give the spec the dtype that the environment returns, and run ``check_env_specs`` on a single
    environment before you batch it.
 :Decided in: :source:`torchrl.envs.SerialEnv._step`

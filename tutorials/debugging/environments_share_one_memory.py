@@ -2,8 +2,8 @@
 An LSTM remembers other environments, not its own past
 ======================================================
 
-With an environment that is not batched, the collector raises. With a ``SerialEnv`` or
-``ParallelEnv`` it runs. But the outputs of the policy depend on the order of the environments, and
+With an environment that is not batched, the collector raises. With several environments in a
+``SerialEnv`` or ``ParallelEnv`` it runs. But the outputs of the policy depend on their order, and
 many hidden states in the batch are zero.
 
 :Subsystem: recurrent state

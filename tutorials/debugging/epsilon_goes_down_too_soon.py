@@ -118,7 +118,7 @@ assert abs(healthy["epsilon"] - healthy["scheduled"]) < 0.01, (
 #    :caption: Return of DQN on CartPole: median and quartiles of five seeds
 #
 # With ``step()`` after each of the eight updates, the return of most seeds drops to about that of a
-# constant action. It rises later: CartPole needs little exploration.
+# constant action and rises later: CartPole can be learned with little exploration.
 # :claim:`epsilon-too-soon-costs-frames` A task whose reward has to be found by random actions may
 # not recover; that was not measured.
 #

@@ -2,9 +2,9 @@
 LSTM outputs change in the loss after an episode ends
 =====================================================
 
-Collection looks right. The loss then runs the policy on the batch. Even before any update, its
-outputs equal the collected ones only up to the first end of an episode. In later rows they differ,
-and the PPO ratio is not one.
+Collection looks right. The loss then runs the policy on the batch. Even before any update, the
+policy's outputs equal the collected ones only up to the first end of an episode. In later rows they
+differ, and the PPO ratio is not one.
 
 :Subsystem: recurrent state
 :Effect: silent

@@ -9,7 +9,7 @@ and a check for NaN finds nothing.
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: Where a sample does not hold the next image, ``NextStateReconstructor`` writes its
-   ``fill_value``. In bytes, the result looks like any image.
+   ``fill_value``. In bytes, the result is a valid image.
 :Fix: Put ``ToTensorImage`` before the reconstructor in the buffer, so that the reconstructor gets
    floats, and pass no ``fill_value``.
 :Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`

@@ -6,8 +6,8 @@ The clip fraction of PPO is above one half in most updates. The return rises slo
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: The optimizer steps are too large, or there are too many of them on one batch. Once the
-   advantage has pushed a ratio out of the clipping range, no gradient brings it back.
+:Cause: The optimizer steps are too large, or there are too many of them on one batch. A ratio that
+   the advantage has pushed out of the clipping range gets no gradient to bring it back.
 :Fix: Lower the learning rate, run fewer epochs on each batch, or stop the epochs when ``kl_approx``
    is above a bound.
 :Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`

@@ -7,8 +7,9 @@ falling.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: In each ``SoftUpdate``, the target network keeps the share ``eps`` of its old weights. With
-   ``eps=0.005``, it becomes nearly a copy of the trained network, which then chases its own values.
+:Cause: In each step of ``SoftUpdate``, the target network keeps the share ``eps`` of its weights.
+   With ``eps=0.005``, it becomes nearly a copy of the trained network, which then chases its own
+   values.
 :Fix: Pass the small number as ``tau``: ``SoftUpdate(loss, tau=0.005)`` is the same as
    ``eps=0.995``.
 :Decided in: :source:`torchrl.objectives.SoftUpdate._step`

@@ -65,7 +65,7 @@ assert unhealthy == {"is a view": True, "stored mean": 0.0}, (
 
 # %%
 # ``sample`` returns a copy, so the same edit of a sample does no harm. With a memory-mapped
-# storage, ``buffer[:]`` views the file, so the edit goes to disk.
+# storage, ``buffer[:]`` is a view of the file, so the edit goes to disk.
 
 sample = broken["replay_buffer"].sample()
 print({"a sample is a view": check(broken["replay_buffer"], sample)["is a view"]})

@@ -87,8 +87,8 @@ assert fixed["replay_buffer"].sample()["reward"].equal(expected), (
 
 # %%
 # If you want another ``prefetch``, delete the queue from the state. With ``loads``, delete the file
-# ``prefetch.pkl`` first. The run then draws other batches. The queue's batches are lost, because
-# the saved sampler has already drawn them.
+# ``prefetch.pkl`` first. The run then draws other batches. The queue's batches are lost, and the
+# saved sampler has already drawn them.
 
 del saved["_prefetch_state"]
 other = make_buffer(prefetch=2)

@@ -80,8 +80,8 @@ assert unhealthy["wrong"] > 16, (
 
 # %%
 # A ``SliceSampler`` is not enough. In the first three rows of a slice, stacks contain copies of its
-# first row. In a flat sample, they can contain rows of the slice before it. From the fourth row on,
-# all stacks are right.
+# first row. In a flat sample, they can contain rows of the slice before it instead. From the fourth
+# row on, all stacks are right.
 
 
 def sampled_slices(transform):

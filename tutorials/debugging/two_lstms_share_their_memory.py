@@ -79,8 +79,8 @@ assert unhealthy["steps with another memory"] == unhealthy["steps"] - 1, (
 
 # %%
 # The actor's outputs are wrong at all steps but the first, where both states are zero. A loss that
-# gets the whole episode runs each LSTM from a zero state. Its outputs are right, so they differ
-# from the actor's collected outputs. In a slice that starts later, the actor's LSTM gets the
+# gets the whole episode runs each LSTM from a zero state. These outputs are right, so the actor's
+# differ from its collected outputs. In a slice that starts later, the actor's LSTM gets the
 # critic's state. The critic's LSTM runs last and reads its own state, so its collected outputs are
 # right:
 

@@ -153,5 +153,5 @@ assert alone["value over policy"] == 0, "the value loss still reaches the shared
 #
 # With two separate networks, rewards of 100 did no harm, because Adam divides each gradient by its
 # usual size. :claim:`large-rewards-harm-shared-layers` With ``loss_critic_type="smooth_l1"``, the
-# gradient of each row is bounded, so the ratio above stays small. But the return stays nearly as
+# gradient of each row is bounded, so the ratio above stays small, but the return stays nearly as
 # low as with ``"l2"``. :claim:`smooth-l1-does-not-save-shared-layers`

@@ -21,8 +21,8 @@ first batch.
 # Break it
 # --------
 #
-# ``running(...)`` starts a ``MultiSyncCollector`` and shuts it down. The worker is started with
-# ``fork``, because that is quick. With ``spawn``, the result is the same.
+# ``running(...)`` starts a ``MultiSyncCollector`` and shuts it down at the end. The worker is
+# started with ``fork``, because that is quick. With ``spawn``, the result is the same.
 #
 # .. fold:: Imports, environment, policy, and how a collector starts and ends
 

@@ -124,7 +124,8 @@ ROWS = {
     "collector_yields_nothing": Row(
         "silent",
         "With `trajs_per_batch` and `reset_at_each_iter=True`, the collector throws away each "
-        "episode that does not end within one batch. Here, all episodes are longer.",
+        "episode that does not end within one batch. If all episodes are longer, it yields "
+        "nothing.",
         "Leave out `reset_at_each_iter`, or make `frames_per_batch` large enough for a whole "
         "episode of each environment.",
     ),
@@ -148,8 +149,8 @@ ROWS = {
     ),
     "decimals_are_lost": Row(
         "silent",
-        "By default, a batched environment copies each result into buffers made from the spec. "
-        "The copy casts to the dtype of the spec. Only specs of fixed shape are affected.",
+        "By default, if all specs have a fixed shape, a batched environment copies each result "
+        "into buffers made from the spec. The copy casts to the dtype of the spec.",
         "Give the spec the dtype that the environment returns, and run `check_env_specs` on a "
         "single environment before you batch it.",
     ),
@@ -484,7 +485,7 @@ ROWS = {
     "next_image_is_black": Row(
         "silent",
         "Where a sample does not hold the next image, `NextStateReconstructor` writes its "
-        "`fill_value`. In bytes, the result looks like any image.",
+        "`fill_value`. In bytes, the result is a valid image.",
         "Put `ToTensorImage` before the reconstructor in the buffer, so that the reconstructor "
         "gets floats, and pass no `fill_value`.",
     ),
@@ -591,8 +592,9 @@ ROWS = {
     ),
     "ppo_clips_almost_everything": Row(
         "silent",
-        "The optimizer steps are too large, or there are too many of them on one batch. Once the "
-        "advantage has pushed a ratio out of the clipping range, no gradient brings it back.",
+        "The optimizer steps are too large, or there are too many of them on one batch. A ratio "
+        "that the advantage has pushed out of the clipping range gets no gradient to bring it "
+        "back.",
         "Lower the learning rate, run fewer epochs on each batch, or stop the epochs when "
         "`kl_approx` is above a bound.",
     ),
@@ -641,9 +643,9 @@ ROWS = {
     ),
     "q_values_explode": Row(
         "silent",
-        "In each `SoftUpdate`, the target network keeps the share `eps` of its old weights. With "
-        "`eps=0.005`, it becomes nearly a copy of the trained network, which then chases its own "
-        "values.",
+        "In each step of `SoftUpdate`, the target network keeps the share `eps` of its weights. "
+        "With `eps=0.005`, it becomes nearly a copy of the trained network, which then chases its "
+        "own values.",
         "Pass the small number as `tau`: `SoftUpdate(loss, tau=0.005)` is the same as `eps=0.995`.",
     ),
     "q_values_stop_improving": Row(
