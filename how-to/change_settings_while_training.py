@@ -157,7 +157,7 @@ for levels in ([0.0, 0.0], [0.25, 0.75]):
 workers.shutdown()
 
 # %%
-# What you write depends on the collector:
+# Other collectors need other calls:
 #
 # * ``Collector`` with a ``SerialEnv`` or ``ParallelEnv``: ``collector.env.set_level(0.5)`` sets
 #   all environments, after the first batch. :claim:`setting-all-environments-at-once`
@@ -167,9 +167,9 @@ workers.shutdown()
 #   :claim:`setting-while-paused`
 # * ``MultiAsyncCollector`` in a loop: do not use ``map_fn``. A worker that collects at that moment
 #   throws its batch away and sends no other, so your loop can wait forever.
-#   :claim:`map-fn-stops-async-workers` Let the environment read a ``multiprocessing.Value`` that
-#   you pass with ``functools.partial(make_env, level)``. A new value applies at once, even within a
-#   batch. :claim:`setting-by-shared-value`
+#   :claim:`map-fn-stops-async-workers` Let the environment read a shared tensor, as in
+#   :doc:`adapt_an_environment`. A new value applies even within a batch, unless the environment
+#   reads it only at its resets. :claim:`setting-by-shared-tensor`
 # * Ray: ``map_fn`` exists, and was not run here.
 #
 # ``ParallelEnv.update_kwargs`` changes nothing in workers that run.

@@ -200,8 +200,8 @@ observation, info = exported.reset(seed=0)
 print(exported.action_space, type(observation["observation"]))
 
 # %%
-# Reward and flags are arrays with a last dimension of one, and the row stays a dimension too. If the
-# other library wants numbers, convert them in a gymnasium wrapper.
+# Reward and flags are arrays with a last dimension of one, and the row stays a dimension too. If
+# the other library wants numbers, convert them in a gymnasium wrapper.
 #
 # What it costs
 # -------------

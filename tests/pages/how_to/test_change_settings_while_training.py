@@ -1,7 +1,6 @@
 """What the guide to changing settings says and does not run is so."""
 
 import contextlib
-import ctypes
 import multiprocessing
 import queue
 import time
@@ -42,7 +41,7 @@ class Levels(EnvBase):
 
     def _step(self, tensordict):
         time.sleep(self.step_s)
-        level = self.shared.value if self.shared else self.level
+        level = self.level if self.shared is None else self.shared.item()
         never = torch.zeros(1, dtype=torch.bool)
         return TensorDict(
             observation=torch.zeros(1), reward=torch.tensor([float(level)]), terminated=never
@@ -123,15 +122,15 @@ def test_a_worker_that_collects_meanwhile_sends_no_other_batch(forked):
         assert collector.procs[0].is_alive()
 
 
-@guards("setting-by-shared-value")
+@guards("setting-by-shared-tensor")
 @fork_warns
-def test_a_shared_value_applies_within_a_batch(forked):
-    shared = multiprocessing.Value(ctypes.c_double, 0.0)
-    slow = partial(Levels, shared, step_s=0.05)
-    with collecting(MultiAsyncCollector, [slow], frames_per_batch=10) as collector:
+def test_a_shared_tensor_applies_within_a_batch(forked):
+    shared = torch.zeros(()).share_memory_()
+    slow = {"create_env_kwargs": [{"shared": shared, "step_s": 0.05}]}
+    with collecting(MultiAsyncCollector, [Levels], frames_per_batch=10, **slow) as collector:
         assert levels(collector.next()) == [0]
         time.sleep(0.2)
-        shared.value = 0.5
+        shared.fill_(0.5)
         assert levels(collector.next()) == [0, 0.5]
         assert levels(collector.next()) == [0.5]
 

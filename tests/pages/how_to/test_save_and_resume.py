@@ -266,7 +266,7 @@ def test_a_new_buffer_on_an_old_storage_writes_over_its_rows_and_counts_more(tmp
     old = make(LazyTensorStorage(40))
     old.extend(rows(1, 10))
     old.dumps(tmp_path)
-    with pytest.raises(FileNotFoundError, match="sampler_metadata.json"):
+    with pytest.raises(FileNotFoundError, match=r"sampler_metadata\.json"):
         prioritized(LazyTensorStorage(40)).loads(tmp_path)
     loaded = make(LazyTensorStorage(40))
     loaded.loads(tmp_path)

@@ -488,7 +488,9 @@ class Where(EnvBase):
 
     def _reset(self, tensordict):
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
-        return TensorDict(process=torch.tensor([float(os.getpid())]), hidden=torch.tensor([hidden * 1.0]))
+        return TensorDict(
+            process=torch.tensor([float(os.getpid())]), hidden=torch.tensor([hidden * 1.0])
+        )
 
     def _step(self, tensordict):
         never = torch.zeros(1, dtype=torch.bool)

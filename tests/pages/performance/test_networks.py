@@ -144,11 +144,13 @@ def test_a_policy_with_nan_weights_acts_without_an_error():
     torch.nn.init.constant_(net.module.weight, float("nan"))
     split = TensorDictModule(NormalParamExtractor(), ["both"], ["loc", "scale"])
     actor = ProbabilisticActor(
-        TensorDictSequential(net, split), ["loc", "scale"], distribution_class=torch.distributions.Normal
+        TensorDictSequential(net, split),
+        ["loc", "scale"],
+        distribution_class=torch.distributions.Normal,
     )
     rollout = GymEnv("Pendulum-v1").rollout(2, actor)
     assert rollout["action"].isnan().all()
-    with pytest.raises(ValueError, match="Expected parameter loc .*but found invalid values"):
+    with pytest.raises(ValueError, match=r"Expected parameter loc .*but found invalid values"):
         torch.distributions.Normal(rollout["loc"], rollout["scale"], validate_args=True)
 
 

@@ -774,6 +774,6 @@ def test_each_output_of_a_module_has_a_name_or_an_underscore():
         return x, 2 * x
 
     data = TensorDict(x=torch.ones(3))
-    with pytest.raises(RuntimeError, match="There are more tensors .* than out_keys"):
+    with pytest.raises(RuntimeError, match=r"There are more tensors .* than out_keys"):
         TensorDictModule(twice, ["x"], ["y"])(data.clone())
     assert set(TensorDictModule(twice, ["x"], ["y", "_"])(data.clone()).keys()) == {"x", "y"}

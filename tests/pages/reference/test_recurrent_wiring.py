@@ -261,6 +261,6 @@ def test_a_decision_transformer_needs_another_package():
     assert {"return_to_go", "observation", "action"} == set(
         inspect.signature(DTActor.forward).parameters
     ) - {"self"}
-    with mock.patch.object(decision_transformer, "_has_transformers", False):
-        with pytest.raises(ImportError, match="transformers"):
-            DTActor(state_dim=4, action_dim=2)
+    absent = mock.patch.object(decision_transformer, "_has_transformers", False)
+    with absent, pytest.raises(ImportError, match="transformers"):
+        DTActor(state_dim=4, action_dim=2)
