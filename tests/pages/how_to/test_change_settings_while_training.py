@@ -112,9 +112,9 @@ def test_workers_in_the_background_take_a_setting_while_they_pause(forked):
 @guards("map-fn-stops-async-workers")
 @fork_warns
 def test_a_worker_that_collects_meanwhile_sends_no_other_batch(forked):
-    """Its batch takes half a second, and is not there after several."""
-    slow = partial(Levels, step_s=0.05)
-    with collecting(MultiAsyncCollector, [slow], frames_per_batch=10) as collector:
+    """Its batch takes a second, and is not there after several."""
+    slow = partial(Levels, step_s=0.2)
+    with collecting(MultiAsyncCollector, [slow], frames_per_batch=5) as collector:
         collector.next()  # the worker goes on
         collector.map_fn("env.set_level", [(0.5,)])
         with pytest.raises(queue.Empty):
@@ -129,10 +129,14 @@ def test_a_shared_tensor_applies_within_a_batch(forked):
     slow = {"create_env_kwargs": [{"shared": shared, "step_s": 0.05}]}
     with collecting(MultiAsyncCollector, [Levels], frames_per_batch=10, **slow) as collector:
         assert levels(collector.next()) == [0]
-        time.sleep(0.2)
-        shared.fill_(0.5)
-        assert levels(collector.next()) == [0, 0.5]
-        assert levels(collector.next()) == [0.5]
+
+        def both():
+            """Within one of the next batches the level changes."""
+            time.sleep(0.2)
+            shared.fill_(0.5 - shared.item())
+            return levels(collector.next()) == [0, 0.5]
+
+        until(both)
 
 
 @guards("update-kwargs-before-the-start")
