@@ -4,16 +4,21 @@ Change settings while you train
 
 Lower the learning rate, the entropy bonus and the clip range as the number of collected frames
 grows. Assign new values to the attributes of the loss, step the scheduler once per batch, and
-clip the gradients between ``backward`` and ``step``.
+clip the gradients between ``backward`` and ``step``. Settings of the environment change in running
+workers, too.
 """
 
 # %%
 # .. fold:: Imports, and the networks of PPO on CartPole
 
+import multiprocessing
+import warnings
+
+import gymnasium as gym
 import torch
 from tensordict.nn import TensorDictModule
-from torchrl.collectors import Collector
-from torchrl.envs import GymEnv
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.envs import GymEnv, GymWrapper
 from torchrl.modules import (
     MLP,
     EGreedyModule,
@@ -83,6 +88,9 @@ collector.shutdown()
 # * **Coefficients.** ``entropy_coeff``, ``critic_coeff`` and ``clip_epsilon`` are buffers of the
 #   loss. Assigning a number changes their value, and a compiled loss uses it without compiling
 #   again. :claim:`compiled-loss-follows-coefficients`
+# * **One** ``backward``. The terms of PPO share a graph. If you call ``backward`` on each, the
+#   second raises ``Trying to backward through the graph a second time``.
+#   :claim:`ppo-terms-share-a-graph`
 # * **Learning rate.** The optimizer and its scheduler are PyTorch's. Here the scheduler steps once
 #   per batch, so ``total_iters`` counts batches.
 # * **Gradients.** ``clip_grad_norm_`` returns the norm before clipping, which :doc:`log_and_watch`
@@ -112,6 +120,60 @@ print(f"epsilon after {2 * FRAMES} frames: {explore.eps.item():.2f}")
 # %%
 # To set it by hand, write ``explore.eps.fill_(0.3)``. See
 # :ref:`symptom-epsilon-never-goes-down` and :ref:`symptom-epsilon-goes-down-too-soon`.
+#
+# .. _change-the-environment:
+#
+# The environment, in running workers
+# -----------------------------------
+#
+# For a curriculum, write a method that changes the environment, and let each worker call it by its
+# name. No process starts anew. Here the level is returned as the reward, so that it shows:
+
+
+class Levels(gym.Wrapper):
+    level = 0.0
+
+    def set_level(self, level):
+        self.level = level
+
+    def step(self, action):
+        observation, _, *flags = self.env.step(action)
+        return observation, self.level, *flags
+
+
+def make_env():
+    return GymWrapper(Levels(gym.make("CartPole-v1")))  # outside of other wrappers
+
+
+# Workers start by "fork" here, which is quick and warns from Python 3.12 on.
+multiprocessing.set_start_method("fork", force=True)
+warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
+workers = MultiSyncCollector([make_env] * 2, frames_per_batch=40, total_frames=-1)
+for levels in ([0.0, 0.0], [0.25, 0.75]):
+    workers.map_fn("env.set_level", [(level,) for level in levels])
+    rewards = workers.next()["next", "reward"]
+    print("levels of the two workers:", rewards.amax((1, 2)).tolist())
+    assert rewards.amax((1, 2)).tolist() == levels
+workers.shutdown()
+
+# %%
+# Other collectors need other calls:
+#
+# * ``Collector`` with a ``SerialEnv`` or ``ParallelEnv``: ``collector.env.set_level(0.5)`` sets
+#   all environments, after the first batch. :claim:`setting-all-environments-at-once`
+# * ``MultiSyncCollector``: ``map_fn``, between two batches. ``"env.set_level"`` is a path from the
+#   worker's collector.
+# * ``MultiAsyncCollector`` after ``start()``: the same call below ``with collector.pause():``.
+#   :claim:`setting-while-paused`
+# * ``MultiAsyncCollector`` in a loop: do not use ``map_fn``. A worker that collects at that moment
+#   throws its batch away and sends no other, so your loop can wait forever.
+#   :claim:`map-fn-stops-async-workers` Let the environment read a shared tensor, as in
+#   :doc:`adapt_an_environment`. A new value applies even within a batch, unless the environment
+#   reads it only at its resets. :claim:`setting-by-shared-tensor`
+# * Ray: ``map_fn`` exists, and was not run here.
+#
+# ``ParallelEnv.update_kwargs`` changes nothing in workers that run.
+# :claim:`update-kwargs-before-the-start`
 #
 # Where it goes wrong without an error
 # ------------------------------------

@@ -404,6 +404,10 @@ assert not folder.exists()
 #   support serialization``: write ``state_dict()`` of the buffer with ``torch.save``.
 #   :claim:`checkpoint-refuses-empty-and-list`
 # * ``Cannot restore a prefetch queue``: :ref:`symptom-saved-prefetch-queue-is-refused`.
+# * ``sampler_metadata.json`` not found: the save is from a buffer with another sampler. Load it
+#   into a buffer like that one, and ``extend`` a new, prioritized one with its rows. Do not pass
+#   the loaded storage to a new buffer: it writes from row 0, and its length grows by rows that
+#   nothing has written. :claim:`new-buffer-on-an-old-storage`
 # * ``missing=[...]``: the save lacks a component. With ``strict="ignore"``, that component stays as
 #   it is. :claim:`checkpoint-strict-ignore`
 #

@@ -10,6 +10,7 @@ to ``GymWrapper`` instead.
 # %%
 # .. fold:: Imports
 
+import gymnasium
 import torch
 import torchrl
 from tensordict import TensorDict
@@ -185,6 +186,22 @@ print(envs.speed)
 envs.close()
 
 # %%
+# Use it from gymnasium
+# ---------------------
+#
+# Other libraries, such as Stable-Baselines3, need a gymnasium environment. ``register_gym`` makes
+# one, with NumPy arrays if you ask for them. It is a class method, and its other arguments go to
+# your constructor.
+
+Reach.register_gym("Reach-v0", to_numpy=True, rows=1)
+exported = gymnasium.make("Reach-v0", disable_env_checker=True)
+observation, info = exported.reset(seed=0)
+print(exported.action_space, type(observation["observation"]))
+
+# %%
+# Reward and flags are arrays with a last dimension of one, and the row stays a dimension too. If
+# the other library wants numbers, convert them in a gymnasium wrapper.
+#
 # What it costs
 # -------------
 #

@@ -13,6 +13,7 @@ from torchrl.data import (
     LazyMemmapStorage,
     LazyTensorStorage,
     ListStorage,
+    PrioritizedSampler,
     TensorDictReplayBuffer,
 )
 from torchrl.envs import GymEnv, ParallelEnv
@@ -249,3 +250,31 @@ def test_a_bare_number_is_saved_as_it_was_registered(tmp_path):
     loaded = checkpoint.load(tmp_path / "numbers")
     assert loaded.values["frames"] == 0
     assert progress["frames"] == frames == 5_000
+
+
+@guards("new-buffer-on-an-old-storage")
+def test_a_new_buffer_on_an_old_storage_writes_over_its_rows_and_counts_more(tmp_path):
+    def make(storage, **options):
+        return TensorDictReplayBuffer(storage=storage, batch_size=4, **options)
+
+    def prioritized(storage):
+        return make(storage, sampler=PrioritizedSampler(40, alpha=0.7, beta=0.5))
+
+    def rows(first, number):
+        return TensorDict(x=torch.arange(first, first + number), batch_size=[number])
+
+    old = make(LazyTensorStorage(40))
+    old.extend(rows(1, 10))
+    old.dumps(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"sampler_metadata\.json"):
+        prioritized(LazyTensorStorage(40)).loads(tmp_path)
+    loaded = make(LazyTensorStorage(40))
+    loaded.loads(tmp_path)
+    right = prioritized(LazyTensorStorage(40))
+    right.extend(loaded[:].exclude("index"))
+    right.extend(rows(101, 5))
+    assert right[:]["x"].tolist() == [*range(1, 11), *range(101, 106)]
+    wrong = prioritized(loaded.storage)
+    wrong.extend(rows(101, 5))
+    assert wrong[:10]["x"].tolist() == [*range(101, 106), *range(6, 11)]
+    assert len(wrong) == 15  # though nothing wrote the last five

@@ -1,5 +1,7 @@
 """The suite device_placement, run small, and the sentences of its page: counts, never a time."""
 
+import multiprocessing
+import os
 import traceback
 from collections import Counter
 from functools import partial
@@ -8,8 +10,9 @@ from unittest import mock
 import pytest
 import torch
 from tensordict import TensorDict
-from torchrl.collectors import Collector
-from torchrl.envs import GymEnv
+from torchrl.collectors import Collector, MultiSyncCollector
+from torchrl.data import Bounded, Composite, Unbounded
+from torchrl.envs import EnvBase, GymEnv, ParallelEnv
 
 from benchmarks import measure, simulated_cuda
 from benchmarks.suites import bench_device_placement as suite
@@ -469,3 +472,83 @@ def test_waiting_for_each_entry_is_the_slowest_copy():
         )
         assert blocking > 1.3 * max(default, free)
         assert free > (0.97 if direction == "to-gpu" else 0.85) * default
+
+
+# -- Processes --------------------------------------------------------------------
+
+
+class Where(EnvBase):
+    """Observes the process that steps it, and whether a variable hides the GPU from it."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_spec = Composite(process=Unbounded((1,)), hidden=Unbounded((1,)))
+        self.action_spec = Bounded(-1, 1, (1,))
+        self.reward_spec = Unbounded((1,))
+
+    def _reset(self, tensordict):
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+        return TensorDict(
+            process=torch.tensor([float(os.getpid())]), hidden=torch.tensor([hidden * 1.0])
+        )
+
+    def _step(self, tensordict):
+        never = torch.zeros(1, dtype=torch.bool)
+        return self._reset(tensordict).update({"reward": torch.ones(1), "terminated": never})
+
+    def _set_seed(self, seed):
+        """Nothing is random."""
+
+
+def acting(tensordict):
+    """A policy that says in which process it acts."""
+    actor = torch.full(tensordict["process"].shape, float(os.getpid()))
+    return tensordict.set("action", torch.zeros_like(actor)).set("actor", actor)
+
+
+@pytest.fixture
+def forked():
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("fork", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
+
+
+def one_batch(kind, env, policy=acting):
+    collector = kind(env, policy, frames_per_batch=4, total_frames=4)
+    try:
+        return collector.next()
+    finally:
+        collector.shutdown()
+
+
+@guards("workers-run-the-policy")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_each_worker_of_a_collector_runs_the_policy(forked):
+    batch = one_batch(MultiSyncCollector, [Where, Where])
+    assert torch.equal(batch["actor"], batch["process"])
+    assert len(batch["actor"].unique()) == 2
+    assert os.getpid() not in batch["actor"].unique().tolist()
+
+
+@guards("parallel-env-workers-run-no-policy")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_workers_of_a_parallel_env_run_no_policy(forked):
+    batch = one_batch(Collector, ParallelEnv(2, Where))
+    assert batch["actor"].unique().tolist() == [os.getpid()]
+    assert len(batch["process"].unique()) == 2
+    assert os.getpid() not in batch["process"].unique().tolist()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@guards("workers-inherit-variables")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_worker_has_the_variables_of_when_it_started(method, monkeypatch):
+    env = ParallelEnv(1, Where, mp_start_method=method)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    try:
+        env.reset()
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        assert env.reset()["hidden"].all()
+    finally:
+        env.close()

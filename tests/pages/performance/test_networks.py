@@ -11,8 +11,10 @@ import pytest
 import tensordict
 import torch
 import torchrl
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector
-from torchrl.modules import MultiAgentMLP
+from torchrl.envs import GymEnv
+from torchrl.modules import MultiAgentMLP, NormalParamExtractor, ProbabilisticActor
 from torchrl.objectives import ClipPPOLoss, SoftUpdate
 
 from benchmarks import interleaved, measure
@@ -133,6 +135,23 @@ def test_validation_is_off_after_the_import():
         "assert not torch.distributions.Distribution._validate_args\n"
     )
     run_python("-c", program)
+
+
+@guards("nan-weights-act-unnoticed")
+def test_a_policy_with_nan_weights_acts_without_an_error():
+    """PyTorch's own check would raise, with the message that the doctor's page has."""
+    net = TensorDictModule(torch.nn.Linear(3, 2), ["observation"], ["both"])
+    torch.nn.init.constant_(net.module.weight, float("nan"))
+    split = TensorDictModule(NormalParamExtractor(), ["both"], ["loc", "scale"])
+    actor = ProbabilisticActor(
+        TensorDictSequential(net, split),
+        ["loc", "scale"],
+        distribution_class=torch.distributions.Normal,
+    )
+    rollout = GymEnv("Pendulum-v1").rollout(2, actor)
+    assert rollout["action"].isnan().all()
+    with pytest.raises(ValueError, match=r"Expected parameter loc .*but found invalid values"):
+        torch.distributions.Normal(rollout["loc"], rollout["scale"], validate_args=True)
 
 
 @guards("cache-dist-unread")

@@ -198,3 +198,17 @@ def test_the_buffer_is_filled_by_batch_or_by_step(make_collector, monkeypatch, w
         monkeypatch.setattr(buffer, name, spy)
     make_collector(4, replay_buffer=buffer, extend_buffer=whole).next()
     assert shapes == ([(4,)] if whole else [()] * 4)
+
+
+@guards("plain-module-by-argument-names")
+def test_a_plain_module_reads_the_entries_that_its_arguments_name():
+    class Net(torch.nn.Linear):
+        def forward(self, observation):
+            return torch.nn.functional.one_hot(super().forward(observation).argmax(-1), 2)
+
+    net = Net(4, 2)
+    options = {"frames_per_batch": 4, "total_frames": 4, "auto_register_policy_transforms": False}
+    collector = Collector(GymEnv("CartPole-v1"), net, **options)
+    batch = collector.next()
+    collector.shutdown()
+    assert torch.equal(batch["action"], net(batch["observation"]))

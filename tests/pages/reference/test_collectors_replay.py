@@ -178,3 +178,14 @@ def test_spawn_has_neither_trap():
     assert (written["next", "reward"] == 1).all()
     first, second = written["action"].chunk(2)
     assert not torch.equal(first, second)
+
+
+@guards("add-stores-one-row")
+def test_add_takes_a_batch_for_one_row():
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10))
+    with pytest.warns(UserWarning, match=r"Using `add\(\)` with a TensorDict that has batch_size"):
+        buffer.add(TensorDict(x=torch.zeros(3, 2), batch_size=[3]))
+    assert (len(buffer), buffer.sample(2).shape) == (1, (2, 3))
+    buffer = ReplayBuffer(storage=LazyTensorStorage(10))
+    buffer.extend(TensorDict(x=torch.zeros(3, 2), batch_size=[3]))
+    assert (len(buffer), buffer.sample(2).shape) == (3, (2,))

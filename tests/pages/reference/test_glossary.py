@@ -766,3 +766,14 @@ def test_a_class_has_accepted_keys_of_its_own_or_of_its_base():
     assert "_AcceptedKeys" in vars(DQNLoss)
     assert "_AcceptedKeys" not in vars(GAE)
     assert GAE._AcceptedKeys is ValueEstimatorBase._AcceptedKeys
+
+
+@guards("out-keys-for-all-outputs")
+def test_each_output_of_a_module_has_a_name_or_an_underscore():
+    def twice(x):
+        return x, 2 * x
+
+    data = TensorDict(x=torch.ones(3))
+    with pytest.raises(RuntimeError, match=r"There are more tensors .* than out_keys"):
+        TensorDictModule(twice, ["x"], ["y"])(data.clone())
+    assert set(TensorDictModule(twice, ["x"], ["y", "_"])(data.clone()).keys()) == {"x", "y"}

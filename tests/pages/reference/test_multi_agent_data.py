@@ -253,3 +253,20 @@ def test_a_gru_refuses_the_keys_of_a_group():
     gru = GRUModule(2, 4, in_keys=keys, out_keys=[("agents", "f"), ("next", "agents", "h")])
     with pytest.raises(ValueError, match="Expected input to be 2D or 3D, got 4D"):
         gru(primed(Team()).reset())
+
+
+@guards("gae-adds-the-opponents-value")
+def test_gae_adds_the_value_of_the_next_row():
+    """Whoever it is good for: a position that is good for the opponent makes a move look good."""
+    flags = torch.zeros(2, 1, dtype=torch.bool)
+    after = {
+        "reward": torch.zeros(2, 1),
+        "done": torch.tensor([[False], [True]]),
+        "terminated": flags,
+        "state_value": torch.tensor([[1.0], [0.0]]),
+    }
+    rows = TensorDict(
+        {"state_value": torch.tensor([[0.0], [1.0]]), "next": TensorDict(after, [2])}, [2]
+    )
+    rows = GAE(gamma=0.5, lmbda=0.0, value_network=None)(rows)
+    assert rows["advantage"][0].item() == 0.5

@@ -1,14 +1,20 @@
 """What is wrong with a recurrent policy is seen, and right wirings pass."""
 
 import inspect
+import re
+import textwrap
+import types
 import warnings
+from unittest import mock
 
 import pytest
 import torch
 from torchrl.envs import InitTracker, SerialEnv
-from torchrl.modules import GRUModule, set_recurrent_mode
+from torchrl.modules import DTActor, GRUModule, set_recurrent_mode
+from torchrl.modules.models import decision_transformer
 from torchrl.modules.utils import get_primers_from_module
 
+from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 
@@ -201,3 +207,60 @@ def test_the_message_of_the_warning():
     (warning,) = caught
     assert "From torchrl v0.15 the collector will append them" in str(warning.message)
     assert "(InitTracker)" in str(warning.message)
+
+
+# -- A transformer -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def transformer():
+    """What the last code block of the page defines."""
+    text = (ROOT / "docs/reference/recurrent_wiring.rst").read_text(encoding="utf-8")
+    blocks = [
+        textwrap.dedent(block)
+        for block in re.findall(r"\.\. code-block:: python\n\n((?:   .*\n|\n)+)", text)
+    ]
+    page = types.ModuleType("page")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for block in blocks:
+            exec(block, vars(page))
+    return page
+
+
+@guards("windows-stay-in-their-episode")
+def test_windows_do_not_reach_into_the_episode_before(transformer):
+    batch, size = transformer.batch, transformer.WINDOW
+    assert batch["next", "done"][:, :-1].any()
+    for row in batch:
+        first = 0
+        for step in range(len(row)):
+            if step and row["next", "done"][step - 1]:
+                first = step
+            seen = row["observation"][max(first, step - size + 1) : step + 1]
+            start = row["observation"][first].expand(size - len(seen), -1)
+            assert torch.equal(row["window"][step], torch.cat([start, seen]))
+
+
+@guards("dropout-moves-the-ratio")
+def test_dropout_changes_log_probabilities(transformer):
+    rows = transformer.rows
+    for part in transformer.actor.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.1
+        if isinstance(part, torch.nn.MultiheadAttention):
+            part.dropout = 0.1
+    first, second = (
+        transformer.actor.get_dist(rows).log_prob(rows["action"]).detach() for _ in range(2)
+    )
+    assert (first - second).abs().max() > 1e-3
+
+
+@guards("decision-transformer-needs-transformers")
+def test_a_decision_transformer_needs_another_package():
+    assert {"return_to_go", "observation", "action"} == set(
+        inspect.signature(DTActor.forward).parameters
+    ) - {"self"}
+    absent = mock.patch.object(decision_transformer, "_has_transformers", False)
+    with absent, pytest.raises(ImportError, match="transformers"):
+        DTActor(state_dim=4, action_dim=2)
