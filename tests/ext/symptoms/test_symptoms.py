@@ -383,6 +383,9 @@ def test_previous_and_next_keep_to_the_subsystem(site, tmp_path):
     assert ways("sums_are_off") == {"prev": group("environments"), "next": "later_sums.html"}
     assert ways("later_sums") == {"prev": "sums_are_off.html", "next": group("environments")}
     assert ways("alone_sums") == {"prev": group("evaluation"), "next": group("evaluation")}
+    html = (other.public / "tutorials" / TOPIC / "later_sums.html").read_text()
+    crumbs = re.findall(r'breadcrumb-item"><a href="([^"]*)"[^>]*>([^<]*)', html)
+    assert crumbs == [("../../map.html", "Map"), (group("environments"), "Environments")]
     other.write(
         f"tutorials/{TOPIC}/alone_sums.py",
         named.replace("NAME", "alone"),  # it moves to the others
