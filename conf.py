@@ -145,7 +145,7 @@ html_theme_options = {
         "image_dark": "docs/_static/logo.svg",
     },
     "navbar_start": ["navbar-logo", "torchrl-version"],
-    "navbar_persistent": ["search-button"],  # the field fails axe's label-content-name-mismatch
+    "navbar_persistent": ["search-button"],  # ours, in docs/_templates
     "primary_sidebar_end": [],  # no advertisements
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,

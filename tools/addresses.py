@@ -35,7 +35,9 @@ ANCHOR = re.compile(r"<[a-z][^<>]*?\sid=\"([^\"]+)\"")
 NAMELESS = re.compile(
     r"id\d+|plate-\d+|hint-.*|upstream-says-\d+|sphx-glr-.*|search-here(?:-hits)?"
 )
-NAMELESS_FILE = re.compile(r"_downloads/(?:records/.*-plot\d+\.csv|doctor/.*\.whl)")
+NAMELESS_FILE = re.compile(
+    r"_downloads/(?:records/.*-plot\d+\.csv|.*/images/sphx_glr_.*_\d{3}\.csv|doctor/.*\.whl)"
+)
 WITHOUT_ANCHORS = {"404.html", "genindex.html", "search.html"}
 
 

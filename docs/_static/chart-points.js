@@ -1,6 +1,7 @@
 /* Walk through the values of a chart: one stop of the Tab key, then arrows, Home and End; a finger
    takes the nearest point. Each point has its text in its title (docs/_ext/support/charts.py).
-   Without this the text shows to a mouse, and the values stand in the table below the chart. */
+   Without this the text shows to a mouse, and the values stand in the table below the chart, or in its
+   CSV file. */
 "use strict";
 
 (() => {
@@ -26,7 +27,7 @@
     box.hidden = true;
   };
 
-  document.querySelectorAll("figure.record-plot > svg").forEach((svg) => {
+  document.querySelectorAll("figure:is(.record-plot, .gallery-figure) > svg").forEach((svg) => {
     const points = [...svg.querySelectorAll("g:has(> title)")];
     if (!points.length) return;
     const texts = points.map((point) => point.querySelector("title").textContent);

@@ -90,3 +90,61 @@ def test_the_short_sections_of_the_landing_page_follow_each_other(open_page, sit
     end = first.locator(":scope > *").last.bounding_box()
     hole = second.locator("h2").bounding_box()["y"] - end["y"] - end["height"]
     assert 0 < hole < 80
+
+
+LAPTOP = {"width": 1280, "height": 800}
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "most"),
+    [
+        ("index", ".entry-card:nth-child(4)", 800),
+        ("how-to/save_and_resume", ".bd-article :not(details) > div > .highlight", 780),
+        ("how-to/index", ".sphx-glr-thumbcontainer:nth-child(4)", 700),
+        ("reference/memory_planner", ".planner-answer table", 560),
+    ],
+)
+def test_the_answer_is_on_the_first_screen_of_a_laptop(open_page, site_url, name, answer, most):
+    """Its end, and of code the tenth line."""
+    page = open_page(**LAPTOP)
+    page.goto(f"{site_url}{name}.html")
+    box = page.locator(answer).first.bounding_box()
+    height = 200 if "highlight" in answer else box["height"]
+    assert box["y"] + height < most
+
+
+def test_a_phone_shows_the_answer_of_the_planner_first(open_page, site_url):
+    page = open_page(**PHONE)
+    page.goto(f"{site_url}reference/memory_planner.html")
+    [answer] = boxes(page, ".planner-answer table")
+    assert answer["y"] + answer["height"] < boxes(page, ".planner-fields")[0]["y"]
+
+
+@pytest.mark.parametrize("width", [960, 1199, 1200, 1280])
+def test_the_header_is_one_line_with_a_search_to_see(open_page, site_url, width):
+    page = open_page(width=width)
+    page.goto(f"{site_url}how-to/save_and_resume.html")
+    assert page.locator("#pst-header").bounding_box()["height"] < 70
+    button = page.locator("#pst-header").get_by_role("button", name="Search", exact=True)
+    assert (button.bounding_box()["width"] > 150) == (width >= 1200)
+    button.click()
+    page.locator("#pst-search-dialog[open] #search-header:focus").wait_for()
+
+
+def test_a_closed_side_bar_leaves_its_width_to_the_page(open_page, site_url):
+    page = open_page(**LAPTOP)
+    page.goto(f"{site_url}how-to/save_and_resume.html")
+    page.get_by_role("button", name="Collapse sidebar").click()
+    button = page.get_by_role("button", name="Expand sidebar")
+    page.wait_for_function("document.querySelector('.bd-sidebar-primary').clientWidth < 70")
+    assert button.bounding_box()["x"] < 40
+    button.click()
+    page.wait_for_function("document.querySelector('.bd-sidebar-primary').clientWidth > 200")
+
+
+def test_what_is_found_has_titles_and_words_in_one_line_down(open_page, site_url):
+    page = open_page(**LAPTOP)
+    page.goto(f"{site_url}search.html?q=lstm+hidden+state")
+    page.locator(".search-hit .search-snippet").first.wait_for()
+    places = boxes(page, ".search-hit :is(.search-title, .search-snippet)")
+    assert len({round(box["x"]) for box in places}) == 1

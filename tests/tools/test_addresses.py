@@ -37,6 +37,7 @@ def site(tmp_path):
         "_static/template.html": PAGE,
         "_downloads/records/toy.json": "{}",
         "_downloads/records/page-plot0.csv": "not registered: the number of a plot moves",
+        "_downloads/a/images/sphx_glr_b_001.csv": "not registered: so does that of a figure",
         "_downloads/doctor/tool-1.0.0-py3-none-any.whl": "not registered: its version moves",
         "deep/page.html.md": "",
         "llms.txt": "",

@@ -17,9 +17,10 @@ screen of high density. sphinx-gallery's own SVG is a file beside the page, whic
 page's colors nor its font (its `matplotlib_scraper` with ``format="svg"``).
 
 Written, beside the page of the tutorial: ``images/sphx_glr_<name>_001.html``, which the page
-includes, and the same figure as a file, ``..._001.svg``, for the gallery's thumbnails. A figure
-without an alternative text is the warning ``gallery_figures.alt``, in every build until it is
-cured.
+includes, the same figure as a file, ``..._001.svg``, for the gallery's thumbnails, and its values,
+``..._001.csv``, which the page links (``figure_values``). A page with values to point at loads
+``chart-points.js``. A figure without an alternative text is the warning ``gallery_figures.alt``, in
+every build until it is cured.
 """
 
 from pathlib import Path
@@ -27,6 +28,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util import logging
 
+from docs._ext.gallery import figure_values
 from docs._ext.support import charts
 
 logger = logging.getLogger(__name__)
@@ -37,6 +39,12 @@ ON_WHITE = "#222222"
 INCLUDED = """
 .. raw:: html
    :file: {}
+
+"""
+LINKED = """
+.. rst-class:: figure-values
+
+:download:`CSV of this chart <{}>`
 
 """
 
@@ -83,17 +91,23 @@ def save(block, block_vars, gallery_conf):
         svg = charts.render(figure).replace("#000000", charts.INK)
         path.write_text(svg.replace(charts.INK, ON_WHITE), encoding="utf-8")
         label = " ".join(figure.get_label().split())
-        included = path.with_suffix(".html")
-        included.write_text(of_page(svg, path.stem[-3:], label), encoding="utf-8")
+        values = figure_values.series_of(figure)
+        included, data = path.with_suffix(".html"), path.with_suffix(".csv")
+        page = of_page(svg, path.stem[-3:], label, figure_values.to_point_at(values))
+        included.write_text(page, encoding="utf-8")
         shown.append(INCLUDED.format(f"{path.parent.name}/{included.name}"))
+        if values:
+            data.write_text(figure_values.as_csv(values), encoding="utf-8")
+            shown.append(LINKED.format(f"{path.parent.name}/{data.name}"))
     plt.close("all")
     return "".join(shown)
 
 
-def of_page(svg, number, label):
+def of_page(svg, number, label, points=""):
     """The figure as an element of the page; what has no fill in *svg* is black."""
     svg = charts.part_of_page(svg, f"drawing{number}", label)
     svg = svg.replace("#ffffff", "var(--pst-color-background)")
+    svg = svg.removesuffix("</svg>") + points + "</svg>"
     return f'<figure class="gallery-figure" style="fill:currentColor">\n{svg}\n</figure>\n'
 
 
@@ -113,6 +127,13 @@ def ask_for_alternative_texts(app, doctree):
             )
 
 
+def walk_points(app, pagename, templatename, context, doctree):
+    """html-page-context: the script of pages whose figures have values."""
+    if '<g class="chart-points">' in context.get("body", ""):
+        app.add_js_file("chart-points.js", loading_method="defer")
+
+
 def setup(app):
     app.connect("doctree-read", ask_for_alternative_texts)
+    app.connect("html-page-context", walk_points)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

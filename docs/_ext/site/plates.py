@@ -4,11 +4,11 @@ Switch on: ``"docs._ext.site"`` in ``extensions`` and the rules for ``.plate`` i
 markup: it finds the figures of records, of evidence scripts and of tutorials.
 
 What it writes: "Plate 2." before the caption of the second figure of a page (that of a tutorial's
-figure is its alternative text, which says the finding), whose address is
-``#plate-2``, and around figure and stamp a ``div`` of class ``plate``, in which the stamp stands
-beside the figure where there is room. Of tables and outputs that follow each other with the same
-stamp, the last keeps it. The number is that of the present page: it is no address that
-lasts (``tools/addresses.py``).
+figure is its alternative text, which says the finding; the link to its values ends the stamp),
+whose address is ``#plate-2``, and around figure and stamp a ``div`` of class ``plate``, in which
+the stamp stands beside the figure where there is room. Of tables and outputs that follow each other
+with the same stamp, the last keeps it. The number is that of the present page: it is no address
+that lasts (``tools/addresses.py``).
 """
 
 import re
@@ -34,7 +34,11 @@ def numbered(app, doctree):
     for number, figure in enumerate(list(doctree.findall(is_figure)), 1):
         place, parent = figure.parent.index(figure), figure.parent
         if isinstance(figure, nodes.raw):
-            parent[place] = of_tutorial(figure.astext(), number)
+            after = parent[place + 1 : place + 2]
+            values = [one for one in after if "figure-values" in one.get("classes", ())]
+            for one in values:
+                parent.remove(one)
+            parent[place : place + 1] = of_tutorial(figure.astext(), number, values)
         else:
             caption(figure, number)
             stamp = taken(following(figure))
@@ -82,17 +86,25 @@ def taken(found):
     return found[-1:] + found[:-1]
 
 
-def of_tutorial(html, number):
-    """The figure of a tutorial with number and stamp."""
+def of_tutorial(html, number, values=()):
+    """The figure of a tutorial with number and stamp, which ends with the link to its *values*."""
     head = html.replace("<figure ", f'<figure id="plate-{number}" ', 1)
     link = f'<a class="headerlink" href="#plate-{number}" title="Link to this image">#</a>'
     label = LABEL.search(html)[1]
     said = f"<p><strong>Plate {number}.</strong> {label}{link}</p>"
     head = head.replace("</figure>", f"<figcaption>{said}</figcaption>\n</figure>", 1)
     mark, _, rest = RAN.partition(" ")
-    stamp = f'<p class="evidence-origin"><strong>{mark}</strong> {rest}</p>'
-    text = f'<div class="plate">\n{head}{stamp}\n</div>\n'
-    return nodes.raw("", text, format="html")
+    if not values:
+        stamp = f'<p class="evidence-origin"><strong>{mark}</strong> {rest}</p>'
+        text = f'<div class="plate">\n{head}{stamp}\n</div>\n'
+        return [nodes.raw("", text, format="html")]
+    stamp = nodes.paragraph("", "", nodes.strong("", mark), nodes.Text(f" {rest} "))
+    stamp["classes"].append("evidence-origin")
+    stamp += [child.deepcopy() for one in values for child in one]
+    stamp += nodes.Text(".")
+    parts = [f'<div class="plate">\n{head}', "</div>\n"]
+    before, behind = (nodes.raw("", part, format="html") for part in parts)
+    return [before, stamp, behind]
 
 
 def setup(app):

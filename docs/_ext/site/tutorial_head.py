@@ -91,7 +91,8 @@ def add_head(app, doctree):
         wrapper.parent.remove(wrapper)
     footers = [footer.parent for footer in with_class(doctree, FOOTER)]
     for download in doctree.findall(lambda node: node.tagname == "download_reference"):
-        download[0].children = [nodes.Text(DOWNLOADS[Path(download["reftarget"]).suffix])]
+        if title := DOWNLOADS.get(Path(download["reftarget"]).suffix):  # the values of a figure not
+            download[0].children = [nodes.Text(title)]
     if f"/{TOPIC}/" in docname:
         return
     lead = next(

@@ -6,8 +6,9 @@ no markup.
 
 A page of a symptom, and the index of their folder, get a side bar with a fold for each subsystem:
 the one of the page is open. Previous and next keep to the subsystem, in the order of ``order.txt``;
-before the first and behind the last is the map. The page behind the last symptom of the toctree has
-the index of the folder before it.
+before the first and behind the last is the map. The way above the title leads by the map and the
+subsystem, and not by the folders of the tutorials. The page behind the last symptom of the toctree
+has the index of the folder before it.
 
 When a symptom comes, goes, moves or gets another title, the pages of all symptoms are written
 again, without being read again.
@@ -83,6 +84,9 @@ def navigate(app, pagename, templatename, context, doctree):
         before = maps[:1] or [index]
         pages = [*before, *found[subsystem], *before]
         place = pages.index(pagename, 1)
+        if maps:
+            group = link(maps[0], anchor=f"#{group_id(subsystem)}")
+            context["parents"] = [link(maps[0]), group | {"title": subsystem.capitalize()}]
         for key, page in (("prev", pages[place - 1]), ("next", pages[place + 1])):
             word = "Previous" if key == "prev" else "Next"
             is_map = page in before

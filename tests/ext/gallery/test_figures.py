@@ -73,6 +73,90 @@ def test_text_and_black_take_the_color_of_the_page(written):
     assert figures.ON_WHITE in file
 
 
+def data_of(folder):
+    return [path.read_text().splitlines() for path in sorted(folder.glob("images/*.csv"))]
+
+
+def said_by(page):
+    return re.findall("<title>(.*)</title>", page)
+
+
+def test_the_values_of_a_figure_are_a_file_and_points_to_point_at(written, tmp_path):
+    figure, axes = plt.subplots(layout="constrained")
+    axes.plot([0, 12_000], [1, 0.123456789], color="C0")
+    axes.scatter([3], [0.5], color="C1", label="a dot")
+    axes.text(1, 1, "  with\nmemory", color="C0")
+    axes.axhline(0.7, color="C2")
+    axes.set(xlabel="frames", ylabel="return & more")
+    figure.set_label("Says something")
+    rest, (page,), _ = written()
+    assert ".. rst-class:: figure-values" in rest
+    assert ":download:`CSV of this chart <images/sphx_glr_lesson_001.csv>`" in rest
+    assert data_of(tmp_path) == [
+        [
+            "series,line,frames,return & more",
+            "with memory,1,0,1",
+            "with memory,1,12000,0.123457",
+            "a dot,2,3,0.5",
+        ]
+    ]
+    assert said_by(page) == [
+        "with memory, frames 0: return &amp; more 1",
+        "with memory, frames 12,000: return &amp; more 0.1235",
+        "a dot, frames 3: return &amp; more 0.5",
+    ]
+
+
+def test_a_value_is_where_its_mark_is(written):
+    _, axes = plt.subplots(layout="constrained")
+    axes.plot([0, 1, 4], [5, 3, 8], marker="o")
+    axes.set_title("Title")
+    _, (page,), _ = written()
+    uses = re.findall(r'<use xlink:href="#drawing001-m\w+" x="([\d.]+)" y="([\d.]+)"', page)
+    circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', page)
+    marks = [tuple(map(float, use)) for use in uses]
+    for circle in circles:
+        across, down = map(float, circle)
+        assert any(abs(x - across) < 0.1 and abs(y - down) < 0.1 for x, y in marks), circle
+    assert len(circles) == 3
+
+
+def test_bars_ticks_with_names_and_panels(written, tmp_path):
+    _, (above, below) = plt.subplots(2, sharex=True)
+    above.bar([0, 1], [2, 3], color="C0")
+    above.set_title("Above")
+    below.barh([0, 1], [4, 5], color="C1")
+    below.set_yticks([0, 1], ["one", "two"])
+    below.set(xlabel="size")
+    _, (page,), _ = written()
+    [data] = data_of(tmp_path)
+    assert data[0] == "panel,series,line,size,y"
+    assert data[1:] == ["Above,,1,0,2", "Above,,1,1,3", "panel 2,,2,4,one", "panel 2,,2,5,two"]
+    assert said_by(page)[-1] == "size 5: two"
+
+
+def test_of_many_values_the_first_and_the_last_are_among_those_to_point_at(written, tmp_path):
+    figure, axes = plt.subplots()
+    axes.plot(range(1001))
+    figure.set_label("A line that rises")
+    _, (page,), _ = written()
+    said = said_by(page)
+    assert len(said) <= figures.figure_values.MOST + 1
+    assert (said[0], said[-1]) == ("0: 0", "1000: 1000")
+    assert len(data_of(tmp_path)[0]) == 1002
+
+
+def test_a_figure_without_values_has_no_file(written, tmp_path):
+    figure, axes = plt.subplots()
+    axes.axvline(2)
+    axes.imshow([[0, 1]])
+    figure.set_label("Two pixels")
+    rest, (page,), _ = written()
+    assert "download" not in rest
+    assert "chart-points" not in page
+    assert not data_of(tmp_path)
+
+
 def test_the_same_figure_has_the_same_bytes(written):
     drawn()
     once = written()

@@ -67,6 +67,16 @@ def test_the_figure_of_a_tutorial_gets_both():
     assert "<strong>Executed</strong> with this page" in text
 
 
+def test_the_stamp_of_a_tutorials_figure_ends_with_its_values():
+    values = nodes.paragraph("", "CSV", classes=["figure-values"])
+    section = page(nodes.raw("", GALLERY, format="html"), values, nodes.paragraph("", "after"))
+    before, stamp, behind, after = section
+    assert before.astext().endswith("</figure>\n")
+    assert stamp["classes"] == ["evidence-origin"]
+    assert stamp.astext() == "Executed with this page, whose stamp says when and on what. CSV."
+    assert (behind.astext(), after.astext()) == ("</div>\n", "after")
+
+
 def test_neighbors_with_the_same_stamp_have_it_once():
     def table_with(*stamps):
         return [part for one in stamps for part in (nodes.table(), one)]

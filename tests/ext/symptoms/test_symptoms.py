@@ -383,6 +383,11 @@ def test_previous_and_next_keep_to_the_subsystem(site, tmp_path):
     assert ways("sums_are_off") == {"prev": group("environments"), "next": "later_sums.html"}
     assert ways("later_sums") == {"prev": "sums_are_off.html", "next": group("environments")}
     assert ways("alone_sums") == {"prev": group("evaluation"), "next": group("evaluation")}
+    html = (other.public / "tutorials" / TOPIC / "later_sums.html").read_text()
+    [way] = re.findall(r'<li class="nav-item nav-item-0">.*?</ul>', html, re.DOTALL)[:1]
+    crumbs = re.findall(r'nav-item-[1-9]"><a href="([^"]*)"[^>]*>([^<]*)', way)
+    assert [href for href, _ in crumbs] == ["../../map.html", group("environments")]
+    assert crumbs[1][1] == "Environments"
     other.write(
         f"tutorials/{TOPIC}/alone_sums.py",
         named.replace("NAME", "alone"),  # it moves to the others
