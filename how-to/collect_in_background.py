@@ -288,7 +288,7 @@ for sync in (True, False):
 
 # %%
 # With ``sync=False``, your process looks for new rows before it samples. With the default, a worker
-# does not start under "spawn". Under "fork", ``sample()`` raises if there was no warm-up.
+# does not start under "spawn", and ``sample()`` raises under "fork" if there was no warm-up.
 # :claim:`background-priorities-elsewhere`
 #
 # In a thread

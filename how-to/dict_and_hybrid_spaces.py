@@ -156,9 +156,10 @@ print(f"largest ratio {ratio.max():.2f}; the loss is that of the product")
 
 # %%
 # If one part depends on another, such as a push for each gear, use a
-# ``ProbabilisticTensorDictSequential``, which draws them one after the other. DQN needs a value for
-# each action, so every part has to be discrete. Leave ``set_composite_lp_aggregate`` at its
-# default: if the actor stores the sum of the logarithms, PPO raises.
+# ``ProbabilisticTensorDictSequential``, which draws them one after the other. With DQN, every part
+# has to be discrete, because DQN needs a value for each action. Leave
+# ``set_composite_lp_aggregate`` at its default: if the actor stores the sum of the logarithms, PPO
+# raises.
 # :claim:`composite-sum-raises-in-ppo`
 #
 # ``gear`` is one-hot because ``GymWrapper`` encodes every ``Discrete`` space this way, in
@@ -280,9 +281,9 @@ for policy in (None, walker):
 print("no forbidden action in", 2 * len(walk), "steps")
 
 # %%
-# If an environment has goals, ``HERReplayBuffer`` relabels a share of each sample. Its new goal is
-# the place of the same row or of a later row of the episode, and your function computes the new
-# reward (hindsight experience replay). The policy has to read both goals, as above.
+# If an environment has goals, ``HERReplayBuffer`` relabels a share of each sample. A row's new goal
+# is its own place or that of a later row of the episode, and your function computes the new reward
+# (hindsight experience replay). The policy has to read both goals, as above.
 
 from torchrl.data import HERReplayBuffer, LazyTensorStorage
 

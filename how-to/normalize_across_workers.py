@@ -305,7 +305,7 @@ multiprocessing.set_start_method(start_method, force=True)
 # %%
 # If an observation hardly varies and is far from zero, rounding in float32 can make its variance
 # negative and the normalized observation NaN. :claim:`vecnorm-v2-nan-far-from-zero` Subtract a
-# constant.
+# constant before you normalize.
 #
 # If statistics may stay fixed, compute them once with ``init_stats`` of ``ObservationNorm``, and
 # give ``loc`` and ``scale`` to every environment. Then nothing is shared, and the normalization of

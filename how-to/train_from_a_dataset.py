@@ -151,8 +151,8 @@ assert np.mean(returns) > before
 # -----------------------------
 #
 # ``torchrl.data.datasets`` has classes for several collections, such as D4RL and Minari. Each class
-# is a replay buffer, whose constructor downloads the dataset, into the folder ``root`` if you pass
-# one. :claim:`dataset-classes-are-buffers`
+# is a replay buffer. Its constructor downloads the dataset once, into the folder ``root`` if you
+# pass one; only ``OpenXExperienceReplay`` streams by default. :claim:`dataset-classes-are-buffers`
 #
 # .. not-executed:: Downloads the dataset; needs the package minari.
 #

@@ -126,7 +126,7 @@ def collect(*transforms, policy=None, **options):
 
 
 # %%
-# Measure them. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
+# Now measure the bytes. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
 
 plain = collect()
 entries = plain.items(include_nested=True, leaves_only=True)
@@ -147,8 +147,8 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 # The row after the end of a trajectory is the *reset* of another one. So the last next observation
 # of a trajectory is stored only once. If the trajectory :term:`terminated`, the value of this
 # observation counts as zero. If the trajectory was :term:`truncated`, the target of a loss uses
-# this value. From here on, a time limit truncates some trajectories. Byte counts are taken without
-# it.
+# this value. From here on, a time limit truncates some trajectories. The savings are measured
+# without it.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -311,8 +311,8 @@ figure.set_label(
 # transforms have run (:source:`torchrl.data.TensorDictReplayBuffer.sample`). So the rows with a
 # wrong next observation have ``done=True`` in your sample, and had ``done=False`` when the
 # transform saw them. :claim:`touching-rows-are-done-in-the-sample` To find them in your sample,
-# compare step counts: a row is wrong if its next observation is not NaN, although the row below is
-# not its next step.
+# compare step counts: a row is wrong if its next observation is not NaN, although the row below
+# does not count one step more.
 #
 # With ``step_count_key``, the next observation in the last row of a slice is NaN, unless the
 # following slice starts at the very next step. GAE and the TD estimators stay finite on such rows

@@ -164,9 +164,9 @@ for name, (data, *transforms) in pipelines.items():
 # Where the next observation is NaN, GAE uses the value of the current one
 # (:doc:`missing_next_observations`). At a :term:`terminated` row this is exact, because the value
 # is masked. At a :term:`truncated` row, the error is ``GAMMA * (V(obs) - V(next obs))``. GAE
-# carries it back along the trajectory, where it fades by ``GAMMA * LAMBDA`` a step. The faster the
-# value changes in one step, the larger the error. Fit three value functions to the same returns,
-# each with a length scale: how far an observation has to move before the value changes.
+# carries it back along the trajectory, where it fades by the factor ``GAMMA * LAMBDA`` a step. The
+# faster the value changes in one step, the larger the error. Fit three value functions to the same
+# returns, each with its own length scale: how far an observation moves before the value changes.
 #
 # .. fold:: A value function with a length scale
 

@@ -1,7 +1,9 @@
 """What the guide to training from a dataset says and does not run is so."""
 
 import inspect
+from unittest import mock
 
+import pytest
 from torchrl.data import ReplayBuffer, datasets
 
 from tests.support.claims import guards
@@ -19,3 +21,9 @@ def test_the_classes_of_datasets_are_replay_buffers():
         assert given["root"].default is None
     given = inspect.signature(datasets.MinariExperienceReplay.__init__).parameters
     assert given["load_from_local_minari"].default is False
+    streaming = "torchrl.data.datasets.openx._StreamingStorage"
+    with (
+        mock.patch(streaming, side_effect=AssertionError("streamed")),
+        pytest.raises(AssertionError, match="streamed"),
+    ):
+        datasets.OpenXExperienceReplay("any", batch_size=2)
