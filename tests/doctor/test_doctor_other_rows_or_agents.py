@@ -6,6 +6,7 @@ from tensordict import TensorDict
 from tensordict.nn import NormalParamExtractor, TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv, ObservationNorm, TransformedEnv
 from torchrl.modules import (
     AdditiveGaussianModule,
     IndependentNormal,
@@ -467,3 +468,71 @@ def test_the_estimator_of_a_team_is_told_nothing():
         estimator(rows)
     given = {"loss_module": loss, "value_estimator": estimator, "batch": rows}
     assert found("advantages_mix_agents", **given)[0] == CLEAR
+
+
+# --- what the data of a buffer are beside the environment ---------------------------------------
+
+
+def pendulum_data(change=None, norm=False):
+    torch.manual_seed(0)
+    data = GymEnv("Pendulum-v1").rollout(80, break_when_any_done=False)
+    if change is not None:
+        data["action"] = change(data["action"])
+    transform = None
+    if norm:
+        keys = ["observation", ("next", "observation")]
+        transform = ObservationNorm(loc=0.5, scale=2.0, in_keys=keys, standard_normal=True)
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(80), batch_size=16, transform=transform
+    )
+    buffer.extend(data)
+    return buffer
+
+
+def pendulum_actor():
+    return gaussian_actor(
+        distribution_kwargs={"low": torch.tensor([-2.0] * 1), "high": torch.tensor([2.0] * 1)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        (None, CLEAR),
+        (lambda action: action.clamp(-0.5, 0.5), UNDECIDED),
+        (lambda action: action.clamp(-2, 2), CLEAR),
+        (lambda action: action.clamp(-2, 1.0), UNDECIDED),
+        (torch.sign, CLEAR),  # of two actions both come often
+        (torch.round, CLEAR),
+    ],
+)
+def test_actions_of_a_data_set_that_were_cut(change, state):
+    given = {"policy": pendulum_actor(), "replay_buffer": pendulum_data(change)}
+    said, evidence = found("actions_and_bounds_differ", env=GymEnv("Pendulum-v1"), **given)
+    assert said == state, evidence
+
+
+class Own(ObservationNorm):
+    """A normalization of the reader's."""
+
+
+@pytest.mark.parametrize(
+    ("in_buffer", "in_env", "state"),
+    [
+        (True, None, APPLIES),
+        (True, ObservationNorm, None),
+        (True, Own, None),
+        (False, None, None),
+    ],
+)
+def test_a_buffer_normalizes_what_the_evaluation_does_not(in_buffer, in_env, state):
+    evaluation = GymEnv("Pendulum-v1")
+    if in_env is not None:
+        options = {"loc": 0.5, "scale": 2.0, "in_keys": ["observation"], "standard_normal": True}
+        evaluation = TransformedEnv(evaluation, in_env(**options))
+    given = {"policy": pendulum_actor(), "replay_buffer": pendulum_data(norm=in_buffer)}
+    slug = "evaluation_gives_other_numbers"
+    assert found(slug, eval_env=evaluation, **given)[0] == state
+    if state is None:
+        given["env"] = evaluation
+        assert found(slug, eval_env=evaluation, **given)[0] is None

@@ -242,7 +242,7 @@ def actions_and_bounds_differ(
     if (env := eval_env if env is None else env) is None:
         return None
     verdicts = [
-        compared_with_bounds(key, policy, env, batch, replay_buffer if collector is None else None)
+        compared_with_bounds(key, policy, env, batch, replay_buffer, collector is None)
         for key in env.action_keys
     ]
     found = [one for one in verdicts if one is not None]
@@ -272,14 +272,14 @@ def scales_by_itself(env):
     return any(not type(one).__module__.startswith("torchrl.") for one in transforms_of(env))
 
 
-def compared_with_bounds(key, policy, env, batch, data_set):
+def compared_with_bounds(key, policy, env, batch, replay_buffer, is_data_set):
     """The verdict of one action of an environment, or of one group of agents."""
     space = getattr(env.full_action_spec[key], "space", None)
     low, high = getattr(space, "low", None), getattr(space, "high", None)
     if low is None or not (low.isfinite().all() and high.isfinite().all()):
         return None
     allowed = f"{low.min():g} to {high.max():g}"
-    if count := stored_actions_outside(data_set, key, low, high):
+    if count := is_data_set and stored_actions_outside(replay_buffer, key, low, high):
         return applies(f"{count} are outside {allowed}")
     writers = modules_of(policy)
     if len(env.action_keys) > 1:
@@ -292,6 +292,8 @@ def compared_with_bounds(key, policy, env, batch, data_set):
             torch.allclose(one.expand_as(low), bound)
             for one, bound in zip(reach, (low, high), strict=True)
         ):
+            if (cut := cut_inside(key, low, high, batch, replay_buffer)) is not None:
+                return undecided(f"{cut}: were they cut, or was that the whole of it?")
             return clear(f"the policy reaches {allowed}, as the environment takes")
         reached = f"{reach[0].min():g} to {reach[1].max():g}"
         return applies(f"the policy reaches {reached}, the environment takes {allowed}")
@@ -305,6 +307,35 @@ def compared_with_bounds(key, policy, env, batch, data_set):
                 count = int(outside.reshape(*rows.shape, -1).any(-1).sum())
                 return applies(f"{count} of {rows.numel()} actions are outside {allowed}")
     return None
+
+
+def cut_inside(key, low, high, batch, replay_buffer):
+    """What to say of actions of which many are at one and the same end, well inside the bounds.
+
+    Those of a policy that takes all values are never twice the same.
+    """
+    rows = [one.get(key, None) for one in batches_of(batch)[-1:]]
+    stored = None if replay_buffer is None else stored_leaf(replay_buffer, key)
+    stored = None if stored is None else stored[: len(replay_buffer)]
+    for action in [one for one in (*rows, stored) if isinstance(one, torch.Tensor)]:
+        if not action.is_floating_point() or action.shape[-1:] != low.shape[-1:]:
+            continue
+        values = action.reshape(-1, action.shape[-1])
+        inside = values[(values > values.min(0).values) & (values < values.max(0).values)]
+        if len(inside) < FEWEST_ROWS or len(inside.unique()) < 0.9 * len(inside):
+            continue
+        width = (high - low).reshape(-1, action.shape[-1])[0]
+        for end, bound in ((values.max(0).values, high), (values.min(0).values, low)):
+            edge = bound.reshape(-1, action.shape[-1])[0]
+            there = (values == end) & ((end - edge).abs() > 0.05 * width)
+            if there.double().mean(0).max() >= 0.05 and there.sum(0).max() >= FEWEST_AT_AN_END:
+                place = int(there.sum(0).argmax())
+                count = f"{int(there[:, place].sum())} of {len(values)} actions"
+                return f"{count} are {float(end[place]):.3g}, and none is beyond it"
+    return None
+
+
+FEWEST_AT_AN_END = 5
 
 
 def plain_tanh(policy, key, env):

@@ -522,14 +522,14 @@ def cut_at(action, wrong):
     """The values at which actions were cut; "" where the wrong ones are not alike."""
     whole = wrong.reshape(*wrong.shape, *[1] * (action.ndim - wrong.ndim)).expand_as(action)
     values = action[whole]
-    ends = [float(end) for end in (action.min(), action.max())]
-    met = [end for end in ends if int((values == end).sum()) >= FEWEST_AT_AN_END]
+    ends = sorted({float(end) for end in (action.min(), action.max())})
+    met = [end for end in ends if int((values == end).sum()) >= FEWEST_AT_A_CUT]
     lines = action[wrong].reshape(int(wrong.sum()), -1)
     there = torch.stack([(lines == end).any(-1) for end in ends]).any(0)
     return " and ".join(f"{end:.3g}" for end in met) if there.double().mean() > 0.9 else ""
 
 
-FEWEST_AT_AN_END = 3
+FEWEST_AT_A_CUT = 3
 
 
 def is_noisy(module):
