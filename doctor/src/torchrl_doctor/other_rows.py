@@ -205,10 +205,12 @@ OTHER_ROWS = {
     ),
     "log_prob_of_another_action": Row(
         "silent",
-        "An exploration module comes after the policy, which has written the log-probability of "
-        "its own action. The ratio of PPO then compares two actions.",
+        "An action was changed after the policy had written its log-probability: by an exploration "
+        "module after the policy, or where it was cut before it was stored. The ratio of PPO then "
+        "compares two actions, and an action that was cut after the step is not the one that was "
+        "taken.",
         "Leave the module out: a policy that samples explores by itself, the more the higher "
-        "`entropy_coeff` is.",
+        "`entropy_coeff` is. Cut nothing: give `TanhNormal` the bounds of the environment.",
     ),
     "noise_is_gone_or_all": Row(
         "silent",
@@ -293,6 +295,13 @@ OTHER_ROWS = {
         "The advantage is one number, or far larger than one: each action is pushed alike, by as "
         "much as the step allows.",
         "Subtract a baseline, and pass `average_gae=True` to GAE.",
+    ),
+    "advantages_mix_agents": Row(
+        "silent",
+        "The advantage was normalized over the agents of a row, or is their mean, so an agent is "
+        "told how the others did and not what its own action was worth.",
+        "Normalize over time and environments alone: `normalize_advantage_exclude_dims=(-2,)` "
+        "keeps the agents apart. The advantage has the shape `(..., agents, 1)` of the reward.",
     ),
     "estimator_reads_two_shapes": Row(
         "loud",

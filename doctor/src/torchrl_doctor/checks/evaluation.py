@@ -22,6 +22,7 @@ from torchrl_doctor.objects import (
     get_next,
     in_time,
     innermost_of,
+    kinds_of,
     made_from,
     observed_keys,
     transforms_of,
@@ -78,10 +79,37 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
     "Evaluation gives the policy other numbers than the data set",
     "reference/doctor_numbers#normalization",
 )
-def evaluation_gives_other_numbers(eval_env, policy, sample, collector=None, env=None):
+def evaluation_gives_other_numbers(
+    eval_env, policy, sample, collector=None, env=None, replay_buffer=None
+):
+    if (key := normalized_in_buffer_alone(replay_buffer, eval_env, policy)) is not None:
+        return applies(f"the buffer normalizes {key!r}, and no transform of eval_env does")
     if collector is not None or env is not None or (twin := steppable(eval_env)) is None:
         return None
     return data_beside_evaluation(sample, twin, policy)
+
+
+def normalized_in_buffer_alone(replay_buffer, eval_env, policy):
+    """The key that a buffer normalizes for the loss and nothing for the policy that is evaluated.
+
+    A transform of the reader's own, or a wrapper of the game, may do it as well.
+    """
+    read = set(getattr(policy, "in_keys", ()))
+    norms = {
+        key
+        for one in transforms_of(replay_buffer)
+        if kinds_of(one) & NORMALIZE
+        for key in one.out_keys
+        if key in read and key in one.in_keys
+    }
+    of_env = transforms_of(eval_env) if norms else []
+    own = any(not type(one).__module__.startswith("torchrl.") for one in of_env)
+    wrapped = any("norm" in type(one).__name__.lower() for one in wrappers_of(eval_env))
+    done = {key for one in of_env if kinds_of(one) & NORMALIZE for key in one.out_keys}
+    return None if own or wrapped else min(norms - done, key=str, default=None)
+
+
+NORMALIZE = {"ObservationNorm", "VecNorm", "VecNormV2"}
 
 
 def data_beside_evaluation(sample, eval_env, policy):

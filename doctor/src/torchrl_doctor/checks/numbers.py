@@ -242,7 +242,7 @@ def actions_and_bounds_differ(
     if (env := eval_env if env is None else env) is None:
         return None
     verdicts = [
-        compared_with_bounds(key, policy, env, batch, replay_buffer if collector is None else None)
+        compared_with_bounds(key, policy, env, batch, replay_buffer, collector is None)
         for key in env.action_keys
     ]
     found = [one for one in verdicts if one is not None]
@@ -272,14 +272,14 @@ def scales_by_itself(env):
     return any(not type(one).__module__.startswith("torchrl.") for one in transforms_of(env))
 
 
-def compared_with_bounds(key, policy, env, batch, data_set):
+def compared_with_bounds(key, policy, env, batch, replay_buffer, is_data_set):
     """The verdict of one action of an environment, or of one group of agents."""
     space = getattr(env.full_action_spec[key], "space", None)
     low, high = getattr(space, "low", None), getattr(space, "high", None)
     if low is None or not (low.isfinite().all() and high.isfinite().all()):
         return None
     allowed = f"{low.min():g} to {high.max():g}"
-    if count := stored_actions_outside(data_set, key, low, high):
+    if count := is_data_set and stored_actions_outside(replay_buffer, key, low, high):
         return applies(f"{count} are outside {allowed}")
     writers = modules_of(policy)
     if len(env.action_keys) > 1:
@@ -292,6 +292,8 @@ def compared_with_bounds(key, policy, env, batch, data_set):
             torch.allclose(one.expand_as(low), bound)
             for one, bound in zip(reach, (low, high), strict=True)
         ):
+            if (cut := cut_inside(key, low, high, batch, replay_buffer)) is not None:
+                return undecided(f"{cut}: were they cut, or was that the whole of it?")
             return clear(f"the policy reaches {allowed}, as the environment takes")
         reached = f"{reach[0].min():g} to {reach[1].max():g}"
         return applies(f"the policy reaches {reached}, the environment takes {allowed}")
@@ -305,6 +307,35 @@ def compared_with_bounds(key, policy, env, batch, data_set):
                 count = int(outside.reshape(*rows.shape, -1).any(-1).sum())
                 return applies(f"{count} of {rows.numel()} actions are outside {allowed}")
     return None
+
+
+def cut_inside(key, low, high, batch, replay_buffer):
+    """What to say of actions of which many are at one and the same end, well inside the bounds.
+
+    Those of a policy that takes all values are never twice the same.
+    """
+    rows = [one.get(key, None) for one in batches_of(batch)[-1:]]
+    stored = None if replay_buffer is None else stored_leaf(replay_buffer, key)
+    stored = None if stored is None else stored[: len(replay_buffer)]
+    for action in [one for one in (*rows, stored) if isinstance(one, torch.Tensor)]:
+        if not action.is_floating_point() or action.shape[-1:] != low.shape[-1:]:
+            continue
+        values = action.reshape(-1, action.shape[-1])
+        inside = values[(values > values.min(0).values) & (values < values.max(0).values)]
+        if len(inside) < FEWEST_ROWS or len(inside.unique()) < 0.9 * len(inside):
+            continue
+        width = (high - low).reshape(-1, action.shape[-1])[0]
+        for end, bound in ((values.max(0).values, high), (values.min(0).values, low)):
+            edge = bound.reshape(-1, action.shape[-1])[0]
+            there = (values == end) & ((end - edge).abs() > 0.05 * width)
+            if there.double().mean(0).max() >= 0.05 and there.sum(0).max() >= FEWEST_AT_AN_END:
+                place = int(there.sum(0).argmax())
+                count = f"{int(there[:, place].sum())} of {len(values)} actions"
+                return f"{count} are {float(end[place]):.3g}, and none is beyond it"
+    return None
+
+
+FEWEST_AT_AN_END = 5
 
 
 def plain_tanh(policy, key, env):
@@ -855,28 +886,48 @@ def data_set_has_no_ends(replay_buffer, collector=None, policy=None):
 
 
 @check("data_set_is_shifted", "A column of a data set is shifted", f"{PAGE}#data-sets")
-def data_set_is_shifted(replay_buffer, collector=None, policy=None, env=None, eval_env=None):
+def data_set_is_shifted(
+    replay_buffer=None,
+    collector=None,
+    policy=None,
+    env=None,
+    eval_env=None,
+    batch=None,
+    own_batch=None,
+):
+    rows = batches_of(own_batch if own_batch is not None else batch)[-1:]
+    if rows and (late := late_in(rows[0], policy)):
+        return applies(late)
+    if replay_buffer is None:
+        return None
     env = eval_env if env is None else env
     key = stored_observation(replay_buffer, policy)
     now, later = (stored_leaf(replay_buffer, one) for one in (key, next_key(key)))
-    number = min(len(replay_buffer), SOME_ROWS)
-    if now is None or later is None or number < MANY_ROWS_OF_DATA:
+    if now is None or later is None or now.shape != later.shape:
         return None
-    now, later = (one[:number].reshape(number, -1) for one in (now, later))
-    if now.shape == later.shape and (now == later).all() and (now != now[:1]).any():
-        return applies(f"in each of {number} rows the next observation is the observation itself")
+    number = min(len(replay_buffer), SOME_ROWS)
+    rows = stored_data(replay_buffer)[: len(replay_buffer)].reshape(-1)[:number]
+    if number < MANY_ROWS_OF_DATA or len(rows) < number:
+        return None
+    now, later = (rows[one].reshape(number, -1) for one in (key, next_key(key)))
+    done = done_of(rows)
+    if late := are_the_same(now, later, done, number):
+        return applies(late)
     if collector is not None or multi_steps(replay_buffer, None):
         return None  # rows of several environments take turns, or next is n rows on
     shares = {}
+    goes_on = ~done  # what comes after an end may be anything
+    if int(goes_on.sum()) < FEWEST_ROWS:
+        return None
     for shift in (-1, 0, 1, 2, 3):
-        moved = (now.roll(-shift, 0) == later).all(-1)
+        moved = (now.roll(-shift, 0) == later).all(-1)[goes_on]
         shares[shift] = float(moved.float().mean())
     best = max(shares, key=shares.get)
     if best != 1 and shares[best] > 0.8 > 2 * shares[1]:
         return applies(f"the next observation of a row is the observation {best} rows on")
     if shares[1] <= 0.5:
         return None
-    rows, untold = stored_data(replay_buffer)[:number], []
+    untold = []
     if over := next_is_of_another_episode(rows, now, later):
         return applies(over)
     for name, values in (("action", rows.get("action", None)), ("reward", paid_in(rows))):
@@ -899,6 +950,39 @@ def data_set_is_shifted(replay_buffer, collector=None, policy=None, env=None, ev
         said = "next observations are those of the next row"
         return undecided(f"{said}; no row tells whether its {' or '.join(untold)} is its own")
     return clear("next observations, actions and rewards are those of their rows")
+
+
+def late_in(rows, policy):
+    """How each observation of a batch is the one after its step; None where it is not."""
+    if hasattr(rows, "tensordicts"):
+        return None
+    keys = [key for key in observed_keys(rows, policy) if "recurrent" not in str(key)]
+    pairs = [(rows[key], get_next(rows, key)) for key in keys]
+    pairs = [pair for pair in pairs if all(isinstance(one, torch.Tensor) for one in pair)]
+    number = rows.numel()
+    if not pairs or number < MANY_ROWS_OF_DATA:
+        return None
+    now, later = (torch.cat([one[i].reshape(number, -1).double() for one in pairs], -1)
+                  for i in (0, 1))  # fmt: skip
+    found = are_the_same(now, later, done_of(rows).flatten(), number)
+    return found and f"{found}, in the batch"
+
+
+def are_the_same(now, later, done, number):
+    """What to say where "next" repeats the observation of each row; None where it does not.
+
+    The row of an end may have the first observation of the next episode in its place.
+    """
+    if now.shape != later.shape or int((~done).sum()) < FEWEST_ROWS or (now == now[:1]).all():
+        return None
+    same = (now == later).reshape(number, -1).all(-1)
+    if same.all():
+        return f"in each of {number} rows the next observation is the observation itself"
+    if same[~done].all() and not same[done].any():
+        return (
+            f"in {int(same.sum())} of {number} rows the next observation is the observation itself"
+        )
+    return None
 
 
 def next_is_of_another_episode(rows, now, later):

@@ -12,6 +12,7 @@ import torch
 from torchrl_doctor.objects import (
     DROPOUT,
     FEWEST_UPDATES,
+    SOME_ROWS,
     batches_of,
     below_transforms,
     exploration_modules,
@@ -26,12 +27,13 @@ from torchrl_doctor.objects import (
     rolled_out_by_hand,
     samples,
     spec_of_action,
+    stored_data,
     transforms_of,
     value_key,
     wrapped_by,
 )
 from torchrl_doctor.private import private
-from torchrl_doctor.verdicts import applies, check, clear, undecided
+from torchrl_doctor.verdicts import APPLIES, CLEAR, UNDECIDED, applies, check, clear, undecided
 
 SETTINGS = "reference/doctor_settings"
 
@@ -400,17 +402,141 @@ FEWEST_ACTIONS = 30
     "The log-probability is of another action",
     f"{SETTINGS}#no-exploration",
 )
-def log_prob_of_another_action(policy, loss_module, collector=None):
-    if not learns_on_policy(loss_module):
-        return None
+def log_prob_of_another_action(
+    policy,
+    loss_module,
+    collector=None,
+    batch=None,
+    own_batch=None,
+    replay_buffer=None,
+    sample=None,
+):
+    on_policy = learns_on_policy(loss_module)
     acts = getattr(collector, "policy", None) or policy  # what draws the batches
-    found = exploration_modules(acts) if samples(acts) else []
+    found = exploration_modules(acts) if on_policy and samples(acts) else []
     for module in found:
         _, now, end = noise_of(module)
         if max(now, end) > 0:
             name = type(module).__name__
             return applies(f"{name} changes an action after its log-probability is written")
+    rows = {
+        "batch": one_of(batch if own_batch is None else own_batch),
+        "buffer": some_stored(replay_buffer),
+        "sample": one_of(sample),
+    }
+    said = {
+        name: compared_log_probs(acts, some, f"of the {name}", on_policy)
+        for name, some in rows.items()
+        if some is not None
+    }
+    said = {name: one for name, one in said.items() if one is not None}
+    for state in (APPLIES, UNDECIDED):
+        if wrong := [one for one in said.values() if one.state == state]:
+            return wrong[0]
+    if own_batch is None:
+        said.pop("batch", None)  # a loop may change its own
+    if said:
+        return next(iter(said.values()))
     return clear("the noise of the policy is at zero, and stays there") if found else None
+
+
+def one_of(batch):
+    """The last batch as one row after another; None without one."""
+    last = batches_of(batch)[-1:]
+    return last[0].reshape(-1) if last and not hasattr(last[0], "tensordicts") else None
+
+
+def some_stored(replay_buffer):
+    """Some rows of a buffer, where it has them in one block; else None."""
+    data = None if replay_buffer is None else stored_data(replay_buffer)
+    if not hasattr(data, "batch_size"):
+        return None
+    return data[: min(len(replay_buffer), SOME_ROWS)].reshape(-1)
+
+
+def compared_log_probs(policy, rows, where, on_policy):
+    """Whether the action of a row is the one whose log-probability is in it; None if untold.
+
+    The parameters of the distribution are in the row as well, so no later policy plays a part. A
+    loss that never reads the log-probability still learns from actions that were cut afterwards.
+    """
+    for module in reversed(modules_of(policy)):
+        keys = list(getattr(module, "log_prob_keys", None) or ())
+        if not hasattr(module, "distribution_class") or len(keys) != 1 or not keys[0]:
+            continue
+        drawn = [key for key in module.out_keys if key not in keys]
+        needed = [*module.in_keys, *drawn, *keys]
+        found = [rows.get(key, None) for key in needed]
+        drawn_too = found[len(module.in_keys) :]
+        if any(one is None for one in found) or not all(map(torch.is_tensor, drawn_too)):
+            continue
+        known = rows.select(*needed)
+        floats = [key for key in drawn if known[key].is_floating_point()]
+        if any(known[key].dtype not in (torch.float32, torch.float64) for key in floats):
+            continue
+        stored = known[keys[0]].double()
+        off, near, told, again = far_log_probs(module, known, floats, stored)
+        number, wrong = int(told.sum()), int((off & told).sum())
+        if number < FEWEST_DRAWN:
+            return None
+        if not wrong:
+            return clear(f"{number} log-probabilities {where} are those of the actions beside them")
+        cuts = [cut for key in floats if (cut := cut_at(known[key], off & told))]
+        said = f"{wrong} of {number} actions {where} are not those of {keys[0]!r}"
+        if cuts:
+            return applies(f"{said}: they were cut at {cuts[0]} after they were drawn")
+        if not on_policy:
+            return None
+        summed = again.sum(-1, keepdim=True).expand_as(stored)
+        if stored.ndim > 1 and torch.allclose(summed, stored, 1e-3, 1e-3):
+            return applies(f"{keys[0]!r} {where} is the sum over {stored.shape[-1]} agents")
+        # A loss may have written the parameters of a later policy, which fit no row exactly.
+        exact = int((near & told).sum())
+        others = 2 * exact > number and exact + wrong > 0.98 * number
+        return applies(said) if others else undecided(f"{said}: of another policy?")
+    return None
+
+
+def far_log_probs(module, rows, floats, stored):
+    """Which log-probabilities are not those of the actions, and which are exactly.
+
+    With them which can be told at all, and what they should be.
+
+    Next to a bound of a squashed distribution the last digit of an action makes a difference.
+    """
+    moved = []
+    for by in (0.0, 1e-6, -1e-6):
+        shifted = rows.clone()
+        for key in floats:
+            shifted[key] = shifted[key] + by * shifted[key].abs().clamp(min=1.0)
+        with torch.no_grad():
+            again = module.log_prob(shifted)
+        if not isinstance(again, torch.Tensor) or again.numel() != stored.numel():
+            return *[torch.zeros_like(stored, dtype=torch.bool)] * 3, stored
+        moved.append(again.double().reshape(stored.shape))
+    again, *near = moved
+    blur = torch.stack([(one - again).abs() for one in near]).amax(0)
+    told = torch.stack([*moved, stored]).isfinite().all(0) & (stored != 0) & (blur < 0.1)
+    off = (again - stored).abs()
+    far = off > 0.02 + 1e-3 * stored.abs() + 5 * blur
+    return far, off <= 1e-4 * (1 + stored.abs()) + 5 * blur, told, again
+
+
+FEWEST_DRAWN = 16
+
+
+def cut_at(action, wrong):
+    """The values at which actions were cut; "" where the wrong ones are not alike."""
+    whole = wrong.reshape(*wrong.shape, *[1] * (action.ndim - wrong.ndim)).expand_as(action)
+    values = action[whole]
+    ends = sorted({float(end) for end in (action.min(), action.max())})
+    met = [end for end in ends if int((values == end).sum()) >= FEWEST_AT_A_CUT]
+    lines = action[wrong].reshape(int(wrong.sum()), -1)
+    there = torch.stack([(lines == end).any(-1) for end in ends]).any(0)
+    return " and ".join(f"{end:.3g}" for end in met) if there.double().mean() > 0.9 else ""
+
+
+FEWEST_AT_A_CUT = 3
 
 
 def is_noisy(module):
@@ -496,6 +622,113 @@ def advantages_are_constant(own_batch, loss_module=None, value_estimator=None):
 
 
 FEWEST_ADVANTAGES, LARGE_ADVANTAGE = 16, 1e4
+
+
+@check("advantages_mix_agents", "The advantages mix the agents", f"{SETTINGS}#the-advantage")
+def advantages_mix_agents(loss_module, own_batch=None, sample=None, value_estimator=None):
+    if not learns_on_policy(loss_module):
+        return None
+    last = batches_of(own_batch)[-1] if own_batch is not None else None
+    found = []
+    for rows in (sample, last):  # a loss gets samples where there are any
+        values, agents = advantage_of_agents(rows, loss_module, value_estimator)
+        if values is not None:
+            if not found:
+                found.append(mixed_in_loss(values, rows, agents, loss_module, rows is sample))
+            found.append(mixed_in_rows(values, rows, agents, loss_module, value_estimator))
+    found = [one for one in found if one is not None]
+    return min(found, key=by_weight, default=None)
+
+
+def by_weight(verdict):
+    return (APPLIES, UNDECIDED, CLEAR).index(verdict.state)
+
+
+def advantage_of_agents(rows, loss_module, value_estimator):
+    """The advantage of rows, with the agents in the last dimension but one, and their number."""
+    nothing = None, 0
+    if rows is None or hasattr(rows, "tensordicts"):
+        return nothing
+    values = rows.get(value_key("advantage", loss_module), None)
+    paid = get_next(rows, value_key("reward", loss_module, value_estimator))
+    key = value_key("action", loss_module)
+    group = rows.get(key[:-1], None) if isinstance(key, tuple) and len(key) > 1 else None
+    shape = paid.shape[:-1] if isinstance(paid, torch.Tensor) else ()
+    if len(shape) != rows.ndim + 1:
+        shape = getattr(group, "batch_size", ())
+    if len(shape) != rows.ndim + 1 or shape[-1] < 2 or not isinstance(values, torch.Tensor):
+        return nothing
+    if values.numel() < FEWEST_ADVANTAGES or not values.isfinite().all():
+        return nothing
+    return values.detach().double(), shape[-1]
+
+
+def mixed_in_loss(values, rows, agents, loss_module, drawn):
+    """Whether the loss normalizes what the agents of a row have, alone or with other rows."""
+    left_out = tuple(getattr(loss_module, "normalize_advantage_exclude_dims", None) or ())
+    if not getattr(loss_module, "normalize_advantage", False) or rows.numel() < 2:
+        return None
+    kept = {dim % values.ndim for dim in left_out}
+    over = [dim for dim in range(values.ndim) if dim not in kept and values.shape[dim] > 1]
+    said = f"normalize_advantage_exclude_dims={left_out}"
+    if not drawn and any(dim >= 0 for dim in left_out):
+        return undecided(f"{said}: give replay_buffer=, to see the shape that the loss gets")
+    if values.shape[-2:] != (agents, 1) or values.ndim - 2 not in over:
+        return None
+    if over == [values.ndim - 2]:
+        shape = tuple(values.shape)
+        found = f"{said} compares the {agents} agents of a row with each other, of shape {shape}"
+        return applies(found, fix="normalize_advantage_exclude_dims=(-2,)")
+    spread = values.reshape(-1, agents).std(0)
+    if 0 < float(spread.min()) < float(spread.max()) / OTHER_SCALE:
+        ends = f"{float(spread.min()):.2g} to {float(spread.max()):.2g}"
+        return undecided(f"{said} and advantages of agents with deviations from {ends}: meant?")
+    return None
+
+
+OTHER_SCALE = 20
+
+
+def mixed_in_rows(values, rows, agents, loss_module, value_estimator):
+    """What the advantages tell, beside the value targets that they are made of; None if little."""
+    target, value = (
+        rows.get(value_key(name, loss_module, value_estimator), None)
+        for name in ("value_target", "value")
+    )
+    shapes = {
+        name: tuple(one.shape)
+        for name, one in {"value_target": target, "state_value": value}.items()
+        if isinstance(one, torch.Tensor)
+    }
+    if len({*shapes.values()}) > 1:
+        both = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        return applies(f"of {agents} agents: {both}")
+    wide = (*rows.batch_size, agents, 1)
+    if values.shape != wide or set(shapes.values()) != {wide} or len(shapes) < 2:
+        return None
+    raw = (target - value).detach().double()
+    size, of_raw = (float(one.abs().mean()) for one in (values, raw))
+    middle, of_each = values.mean(-2, keepdim=True), raw.mean(-2, keepdim=True)
+    if not size or not of_raw:
+        return None
+    differ = float((raw - of_each).abs().mean()) > SOME_OF_IT * of_raw
+    if float(middle.abs().max()) < NONE_OF_IT * size and float(of_each.abs().mean()) > (
+        SOME_OF_IT * of_raw
+    ):
+        said = f"in each of {rows.numel()} rows the advantages of {agents} agents sum to zero"
+        return applies(f"{said}: they are normalized over the agents")
+    if float((values - middle).abs().max()) < NONE_OF_IT * size and differ:
+        said = f"in each of {rows.numel()} rows {agents} agents have one advantage"
+        paid = get_next(rows, value_key("reward", loss_module, value_estimator))
+        if paid.shape == wide and float((paid - paid.mean(-2, keepdim=True)).abs().max()) > 1e-6:
+            return applies(f"{said}, and their rewards and values differ")
+        return undecided(f"{said}, and their values differ: is it meant to be a mean?")
+    if not differ:
+        return None  # a mean over them would be the same
+    return clear(f"{agents} agents have advantages of their own")
+
+
+NONE_OF_IT, SOME_OF_IT = 1e-4, 1e-2
 
 
 SHAPED_ALIKE = ("GAE", "TD0Estimator", "TD1Estimator", "TDLambdaEstimator", "VTrace")
