@@ -3,7 +3,7 @@
     python ppo_resident.py                                  # inverted pendulums, on the CPU
     python ppo_resident.py --device cuda --envs 4096        # the same, on a GPU
     python ppo_resident.py --seeds 0 1 2 --folder runs      # saves; the same command resumes
-    python ppo_resident.py --isaac Isaac-Cartpole-v0 --device cuda:0 --envs 4096 --threshold 4.5
+    python ppo_resident.py --isaac TASK --device cuda:0 --envs 4096 --threshold RETURN
 
 The simulator steps the whole batch, and begins new episodes in the same call: no step copies
 anything to the host, and none asks for a reset. A comment with a path such as

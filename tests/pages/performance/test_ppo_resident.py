@@ -46,3 +46,8 @@ def test_a_frame_takes_less_in_a_larger_batch():
 def test_a_larger_batch_needs_more_frames():
     found = [recorded(f"resident-{batch}", "frames_to_threshold") for batch in BATCHES]
     assert found == sorted(found)
+
+
+@guards("resident-small-batch-cheapest")
+def test_the_smallest_batch_costs_less_than_the_largest():
+    assert recorded("resident-64", "cpu_iqm") < recorded("resident-1024", "cpu_iqm")
