@@ -29,7 +29,7 @@ PYTEST := OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(RUN) -m pytest --n
 SITE_TESTS = tests/browser $$(grep -rl "pytest\.mark\.site" tests --include="test_*.py")
 
 # The recipes that need a package which the site is not built with.
-PEER_RECIPES := dqn_atari sac_halfcheetah
+PEER_RECIPES := dqn_atari ppo_resident sac_halfcheetah
 RECIPES = $(filter-out __init__ %_contenders,$(basename $(notdir $(wildcard benchmarks/recipes/*.py))))
 
 COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group bench --group test \

@@ -722,4 +722,4 @@ def test_every_second_record_is_shown():
         ratios = {name for one in found for name in one["metrics"] if name.startswith("time_vs_")}
         if not ratios <= set(REPEATED.get(suite, "").split()):
             once.add(suite)
-    assert once == {"recipe_ppo_cartpole", "recipe_sac_halfcheetah"}
+    assert once == {"recipe_ppo_cartpole", "recipe_ppo_resident", "recipe_sac_halfcheetah"}
