@@ -1,4 +1,4 @@
-"""PPO on a resident batch: it learns, it resumes, nothing crosses, and what is planted is noticed.
+"""PPO with environments on the device: it learns, resumes, nothing crosses, faults are noticed.
 
 MJX is not in the environment of the site, so most tests step a pendulum in torch in its place,
 which begins new episodes in its step, too. What needs MJX is skipped without it; the suite asserts

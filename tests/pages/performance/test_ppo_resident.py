@@ -1,4 +1,4 @@
-"""What the page on PPO with a resident batch says of the record."""
+"""What the page on PPO with environments on the device says of the record."""
 
 from functools import partial
 
