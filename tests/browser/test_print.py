@@ -53,8 +53,10 @@ def lines_of(sheet):
 
 
 def lowest(sheet):
+    """The last line of a sheet. Letters of another font in it may stand a point lower."""
     lines = lines_of(sheet)
-    return letters(lines[min(lines)]) if lines else ""
+    foot = [height for height in sorted(lines, reverse=True) if height <= min(lines) + 2]
+    return letters("".join(lines[height] for height in foot))
 
 
 @pytest.fixture(scope="session")

@@ -111,8 +111,8 @@ plt.show()
 # ------
 #
 # With ``"stack"``, the first dimension of the batch is for the workers and the second one is time.
-# With the other values, ``set_truncated=True`` marks the seam, but the batch then has a ``done`` in
-# the middle of an episode.
+# With other values, ``set_truncated=True`` marks the seam, but the batch has a ``done`` in the
+# middle of an episode.
 
 fixed = collect(cat_results="stack")
 healthy = check(fixed["batch"])

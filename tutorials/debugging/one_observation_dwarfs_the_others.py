@@ -3,7 +3,7 @@ Learning is slow: one observation dwarfs the others
 ===================================================
 
 The return rises slowly or not at all. One entry of the observation has values in the tens or
-hundreds. The others are around one.
+hundreds, the others around one.
 
 :Subsystem: environments
 :Effect: silent

@@ -7,7 +7,7 @@ The clip fraction of PPO is above one half in most updates. The return rises slo
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The optimizer steps are too large, or there are too many of them on one batch. A ratio that
-   the advantage has pushed out of the clipping range gets no gradient to bring it back.
+   the advantage has pushed out of the clipping range gets no gradient.
 :Fix: Lower the learning rate, run fewer epochs on each batch, or stop the epochs when ``kl_approx``
    is above a bound.
 :Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`
@@ -123,7 +123,7 @@ assert unhealthy["median"] > 0.6, "no longer reproduces: few ratios are clipped"
 # %%
 # The very first clip fraction should be zero. If it is not, the learning rate is not the cause:
 # :ref:`symptom-ppo-clips-before-the-first-update`. On later batches, the first update can clip too.
-# Large steps push actions to their bounds, and there the loss does not reproduce the stored
+# Large steps push actions to their bounds. There, the loss does not reproduce the stored
 # log-probability (:source:`torchrl.modules.TanhNormal.sample_and_log_prob`).
 
 first = broken["log"]["clip_fraction"][::8]

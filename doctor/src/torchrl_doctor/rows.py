@@ -593,8 +593,7 @@ ROWS = {
     "ppo_clips_almost_everything": Row(
         "silent",
         "The optimizer steps are too large, or there are too many of them on one batch. A ratio "
-        "that the advantage has pushed out of the clipping range gets no gradient to bring it "
-        "back.",
+        "that the advantage has pushed out of the clipping range gets no gradient.",
         "Lower the learning rate, run fewer epochs on each batch, or stop the epochs when "
         "`kl_approx` is above a bound.",
     ),
