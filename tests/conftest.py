@@ -10,6 +10,7 @@ What the imports left in memory is no garbage: the collector of Python need not 
 time that a test or a suite calls ``gc.collect()``.
 """
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -47,8 +48,23 @@ def forkserver():
 
     Not for a test that reads what they print, or sets what they read in the environment.
     """
-    before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_forkserver_preload(["torchrl.collectors", "torchrl.envs"])
-    multiprocessing.set_start_method("forkserver", force=True)
-    yield
-    multiprocessing.set_start_method(before, force=True)
+    with start_method("forkserver"):
+        yield
+
+
+@pytest.fixture
+def forked():
+    """Workers are forks of this process."""
+    with start_method("fork"):
+        yield
+
+
+@contextlib.contextmanager
+def start_method(name):
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(name, force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)

@@ -10,7 +10,13 @@ from benchmarks.recipes import ppo_cartpole as recipe
 from benchmarks.recipes import ppo_cartpole_contenders as contenders
 from benchmarks.suites import bench_recipe_ppo_cartpole as suite
 from tests.support.claims import guards
-from tests.support.ppo_recipes import WrongCritic, WrongSign, assert_prints_a_table, assert_resumes
+from tests.support.ppo_recipes import (
+    WrongSign,
+    assert_prints_a_table,
+    assert_resumes,
+    complaints,
+    planted_in,
+)
 from tests.support.suites import CPU, noted
 
 SMALL = ["--envs", "4", "--steps", "8", "--frames", "320"]
@@ -32,78 +38,15 @@ def make_run(*arguments, seed=0):
 # -- What one iteration does -----------------------------------------------------
 
 
-def of_loss(**options):
-    return mock.patch.object(recipe, "ClipPPOLoss", suite.changed(ClipPPOLoss, **options))
-
-
-def of_run(name, value):
-    return mock.patch.object(recipe.Run, name, value)
-
-
-def forgetful(run):
-    """The optimizer knows the actor alone."""
-    return torch.optim.Adam(run.actor.parameters(), recipe.LR)
-
-
-def frozen(run):
-    """The optimizer has copies of the parameters."""
-    copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in run.parameters]
-    return torch.optim.Adam(copies, recipe.LR)
-
-
-PLANTED = {
-    "nothing": (mock.patch.dict({}), set()),
-    "sign of the objective": (mock.patch.object(recipe, "ClipPPOLoss", WrongSign), {"actor"}),
-    "sign of the critic": (mock.patch.object(recipe, "ClipPPOLoss", WrongCritic), {"critic"}),
-    "advantage as it is": (of_loss(normalize_advantage=False), {"scale"}),
-    "critic not trained": (of_run("make_optimizer", forgetful), {"critic"}),
-    "optimizer of copies": (of_run("make_optimizer", frozen), {"actor", "critic"}),
-    "targets without rewards": (mock.patch.object(recipe, "GAMMA", 0.0), {"horizon"}),
-}
-
-
-def complaints(run):
-    """What one iteration of *run* does wrong."""
-    batch = next(run.batches)
-    run.note(batch)
-    with torch.no_grad():
-        run.advantage(batch)
-    following = batch["value_target"][:, :-1][~batch["next", "done"][:, :-1]]
-    batch = batch.select(*recipe.READ).reshape(-1)
-
-    def gradient(scale):
-        scaled = batch.clone().set("advantage", batch["advantage"] * scale)
-        loss = run.loss(scaled)["loss_objective"]
-        return torch.cat(
-            [g.flatten() for g in torch.autograd.grad(loss, list(run.actor.parameters()))]
-        )
-
-    def state():
-        with torch.no_grad():
-            log_prob = run.actor.get_dist(batch).log_prob(batch["action"])
-            error = run.critic(batch.select("observation"))["state_value"] - batch["value_target"]
-        advantage = batch["advantage"].squeeze(-1)
-        gain = ((advantage - advantage.mean()) * log_prob).mean()
-        return gain.item(), error.square().mean().item()
-
-    found = set()
-    if not torch.allclose(gradient(1.0), gradient(100.0), rtol=1e-3, atol=1e-6):
-        found.add("scale")
-    if not following.mean() > 1.5:  # a step's own reward is 1
-        found.add("horizon")
-    (gain, error), _ = state(), run.learn(batch)
-    better, less = state()
-    found |= set() if better > gain else {"actor"}
-    found |= set() if less < error else {"critic"}
-    run.collector.shutdown()
-    return found
+PLANTED = planted_in(recipe)
 
 
 @pytest.mark.parametrize("planted", PLANTED)
 def test_an_iteration_raises_what_was_good_and_fits_the_critic(planted):
     change, expected = PLANTED[planted]
     with change:
-        assert complaints(make_run("--frames", 100_000)) == expected
+        run = make_run("--frames", 100_000)
+        assert complaints(run, next(run.batches), recipe.READ) == expected
 
 
 @pytest.mark.parametrize("loss", [ClipPPOLoss, WrongSign])

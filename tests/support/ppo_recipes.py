@@ -1,8 +1,12 @@
-"""What the tests of the recipes share: losses with a mistake, and a run that is killed."""
+"""What the tests of the recipes share: mistakes, what gives them away, and a run that is killed."""
+
+from unittest import mock
 
 import pytest
 import torch
 from torchrl.objectives import ClipPPOLoss
+
+from benchmarks.suites.bench_recipe_ppo_cartpole import changed
 
 
 class WrongSign(ClipPPOLoss):
@@ -17,6 +21,71 @@ class WrongCritic(ClipPPOLoss):
         found = super().forward(tensordict)
         found["loss_critic"] = -found["loss_critic"]
         return found
+
+
+def planted_in(recipe):
+    """By name: mistakes to plant in *recipe*, and what `complaints` finds of each."""
+
+    def loss(other):
+        return mock.patch.object(recipe, "ClipPPOLoss", other)
+
+    def forgetful(run):
+        """The optimizer knows the actor alone."""
+        return torch.optim.Adam(run.actor.parameters(), recipe.LR)
+
+    def frozen(run):
+        """The optimizer has copies of the parameters."""
+        copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in run.parameters]
+        return torch.optim.Adam(copies, recipe.LR)
+
+    def optimizer(make):
+        return mock.patch.object(recipe.Run, "make_optimizer", make)
+
+    return {
+        "nothing": (mock.patch.dict({}), set()),
+        "sign of the objective": (loss(WrongSign), {"actor"}),
+        "sign of the critic": (loss(WrongCritic), {"critic"}),
+        "advantage as it is": (loss(changed(ClipPPOLoss, normalize_advantage=False)), {"scale"}),
+        "critic not trained": (optimizer(forgetful), {"critic"}),
+        "optimizer of copies": (optimizer(frozen), {"actor", "critic"}),
+        "targets without rewards": (mock.patch.object(recipe, "GAMMA", 0.0), {"horizon"}),
+    }
+
+
+def complaints(run, batch, read):
+    """What *run* does wrong when it learns from a *batch* of rewards of one; it *read*s these."""
+    run.note(batch)
+    with torch.no_grad():
+        run.advantage(batch)
+    following = batch["value_target"][:, :-1][~batch["next", "done"][:, :-1]]
+    batch = batch.select(*read).reshape(-1)
+
+    def gradient(scale):
+        scaled = batch.clone().set("advantage", batch["advantage"] * scale)
+        loss = run.loss(scaled)["loss_objective"]
+        return torch.cat(
+            [g.flatten() for g in torch.autograd.grad(loss, list(run.actor.parameters()))]
+        )
+
+    def state():
+        with torch.no_grad():
+            log_prob = run.actor.get_dist(batch).log_prob(batch["action"])
+            error = run.critic(batch.select("observation"))["state_value"] - batch["value_target"]
+        advantage = batch["advantage"].squeeze(-1)
+        gain = ((advantage - advantage.mean()) * log_prob).mean()
+        return gain.item(), error.square().mean().item()
+
+    found = set()
+    if not torch.allclose(gradient(1.0), gradient(100.0), rtol=1e-3, atol=1e-6):
+        found.add("scale")
+    if not following.mean() > 1.5:  # a step's own reward is 1
+        found.add("horizon")
+    (gain, error), _ = state(), run.learn(batch)
+    better, less = state()
+    found |= set() if better > gain else {"actor"}
+    found |= set() if less < error else {"critic"}
+    run.collector.shutdown()
+    return found
 
 
 def assert_prints_a_table(recipe, arguments, capsys):

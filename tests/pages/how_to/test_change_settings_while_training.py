@@ -1,7 +1,6 @@
 """What the guide to changing settings says and does not run is so."""
 
 import contextlib
-import multiprocessing
 import queue
 import time
 from functools import partial
@@ -49,14 +48,6 @@ class Levels(EnvBase):
 
     def _set_seed(self, seed):
         """Nothing is random."""
-
-
-@pytest.fixture
-def forked():
-    before = multiprocessing.get_start_method()
-    multiprocessing.set_start_method("fork", force=True)
-    yield
-    multiprocessing.set_start_method(before, force=True)
 
 
 @contextlib.contextmanager
@@ -149,8 +140,8 @@ def test_arguments_of_a_constructor_do_not_reach_a_running_worker(forked):
         assert levels(collector.next()) == [0.25]
 
 
-@guards("ppo-terms-share-a-graph")
-def test_a_second_backward_raises():
+def ppo_and_rows():
+    """A loss, and five rows to call it with."""
     net = TensorDictModule(MLP(4, 2, num_cells=[8]), ["observation"], ["logits"])
     actor = ProbabilisticActor(
         net, ["logits"], distribution_class=OneHotCategorical, return_log_prob=True
@@ -159,6 +150,12 @@ def test_a_second_backward_raises():
     with torch.no_grad():
         data = actor(TensorDict(observation=torch.randn(5, 4), batch_size=[5]))
     data["advantage"], data["value_target"] = torch.randn(5, 1), torch.zeros(5, 1)
+    return loss, data
+
+
+@guards("ppo-terms-share-a-graph")
+def test_a_second_backward_raises():
+    loss, data = ppo_and_rows()
     values = loss(data)
     values["loss_objective"].backward()
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
@@ -172,14 +169,7 @@ def test_a_second_backward_raises():
 )
 def test_a_compiled_loss_follows_its_coefficients():
     torch.manual_seed(0)
-    net = TensorDictModule(MLP(4, 2, num_cells=[8]), ["observation"], ["logits"])
-    actor = ProbabilisticActor(
-        net, ["logits"], distribution_class=OneHotCategorical, return_log_prob=True
-    )
-    loss = ClipPPOLoss(actor, ValueOperator(MLP(4, 1, num_cells=[8]), ["observation"]))
-    with torch.no_grad():
-        data = actor(TensorDict(observation=torch.randn(5, 4), batch_size=[5]))
-    data["advantage"], data["value_target"] = torch.randn(5, 1), torch.zeros(5, 1)
+    loss, data = ppo_and_rows()
     data["action_log_prob"] += torch.randn(5)  # ratios that are clipped
     counter = CompileCounter()
     compiled = torch.compile(loss, backend=counter)

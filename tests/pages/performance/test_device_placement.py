@@ -1,6 +1,5 @@
 """The suite device_placement, run small, and the sentences of its page: counts, never a time."""
 
-import multiprocessing
 import os
 import traceback
 from collections import Counter
@@ -504,14 +503,6 @@ def acting(tensordict):
     """A policy that says in which process it acts."""
     actor = torch.full(tensordict["process"].shape, float(os.getpid()))
     return tensordict.set("action", torch.zeros_like(actor)).set("actor", actor)
-
-
-@pytest.fixture
-def forked():
-    before = multiprocessing.get_start_method()
-    multiprocessing.set_start_method("fork", force=True)
-    yield
-    multiprocessing.set_start_method(before, force=True)
 
 
 def one_batch(kind, env, policy=acting):
