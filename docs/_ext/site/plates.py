@@ -94,14 +94,10 @@ def of_tutorial(html, number, values=()):
     said = f"<p><strong>Plate {number}.</strong> {label}{link}</p>"
     head = head.replace("</figure>", f"<figcaption>{said}</figcaption>\n</figure>", 1)
     mark, _, rest = RAN.partition(" ")
-    if not values:
-        stamp = f'<p class="evidence-origin"><strong>{mark}</strong> {rest}</p>'
-        text = f'<div class="plate">\n{head}{stamp}\n</div>\n'
-        return [nodes.raw("", text, format="html")]
-    stamp = nodes.paragraph("", "", nodes.strong("", mark), nodes.Text(f" {rest} "))
+    stamp = nodes.paragraph("", "", nodes.strong("", mark), nodes.Text(f" {rest}"))
     stamp["classes"].append("evidence-origin")
-    stamp += [child.deepcopy() for one in values for child in one]
-    stamp += nodes.Text(".")
+    for one in values:
+        stamp += [nodes.Text(" "), *(child.deepcopy() for child in one), nodes.Text(".")]
     parts = [f'<div class="plate">\n{head}', "</div>\n"]
     before, behind = (nodes.raw("", part, format="html") for part in parts)
     return [before, stamp, behind]

@@ -64,7 +64,7 @@ def test_the_figure_of_a_tutorial_gets_both():
     assert text.startswith('<div class="plate">\n<figure id="plate-2" class="gallery-figure"')
     assert "<strong>Plate 2.</strong> A &lt; b.<a " in text
     assert text.count("Plate 2.") == text.count('href="#plate-2"') == 1
-    assert "<strong>Executed</strong> with this page" in text
+    assert section[2].astext() == "Executed with this page, whose stamp says when and on what."
 
 
 def test_the_stamp_of_a_tutorials_figure_ends_with_its_values():
