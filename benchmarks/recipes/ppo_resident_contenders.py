@@ -1,8 +1,7 @@
 """PPO on inverted pendulums that stay on one device, and on the same ones stepped in C on the host.
 
-``python -m benchmarks.recipes.ppo_resident_contenders WAY`` trains the seeds one after another in
-one process, as the script of the page does, and prints one line of JSON: what each iteration of
-each seed came to, as in ``ppo_cartpole_contenders``, and the seconds that jax compiled before.
+``python -m benchmarks.recipes.ppo_resident_contenders WAY SEED`` prints one line of JSON: what each
+iteration came to, as in ``ppo_cartpole_contenders``, and the seconds that jax compiled before.
 """
 
 import functools
@@ -16,7 +15,7 @@ from unittest import mock
 from benchmarks import recipes
 from benchmarks.recipes import ppo_cartpole_contenders as common
 
-SEEDS, EPISODES, THRESHOLD, FRAMES, STEPS = 5, 20, 190.0, 2_000_000, 16
+EPISODES, THRESHOLD, FRAMES, STEPS = 20, 190.0, 2_000_000, 16
 
 
 def host_env(options, seed):
@@ -40,42 +39,38 @@ def host_env(options, seed):
     return env
 
 
-def train(envs, seeds, host):
-    """What each of *seeds* came to, and the seconds of compilation before the first."""
+def train(seed, envs, host):
+    """What the training came to, with the seconds of compilation before it."""
     from benchmarks.recipes import ppo_resident as script
 
     begin = time.perf_counter()
     if not host:
         script.compiled(envs, "cpu")
-    found = {"compile": time.perf_counter() - begin, "runs": []}
-    make_env = host_env if host else script.make_env
+    compiled = time.perf_counter() - begin
     with (
         mock.patch.object(recipes, "ppo_resident", script),
         mock.patch.object(recipes, "ppo_cartpole", script, create=True),
-        mock.patch.object(script, "make_env", make_env),
+        mock.patch.object(script, "make_env", host_env if host else script.make_env),
     ):
-        for seed in seeds:
-            found["runs"].append(common.recipe(seed, envs, STEPS).report())
-            print(envs, host, seed, found["runs"][-1]["points"][-1], file=sys.stderr, flush=True)
-    return found
+        return common.recipe(seed, envs, STEPS).report() | {"compile": compiled}
 
 
 WAYS = {
-    "resident-64": functools.partial(train, 64, host=False),
-    "resident-256": functools.partial(train, 256, host=False),
-    "resident-1024": functools.partial(train, 1024, host=False),
-    "host-64": functools.partial(train, 64, host=True),
-    "host-256": functools.partial(train, 256, host=True),
+    "resident-64": functools.partial(train, envs=64, host=False),
+    "resident-256": functools.partial(train, envs=256, host=False),
+    "resident-1024": functools.partial(train, envs=1024, host=False),
+    "host-64": functools.partial(train, envs=64, host=True),
+    "host-256": functools.partial(train, envs=256, host=True),
 }
 
 
-def main(way, *seeds):
+def main(way, seed):
     import torch
 
     torch.set_num_threads(1)
     names = {"EPISODES": EPISODES, "THRESHOLD": THRESHOLD, "FRAMES": FRAMES}
     with mock.patch.multiple(common, **names):
-        print(json.dumps(WAYS[way](list(map(int, seeds)) or range(SEEDS))))
+        print(json.dumps(WAYS[way](int(seed))))
 
 
 if __name__ == "__main__":

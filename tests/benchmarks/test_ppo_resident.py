@@ -394,11 +394,10 @@ def test_contenders_agree_on_what_is_solved():
 def test_a_contender_reports_each_iteration(monkeypatch):
     monkeypatch.setattr(contenders.common, "FRAMES", 2048)
     monkeypatch.setattr(recipe, "compiled", lambda *_: None)
-    found = contenders.WAYS["resident-64"]([0, 1])
-    assert [run["points"][-1][0] for run in found["runs"]] == [2048, 2048]
-    runs = found["runs"][:1] * suite.SEEDS
-    monkeypatch.setattr(suite, "trained", lambda way: found | {"runs": runs})
+    run = contenders.WAYS["resident-64"](0)
+    assert run["points"][-1][0] == 2048
+    monkeypatch.setattr(suite, "trained", lambda: {"resident-64": [run] * suite.SEEDS})
     monkeypatch.setattr(pytest, "importorskip", lambda name: None)
     said = noted(suite.bench_training, CPU, "resident-64")
     assert said["sampled"]["frames_to_threshold"] == [2048] * suite.SEEDS
-    assert said["exact"].keys() == {"import_time", "compile_time"}
+    assert {"import_time", "compile_time"} <= said["sampled"].keys()
