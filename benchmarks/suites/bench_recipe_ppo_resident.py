@@ -31,7 +31,7 @@ from torchrl.envs.utils import check_env_specs
 from benchmarks import interleaved, metrics, simulated_cuda
 from benchmarks.recipes import ppo_resident
 from benchmarks.recipes.ppo_resident_contenders import STEPS, THRESHOLD, host_env
-from benchmarks.suites.bench_recipe_ppo_cartpole import estimate
+from benchmarks.suites.bench_recipe_ppo_cartpole import estimate, value_at
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 5
@@ -40,6 +40,7 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 ROUNDS, WARMUP_ROUNDS = 10, 2
 CHECKED_STEPS, TOLERANCE = 10, 1e-4
 
+AT = {"seconds": (1, 2, 3, 4, 6, 8, 10, 12), "frames": (32768, 65536, 131072, 262144, 524288)}
 CONTENDERS = {
     "resident-64": "MJX, 64 environments",
     "resident-256": "MJX, 256 environments",
@@ -65,6 +66,8 @@ peak_memory [B] Peak memory: Highest resident memory of the process, with its li
 collect_time [s] Collection: Wall time of collecting 1000 frames.
 advantage_time [s] Advantage: Wall time of the advantages of 1000 frames.
 update_time [s] Update: Wall time of the updates on 1000 frames.
+episode_return [1] Return of an episode: Mean return of the last 20 finished episodes; each round is
+    a seed.
 batch_time [s] Time of a batch: Wall time of collecting {STEPS} steps of all environments.
 time_vs_host [1] Time against C: Time of a batch, divided by that of the host in the same turn;
     below one, the way is faster.
@@ -132,6 +135,28 @@ def bench_training(benchmark, device, way):
             **parts,
             **estimate(cpu, "cpu_iqm"),
         },
+    )
+
+
+@pytest.mark.parametrize(("axis", "at"), [(axis, at) for axis in AT for at in AT[axis]])
+@pytest.mark.parametrize("way", CONTENDERS)
+def bench_curve(benchmark, device, way, axis, at):
+    pytest.importorskip("mujoco.mjx")
+    if device.type == "cuda":
+        pytest.skip("the contenders train on the CPU")
+    runs = trained()[way]
+    values = [value_at(run["points"], axis, at) for run in runs]
+    if None in values:
+        pytest.skip(f"no episode of {CONTENDERS[way]} has ended after {at} {axis} in some seed")
+    interleaved.report(
+        benchmark,
+        [run["points"][-1][1] for run in runs],
+        0,
+        f"{way}-{axis}-{at}",
+        "time_to_threshold",
+        title=f"{CONTENDERS[way]}, after {at} {axis}",
+        parameters={"contender": CONTENDERS[way], axis: at, "seeds": SEEDS},
+        sampled={"episode_return": [round(value, 1) for value in values]},
     )
 
 
