@@ -113,7 +113,9 @@ def shown_with_spread(declared, values, reasons=(), say_once=True):
         return shown(declared, values, reasons)
     (low, middle, high), name = numbers(declared, values, ("q1", "median", "q3"))
     to = "\u00a0to\u00a0" if low.startswith(("-", "\N{MINUS SIGN}")) else "–"
-    text = with_unit(f"{middle} ({low}{to}{high})", name)
+    text = with_unit(middle, name)
+    if low != high:
+        text += f" ({low}{to}{high})"
     return f"{text}, noisy" if records.is_noisy(declared, values) else text
 
 

@@ -1,7 +1,7 @@
 """Tables: those of what extensions computed, and what holds for those of pages as well.
 
 ``table`` makes one of records, of evidence, of ``site_table``. A cell is a text, a node, or a list
-of these; a value and its range in parentheses, ``1.04 (1.02–1.07) ms``, each stay in one line.
+of these; a value and its range in parentheses, ``1.04 ms (1.02–1.07)``, each stay in one line.
 
 A column of numbers is aligned right, whoever wrote the table. Below 480 pixels the style sheet
 draws each row as a card, with the header of a column before its cell: ``data-column`` of the cell
