@@ -135,6 +135,10 @@ html_show_sourcelink = False
 html_math_renderer = "mathml"
 # Nobody copies what a check prints; each button on the debugging map delays its first sight.
 copybutton_selector = "div.highlight pre:not(.symptom .highlight-none pre)"
+# Nor a prompt, or what is printed below it.
+copybutton_prompt_text = r">>> |\.\.\.(?: |$)|\$ "
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 template_bridge = "docs._ext.site.html_fixes.Templates"
 html_theme_options = {
     "article_footer_items": ["page-stamp"],
