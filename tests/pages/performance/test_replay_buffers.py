@@ -49,6 +49,7 @@ from benchmarks.suites import bench_replay_buffers_samplers as samplers
 from benchmarks.timing import Benchmark
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
+from tests.support.programs import run_python
 from tests.support.suites import CPU, benchmarks_of, noted, recorded
 
 
@@ -730,6 +731,21 @@ def test_a_deleted_storage_deletes_all_that_is_in_its_folder(tmp_path, which):
     del copy
     gc.collect()
     assert not folder.exists()
+
+
+@guards("auto-cleanup-at-exit")
+def test_a_process_that_exits_deletes_the_folder(tmp_path):
+    program = f"""
+import torch
+from tensordict import TensorDict
+from torchrl.data import LazyMemmapStorage
+storage = LazyMemmapStorage(4, scratch_dir={str(tmp_path / "rows")!r}, auto_cleanup=True)
+storage.set(range(4), TensorDict({{"x": torch.arange(4.0)}}, [4]))
+storage.__class__.__del__ = lambda self: None
+assert __import__("os").path.exists({str(tmp_path / "rows")!r})
+"""
+    run_python("-c", program)
+    assert not (tmp_path / "rows").exists()
 
 
 @guards("auto-cleanup-of-none")
