@@ -4,10 +4,9 @@ import re
 import tomllib
 
 import pytest
-from sphinx_gallery.py_source_parser import split_code_and_text_blocks
 
-from docs._ext.support import galleries
 from tests.support import ROOT
+from tests.support.page_source import section_titles, source_of
 
 PROMISES = tomllib.loads((ROOT / "tests" / "promises.toml").read_text(encoding="utf-8"))
 MEMORY = "/tutorials/memory/"
@@ -20,7 +19,7 @@ def with_key(key):
 
 def test_ids_are_sorted():
     ids = [re.fullmatch(r"([A-Z])(\d+)", id_).groups() for id_ in PROMISES]
-    order = [("MCTRDGFHPKQZ".index(letter), int(number)) for letter, number in ids]
+    order = [("MCTRDGFHPKSQZ".index(letter), int(number)) for letter, number in ids]
     assert order == sorted(order)
 
 
@@ -39,25 +38,6 @@ def test_named_tests_exist(promise):
         definition = rf"^def {function}\(" if function else r"^def test_"
         assert re.search(definition, source, re.MULTILINE), f"{test} is not there"
         assert not case or f"\ndef {case}(" in source, f"{test}: the test has no such case"
-
-
-def source_of(page):
-    """The script or RST file of a page, given by its address without the ending."""
-    script = ROOT / f"{page[1:]}.py"
-    if not page.startswith(tuple(f"/{name}/" for name in galleries.NAMES)):
-        return ROOT / "docs" / f"{page[1:]}.rst"
-    return script.with_name("GALLERY_HEADER.rst") if script.stem == "index" else script
-
-
-def section_titles(page):
-    """The titles below that of a page."""
-    source = source_of(page)
-    if source.suffix == ".py":
-        blocks = split_code_and_text_blocks(str(source))[1]
-        text = "\n".join(block.content for block in blocks if block.type == "text")
-    else:
-        text = source.read_text(encoding="utf-8")
-    return re.findall(r"^(.+)\n-+$", text.replace("``", ""), re.MULTILINE)
 
 
 @pytest.mark.parametrize("promise", with_key("pages"))

@@ -11,7 +11,7 @@ from docs._ext.records.store import library, link_csv, link_record, link_stamp, 
 from docs._ext.support import table_nodes
 from docs._ext.support.charts import written
 
-SAME = 1.05  # values whose ratio is below this are about the same
+SAME = 1.05  # values whose ratio is at most about this are about the same
 ONCE = "one run"
 RATIO = {"unit": "1", "exact": False, "description": ""}
 SMALL = 1e-3  # written with a power of ten below it
@@ -161,12 +161,14 @@ def described(series, metric, x_title, x_unit):
     for x in dict.fromkeys((min(shared), max(shared))) if shared else ():
         (low, lowest), (high, highest) = min(by_x[x]), max(by_x[x])
         at = f"At {written(x_unit, x, None)}"
-        if low <= 0 or high / low < SAME:
+        if high - low <= (SAME - 1) * min(abs(low), abs(high)):
             said.append(f"{at} all are about {metric.text(high)}.")
             continue
+        # Beside a value below zero, a ratio means nothing.
+        times = f", {written('1', float(f'{high / low:.2g}'))} times as much" if low > 0 else ""
         said.append(
             f"{at} {lowest} is lowest ({metric.text(low)}) and {highest} highest "
-            f"({metric.text(high)}), {written('1', float(f'{high / low:.2g}'))} times as much."
+            f"({metric.text(high)}){times}."
         )
     for one in () if shared else series:
         (_, low), (_, high) = (

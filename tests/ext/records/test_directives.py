@@ -4,6 +4,7 @@ import html
 import json
 import re
 from io import StringIO
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -712,6 +713,27 @@ def test_plots_share_a_page(project):
     assert referred
     assert set(referred) <= set(names)
     assert "<em>two</em>" in project.html()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((-66.0, 732.0), "At 4 B is lowest (-66.0) and A highest (732.0)."),
+        ((-300.0, -200.0), "At 4 B is lowest (-300.0) and A highest (-200.0)."),
+        ((0.0, 5.0), "At 4 B is lowest (0.0) and A highest (5.0)."),
+        ((-100.0, -98.0), "At 4 all are about -98.0."),
+        ((0.0, 0.0), "At 4 all are about 0.0."),
+        ((100.0, 104.0), "At 4 all are about 104.0."),
+    ],
+)
+def test_an_alternative_text_says_no_ratio_of_values_below_zero(values, said):
+    series = [
+        SimpleNamespace(name=name, points=[(4, {"median": value})])
+        for name, value in zip("BA", values, strict=True)
+    ]
+    assert content.described(series, SimpleNamespace(title="Return", text=str), "Size", "1") == (
+        f"Return by size. {said}"
+    )
 
 
 def test_a_plot_links_its_own_values(project):

@@ -19,6 +19,14 @@ def test_the_recipe_takes_less_processor_time():
     assert recorded(RECIPE, "cpu_iqm_high") < recorded(PEER, "cpu_iqm_low")
 
 
+@guards("recurrent-recipe-ahead-by-wall-time")
+def test_each_seed_of_the_recipe_is_there_before_any_of_the_peer():
+    slowest, fastest = (
+        recorded(way, "time_to_threshold", of) for way, of in ((RECIPE, "max"), (PEER, "min"))
+    )
+    assert slowest < fastest
+
+
 @guards("memory-and-scale-decide")
 @pytest.mark.parametrize("way", ["torchrl-memoryless", "torchrl-unscaled"])
 def test_without_memory_or_scale_no_seed_gets_there(way):

@@ -5,8 +5,11 @@ TorchRL's internals is checked on the installed package.
 """
 
 import contextlib
+import gc
 import inspect
 import io
+import multiprocessing
+import pickle
 import sys
 import threading
 import zlib
@@ -18,8 +21,10 @@ import pytest
 import torch
 import torchrl.data
 from tensordict import TensorDict
+from torchrl.collectors import MultiCollector
 from torchrl.data import (
     CompressedListStorage,
+    LazyMemmapStorage,
     LazyTensorStorage,
     ListStorage,
     PrioritizedSampler,
@@ -34,6 +39,7 @@ from torchrl.data import (
     TensorDictReplayBuffer,
     TensorDictRoundRobinWriter,
 )
+from torchrl.data.replay_buffers.samplers import prioritized as prioritized_module
 from torchrl.data.replay_buffers.samplers import prioritized_slice as prioritized_slice_module
 from torchrl.data.replay_buffers.samplers import slice as slice_module
 
@@ -43,6 +49,7 @@ from benchmarks.suites import bench_replay_buffers_samplers as samplers
 from benchmarks.timing import Benchmark
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
+from tests.support.programs import run_python
 from tests.support.suites import CPU, benchmarks_of, noted, recorded
 
 
@@ -694,6 +701,90 @@ def test_the_tree_follows_the_storage():
     place = sampler._tree_device_from_storage
     assert place(SimpleNamespace(device=torch.device("cuda", 0))).type == "cuda"
     assert place(SimpleNamespace(device=torch.device("cpu"))) is None
+
+
+@guards("force-cuda-builds-the-tree")
+def test_without_a_build_for_cuda_the_error_names_the_variable():
+    none = {name: None for name in vars(prioritized_module) if name.startswith("Cuda")}
+    assert none
+    with (
+        mock.patch.multiple(prioritized_module, **none),
+        pytest.raises(RuntimeError, match=r"TorchRL CUDA wheel.*rebuild.*FORCE_CUDA=1"),
+    ):
+        PrioritizedSampler(4, 1.0, 1.0, device="cuda")
+
+
+ROWS = TensorDict({"x": torch.arange(4.0)}, [4])
+
+
+@pytest.mark.parametrize("which", ["own", "pickled"])
+@guards("auto-cleanup-deletes-the-folder")
+def test_a_deleted_storage_deletes_all_that_is_in_its_folder(tmp_path, which):
+    folder = tmp_path / which
+    folder.mkdir()
+    (folder / "other").touch()
+    storage = LazyMemmapStorage(4, scratch_dir=folder, auto_cleanup=True)
+    storage.set(range(4), ROWS)
+    copy = pickle.loads(pickle.dumps(storage)) if which == "pickled" else storage
+    assert (folder / "other").exists()
+    storage = storage if which == "pickled" else None
+    del copy
+    gc.collect()
+    assert not folder.exists()
+
+
+@guards("auto-cleanup-at-exit")
+def test_a_process_that_exits_deletes_the_folder(tmp_path):
+    program = f"""
+import torch
+from tensordict import TensorDict
+from torchrl.data import LazyMemmapStorage
+storage = LazyMemmapStorage(4, scratch_dir={str(tmp_path / "rows")!r}, auto_cleanup=True)
+storage.set(range(4), TensorDict({{"x": torch.arange(4.0)}}, [4]))
+storage.__class__.__del__ = lambda self: None
+assert __import__("os").path.exists({str(tmp_path / "rows")!r})
+"""
+    run_python("-c", program)
+    assert not (tmp_path / "rows").exists()
+
+
+@guards("auto-cleanup-of-none")
+def test_none_cleans_up_only_without_a_folder(tmp_path):
+    assert LazyMemmapStorage(4)._auto_cleanup
+    storage = LazyMemmapStorage(4, scratch_dir=tmp_path / "rows")
+    storage.set(range(4), ROWS)
+    assert not storage._auto_cleanup
+    del storage
+    gc.collect()
+    assert (tmp_path / "rows").exists()
+
+
+@guards("shared-excludes-prefetch")
+def test_a_shared_buffer_does_not_prefetch():
+    options = {"storage": LazyTensorStorage(4), "batch_size": 2, "prefetch": 1}
+    with pytest.raises(ValueError, match="Cannot share prefetched"):
+        ReplayBuffer(**options, shared=True)
+    assert ReplayBuffer(**options).share().shared
+
+
+@guards("shared-is-a-lock")
+def test_sharing_locks_writes_and_leaves_the_rows():
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4))
+    assert isinstance(buffer._write_lock, contextlib.nullcontext)
+    buffer.share()
+    assert isinstance(buffer._write_lock, type(multiprocessing.Lock()))
+    with mock.patch.object(buffer, "_write_lock", mock.MagicMock()) as lock:
+        buffer.extend(ROWS)
+    lock.__enter__.assert_called()
+    assert not buffer[:]["x"].is_shared()
+
+
+@guards("collectors-share-their-buffer")
+def test_a_multi_process_collector_shares_its_buffer():
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4))
+    collector = SimpleNamespace(_check_replay_buffer_init=lambda: None)
+    MultiCollector._setup_multi_replay_buffer(collector, buffer, extend_buffer=True)
+    assert buffer.shared
 
 
 @guards("upstream-slice-advice")

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from tests.support.claims import guards
 from tests.support.suites import recorded as recorded_of
 
@@ -30,3 +32,16 @@ def test_the_peer_is_faster():
     for part in ("update_time", "collect_time"):
         assert recorded(PEER, part, "max") < recorded(RECIPE, part, "min")
     assert recorded(RECIPE, "sample_time", "max") < recorded(PEER, "sample_time", "min")
+
+
+@guards("sac-peer-ahead-by-wall-time")
+def test_the_peer_has_the_higher_return_after_the_last_seconds():
+    ours, theirs = f"{RECIPE}-seconds-600", f"{PEER}-seconds-600"
+    assert recorded(ours, "episode_return", "max") < recorded(theirs, "episode_return", "min")
+
+
+@guards("sac-knobs-without-gain")
+@pytest.mark.parametrize("knob", ["ids", "loop", "not-fused", "one-by-one", "one-env"])
+def test_the_range_of_a_knob_includes_no_difference(knob):
+    quartiles = [recorded(f"knob-{knob}", "time_vs_recipe", of) for of in ("q1", "q3")]
+    assert quartiles[0] < 1 < quartiles[1]
