@@ -35,7 +35,7 @@ FOLDER = Path(scratch.name)
 # want, such as that of a paper, and the memory that you can spare for them.
 
 ROWS, MEMORY_BYTES = 1_000_000, 4 * 2**30
-INDEX_BYTES = 8  # the buffer adds an integer to each row, its "index"
+INDEX_BYTES = 8  # of the "index" that TensorDictReplayBuffer adds to each row
 
 
 def bytes_of_a_row(batch):
@@ -82,13 +82,10 @@ def bytes_in_files(folder):
 
 on_disk = make_buffer(batch, memory_bytes=0)
 on_disk.extend(batch)
-planned = ROWS * bytes_of_a_row(batch)
+row_bytes = bytes_of_a_row(batch)
+planned = ROWS * row_bytes
 in_memory, in_files = held_bytes(buffer.storage[:]), bytes_in_files(FOLDER / "rows")
-print(
-    f"{bytes_of_a_row(batch)} bytes a row: {MEMORY_BYTES // 2**30} GiB have room for",
-    end=" ",
-)
-print(f"{MEMORY_BYTES // bytes_of_a_row(batch):,} rows\n")
+print(f"{row_bytes} bytes a row, room for {MEMORY_BYTES // row_bytes:,} rows\n")
 print(f"{'storage':17} {'written':>8} {'planned bytes':>14} {'found':>11}")
 for one, found in ((buffer, in_memory), (on_disk, in_files)):
     name = type(one.storage).__name__
@@ -130,23 +127,25 @@ for one, found in ((buffer, in_memory), (on_disk, in_files)):
 #      - ``SliceSampler``
 #      - with ``cache_values=True`` if you sample more often than you write
 #
+# For the reasons and for more choices, see :doc:`/performance/replay_buffers`. This page does not
+# measure how many rows help training.
+#
 # Why it is right
 # ---------------
 #
 # * **The first row decides.** At the first ``extend``, both storages reserve room for all rows,
 #   with the shapes and types of the first one. :claim:`first-row-gives-shapes-and-types` So one
 #   batch is enough for an exact plan.
-# * **Within an episode, each observation is stored twice:** in its own row, and as the next
-#   observation of the row before. :claim:`observations-are-stored-twice` To store it once, see
+# * **Nearly every observation is stored twice:** in its own row, and as the next observation of the
+#   row before. :claim:`observations-are-stored-twice` To store it once, see
 #   :doc:`/tutorials/memory/memory_efficient_rl`.
 # * **The plan is for rows as you collect them.** A transform of the buffer can add entries when you
-#   extend, as ``MultiStepTransform`` does, or drop some. Then extend a small buffer, and divide its
-#   ``held_bytes`` by its ``max_size``. :claim:`plan-without-buffer-transforms`
-# * **Rows are not all that needs memory.** Leave room for batches, samples and networks.
-#   :doc:`/reference/memory_planner` lists what is in memory at once, and makes a plan before you
-#   collect anything.
-#
-# How many rows help your training was not measured here.
+#   extend, as ``MultiStepTransform`` does, or drop some. In that case, extend a small buffer that
+#   has the transform, and divide its ``held_bytes`` by its ``max_size``.
+#   :claim:`plan-without-buffer-transforms`
+# * **Other things need memory, too,** such as batches, samples and networks.
+#   :doc:`/reference/memory_planner` lists how many batches are in memory at once, and makes a plan
+#   before you collect anything.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -194,8 +193,7 @@ for _ in range(FEW_ROWS // len(batch)):
     no_folder.extend(batch)
 assert no_folder.storage.scratch_dir is None
 if STATUS.exists():
-    few_planned = FEW_ROWS * bytes_of_a_row(batch)
-    share = (resident_bytes("Shmem") - before) / few_planned
+    share = (resident_bytes("Shmem") - before) / (FEW_ROWS * row_bytes)
     print(f"{round(share, 1):.0%} of the planned bytes are in shared memory")
     assert share > 0.9
 
@@ -215,7 +213,7 @@ collector.shutdown()
 for given in (batch_of_four, batch_of_four.reshape(-1)):
     storage = LazyTensorStorage(1_000)
     TensorDictReplayBuffer(storage=storage).extend(given)
-    ratio = held_bytes(storage[:]) / (1_000 * bytes_of_a_row(batch))
+    ratio = held_bytes(storage[:]) / (1_000 * row_bytes)
     print(f"{tuple(given.shape)}: {len(storage)} rows, {ratio:.0f}x the planned bytes")
 assert ratio == 1
 
@@ -231,7 +229,7 @@ for copy in (False, True):
     for _ in range(5):
         newest = batch.clone()[-1:]
         kept.extend(newest.clone() if copy else newest)
-    ratio = held_bytes(*kept.storage[:]) / (5 * bytes_of_a_row(batch))
+    ratio = held_bytes(*kept.storage[:]) / (5 * row_bytes)
     print(f"{'copies' if copy else 'views'}: {ratio:.0f}x the planned bytes")
 assert ratio == 1
 
@@ -255,9 +253,10 @@ assert not FOLDER.exists()
 #    :rows: memory-state-tensor memory-state-memmap memory-state-list memory-pixels-tensor
 #           memory-pixels-memmap memory-pixels-list
 #    :metrics: anonymous_per_row disk_per_row
-#    :caption: Memory and disk of a row, by content and storage
+#    :caption: Growth of a process that only fills one buffer, for each row
 #
-# A sample of small states takes :measured:`replay_buffers@cpu:state-sample-tensor:access_time` from
-# a ``LazyTensorStorage``, :measured:`replay_buffers@cpu:state-sample-memmap:access_time` from files
-# that are still in memory, and :measured:`replay_buffers@cpu:state-sample-list:access_time` from a
-# list. For images, and for samplers by number of rows, see :doc:`/performance/replay_buffers`.
+# A sample of 256 small states takes
+# :measured:`replay_buffers@cpu:state-sample-tensor:access_time` from a ``LazyTensorStorage``,
+# :measured:`replay_buffers@cpu:state-sample-memmap:access_time` from files that are still in
+# memory, and :measured:`replay_buffers@cpu:state-sample-list:access_time` from a list. The time of
+# the samplers by number of rows is in :ref:`performance-replay_buffers-samplers`.
