@@ -167,16 +167,16 @@ def resident_bytes(kind):
 
 
 if STATUS.exists():
-    before, shares = resident_bytes("Anon"), {}
+    before, many = resident_bytes("Anon"), torch.cat([batch] * 50)
     full = TensorDictReplayBuffer(storage=LazyTensorStorage(ROWS))
-    many = torch.cat([batch] * 50)
+    found = {}
     for rows in (batch, *[many] * (ROWS // len(many))):
         full.extend(rows)
-        shares[len(full)] = (resident_bytes("Anon") - before) / planned
+        found[len(full)] = resident_bytes("Anon") - before > planned / 2
     for n_rows in (len(batch), ROWS):
-        print(f"{n_rows:9,} rows: {round(shares[n_rows], 1):.0%} of the planned memory")
-    assert shares[len(batch)] < 0.5
-    assert shares[ROWS] > 0.9
+        print(f"{n_rows:9,} rows, half of the plan in memory: {found[n_rows]}")
+    assert not found[len(batch)]
+    assert found[ROWS]
     del full
 
 # %%
@@ -193,9 +193,9 @@ for _ in range(FEW_ROWS // len(batch)):
     no_folder.extend(batch)
 assert no_folder.storage.scratch_dir is None
 if STATUS.exists():
-    share = (resident_bytes("Shmem") - before) / (FEW_ROWS * row_bytes)
-    print(f"{round(share, 1):.0%} of the planned bytes are in shared memory")
-    assert share > 0.9
+    shared = resident_bytes("Shmem") - before
+    print(f"half of the plan in shared memory: {shared > FEW_ROWS * row_bytes / 2}")
+    assert shared > FEW_ROWS * row_bytes / 2
 
 # %%
 # .. admonition:: Wrong on purpose
