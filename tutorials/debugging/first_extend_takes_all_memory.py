@@ -14,7 +14,7 @@ fills. The rows themselves are small.
    smaller ``max_size`` or use ``LazyMemmapStorage`` with ``scratch_dir``. Store images as
    ``uint8``.
 :Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
-:Behind it: :ref:`layout-bytes`
+:Behind it: :doc:`/how-to/size_a_replay_buffer`, :ref:`layout-bytes`
 :Threads: :thread:`2065`, :thread:`914`
 :Also called: out of memory when creating a replay buffer,
    OOM, killed, exit code 137, SIGKILL, DefaultCPUAllocator, max_size, float pixels
