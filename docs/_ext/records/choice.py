@@ -45,6 +45,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
 from benchmarks import record as records
+from docs._ext.records import looks
 from docs._ext.records.content import ratio, shown_with_spread, table
 from docs._ext.records.directives import RecordDirective
 from docs._ext.support.page_state import MISSING, link, note_target, page_state
@@ -87,8 +88,9 @@ class RecordChoice(RecordDirective):
                 self.note_row(self.row_id(record, situation), "", records.AGAIN, [records.AGAIN])
             return []
         title = record["metrics"][metric]["title"]
-        words = [name.replace("_", " ") for name in self.options["situation"].split()]
-        header = [*(word[0].upper() + word[1:] for word in words)]
+        table_of_looks = self.config.records_series
+        parameters = self.options["situation"].split()
+        header = [looks.heading(table_of_looks, parameter) for parameter in parameters]
         header += ["First choice", title, "Next", "Factor between"]
         found = self.situations(record)
         rows, ids = [], []

@@ -72,7 +72,7 @@ def numbers(declared, values, points):
     """The *points* of *values* as texts without a unit, and their unit."""
     unit = declared["unit"]
     factor, name = records.scale(unit, values["median"])
-    if counted(declared):
+    if counted(declared) and unit != "%":  # a share of counts need not be whole
         return [records.number(unit, values[point], factor) for point in points], name
     last = last_digit(declared, values)
     places = max(0, round(log10(factor)) - last)

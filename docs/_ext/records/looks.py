@@ -21,6 +21,15 @@ def axis(path, parameter, address):
     return found["title"], found.get("unit", "1")
 
 
+def heading(path, parameter):
+    """What a column with the values of a *parameter* is called."""
+    found = tomllib.loads(Path(path).read_text("utf-8")).get("axes", {}).get(parameter)
+    if found is None:
+        words = parameter.replace("_", " ")
+        return words[0].upper() + words[1:]
+    return ", ".join(filter(None, (found["title"], found.get("unit"))))
+
+
 def looking(path, parameter, points, address):
     """The *points*, ``{name: [(x, values)]}``, as :class:`Series`, in the order of the table."""
     if parameter is None:

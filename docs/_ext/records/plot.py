@@ -220,9 +220,12 @@ def _y_range(series, metric, log):
         from matplotlib.ticker import MaxNLocator
 
         low, high = min(0, *values), max(values)
-        ticks = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, high)
-        high = high * 1.04
-        return low, high, [value for value in ticks.tolist() if low <= value <= high]
+        for most in (5, 7, 9):
+            ticks = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low, high).tolist()
+            ticks = [value for value in ticks if low <= value <= high * 1.04]
+            if len(ticks) > 2:
+                break
+        return low, high * 1.04, ticks
     low, high = min(values) / 1.25, max(values) * 1.15
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):

@@ -4,7 +4,8 @@ Switch on: ``"docs._ext.site"`` in ``extensions``. No markup. The gallery's thum
 of lessons, whole, and what it says of a lesson is bare text.
 
 What it writes: the code of a lesson's first paragraph as ``code`` in its card; and a rule into each
-thumbnail, by which a browser that draws it on less than READABLE pixels draws no text.
+thumbnail, by which a browser that draws it on less than READABLE pixels draws no text. What the
+gallery puts in place of a missing figure, which no card shows (``html_fixes``), goes.
 """
 
 import ast
@@ -53,7 +54,10 @@ def write(app, exception):
     """build-finished: the thumbnails of the site."""
     if exception or app.builder.format != "html":
         return
-    for path in sorted(Path(app.outdir, app.builder.imagedir).glob("sphx_glr_*_thumb.svg")):
+    images = Path(app.outdir, app.builder.imagedir)
+    for path in images.glob("sphx_glr_*_thumb.png"):
+        path.unlink()
+    for path in sorted(images.glob("sphx_glr_*_thumb.svg")):
         path.write_text(without_letters(path.read_text("utf-8")), "utf-8")
 
 

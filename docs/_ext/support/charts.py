@@ -108,9 +108,11 @@ def written(unit, value, digits=3):
     """
     if isinstance(value, str):
         return value
+    if value < 0:
+        return f"\N{MINUS SIGN}{written(unit, -value, digits)}"
     if unit == "1":
         steps = ((1e6, "M"), (1e3, "k"))
-        parts = 10 if abs(value) >= 1e4 else 1  # 12.5 k, and 2048 as it is
+        parts = 10 if value >= 1e4 else 1  # 12.5 k, and 2048 as it is
         round_in = (step for step in steps if value % (step[0] / parts) == 0)
         factor, name = next((step for step in round_in if value >= step[0]), (1, ""))
         return f"{_grouped(value / factor)}\u00a0{name}".strip()

@@ -72,7 +72,7 @@ def test_a_record_with_gaps_decides_what_has_two_options(taken):
     assert "has one option, 'A'" in taken.build()[0]
     taken.edit(unmeasured=["bench_one[large-b]"])
     clean(taken)
-    assert rows(taken).startswith("Size First choice")
+    assert rows(taken).startswith("Size of a thing First choice")
     assert "between 1 no clear winner: B or C" in rows(taken)
     assert " 4 A" not in rows(taken)
     taken.page(CHOICE + "   :rows: large-a\n   :if-absent: nothing to choose yet\n")

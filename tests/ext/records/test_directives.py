@@ -262,6 +262,8 @@ def test_digits_are_those_that_the_spread_allows(unit, runs, text):
         ("B", "What the batch holds.", 225_888, "225,888\N{NO-BREAK SPACE}B"),
         ("1", "Frames of a batch.", 218_159, "218,159"),
         ("1", "Times that a step waits.", 13.16, "13.2"),
+        ("%", "Frames that the buffer drops.", 18.84, "18.8\N{NO-BREAK SPACE}%"),
+        ("%", "Frames that the buffer drops.", 100, "100\N{NO-BREAK SPACE}%"),
         ("1", "Time of the first, divided by what a frame saves.", 218_159, "220,000, one run"),
         ("s", "Wall time of the first call.", 1.017, "1.0\N{NO-BREAK SPACE}s, one run"),
         ("s", "The median time of a step.", 1.017, "1.02\N{NO-BREAK SPACE}s"),

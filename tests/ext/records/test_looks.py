@@ -99,3 +99,19 @@ def test_a_line_that_ends_before_the_others_says_where():
     svg = drawn(["whole"], others=[short]).replace("\u00a0", " ")
     assert ">short 1.20 s at 1<" in svg
     assert ">whole 1.20 s<" in svg
+
+
+def test_a_column_is_called_as_an_axis_of_its_parameter():
+    assert looks.heading(looks.TABLE, "step_ms") == "Cost of a step, ms"
+    assert looks.heading(looks.TABLE, "rows") == "Rows in the buffer"
+    assert looks.heading(looks.TABLE, "no_axis") == "No axis"
+
+
+def test_an_axis_that_goes_below_zero_has_ticks_on_both_sides():
+    values = {"q1": -265.0, "median": 300.0, "q3": 732.0}
+    metric = plot.Metric("Return", "1")
+    low, high, ticks = plot._y_range(
+        [plot.Series("a", "a", "", "", "", [(1, values)])], metric, False
+    )
+    assert low < ticks[0] < 0 < ticks[-1] < high
+    assert 0 in ticks
