@@ -60,6 +60,7 @@ const memoryPlanner = (data) => {
     "torchrl.envs": ["CatFrames", "Compose", "InitTracker", "NextObservationDelta", "StepCounter"],
     "torchrl.envs.transforms": ["DTypeCastTransform", "NextStateReconstructor"],
   };
+  const REFUSED = "# No code for this plan.";
   const code = ({ inputs, storage, specs }, { parts }, dropped) => {
     const { frames, workers, compact, recurrent } = inputs;
     const kept = (name) => parts.some((part) => part.key === name && part.inBuffer);
@@ -102,7 +103,7 @@ const memoryPlanner = (data) => {
       refusals.push("To compress single frames, use CompressedPixels of the guide: a row of CompressedListStorage takes more than a frame.");
     if (storage === "compressed" && entriesOf(specs).some(({ dtype }) => dtype === "bfloat16"))
       refusals.push("Choose another storage: CompressedListStorage cannot compress bfloat16.");
-    if (refusals.length) return ["No code for this plan.", ...refusals].map((text) => `# ${text}`).join("\n");
+    if (refusals.length) return [REFUSED, ...refusals.map((text) => `# ${text}`)].join("\n");
 
     // The collector.
     const notes = [`# ${workers > 1 ? "make_env" : "env"} and policy are yours.`];
@@ -196,7 +197,34 @@ const memoryPlanner = (data) => {
     ].join("\n");
   };
 
-  return { planned, code };
+  /* -- What one other choice would change, in bytes: of the buffer, of the peak while collecting -- */
+  const SWITCHES = ["compact", "delta", "at_sampling", "traj_ids"];
+  const savings = (asked, dropped) => {
+    const { specs, policy, storage, inputs } = asked;
+    const plan = (changed) => planned(specs, policy, dropped, { ...inputs, ...changed }).totals;
+    const memory = (totals) => totals.buffer_process + totals.buffer_shared;
+    const buffer = (totals) => memory(totals) + totals.buffer_disk;
+    const peak = (totals) => totals.collector_process + totals.collector_shared;
+    const now = plan({});
+    const needed = inputs.compact || inputs.at_sampling || inputs.recurrent; // the ids
+    const found = SWITCHES.filter((name) => name !== "traj_ids" || !needed).map((name) => {
+      const other = plan({ [name]: 1 - inputs[name] });
+      return { name, less: buffer(now) - buffer(other), lessPeak: peak(now) - peak(other) };
+    }).filter(({ less, lessPeak }) => less || lessPeak);
+    const none = { tensor: 0, memmap: 0, list: 0, compressed: 0, scratch: 0 };
+    const onDisk = plan({ ...none, memmap: 1, scratch: 1 });
+    if (storage !== "scratch") found.push({ name: "scratch", less: memory(now), onDisk: onDisk.buffer_disk });
+    const images = entriesOf(specs).some(({ shape }) => shape.length > 2);
+    const compressed = { ...asked, storage: "compressed", inputs: { ...inputs, ...none, compressed: 1 } };
+    const refused = code(compressed, planned(specs, policy, dropped, compressed.inputs), dropped).startsWith(REFUSED);
+    if (images && storage !== "compressed" && !refused) {
+      const { buffer_process: least, buffer_process_most: most } = plan(compressed.inputs);
+      found.push({ name: "compressed", now: buffer(now), least, most });
+    }
+    return found;
+  };
+
+  return { planned, code, savings };
 };
 
 (() => {
@@ -206,15 +234,16 @@ const memoryPlanner = (data) => {
   const answer = form.querySelector(".planner-answer");
   const results = form.querySelector(".planner-results");
   const said = form.querySelector(".planner-error");
-  const SAVING = ["compact", "delta", "at_sampling", "traj_ids"]; // switches to try
   const LESSONS = {
     compact: "../tutorials/memory/missing_next_observations.html",
     delta: "../tutorials/memory/saving_by_observation_size.html#memory-delta-limits",
     at_sampling: "../how-to/pixel_replay.html",
     traj_ids: "../tutorials/memory/saving_by_observation_size.html#what-else-is-in-a-frame",
+    scratch: "../tutorials/memory/buffers_on_disk.html",
+    compressed: "../performance/replay_buffers.html#compression",
   };
   let dropped = new Set();
-  const { planned, code } = memoryPlanner(data);
+  const { planned, code, savings } = memoryPlanner(data);
   form.planned = (specs, given) => planned(specs, "", new Set(), given).totals; // for tests
 
   /* -- The form -- */
@@ -285,17 +314,23 @@ const memoryPlanner = (data) => {
     return table;
   };
 
-  const shownSavings = ({ specs, policy, inputs }, now) => {
+  const shownSavings = (asked) => {
     const list = element("ul", "", { class: "planner-savings" });
-    for (const name of SAVING) {
-      const other = planned(specs, policy, dropped, { ...inputs, [name]: 1 - inputs[name] });
-      const difference = now.totals.stored - other.totals.stored;
-      const needed = name === "traj_ids" && (inputs.compact || inputs.at_sampling);
-      if (!difference || needed) continue;
+    const option = (name) => form.querySelector(`[name=storage] [value=${name}]`).textContent;
+    const change = (bytes) => `${inBytes(Math.abs(bytes))} ${bytes > 0 ? "smaller" : "larger"}`;
+    const sentences = {
+      scratch: ({ less, onDisk }) => `With ${option("scratch")} the buffer would take ${inBytes(less)} less memory, and ${inBytes(onDisk)} of disk`,
+      compressed: ({ now, least, most }) =>
+        `With ${option("compressed")} the buffer would take ${inBytes(least)} to ${inBytes(most)}, not ${inBytes(now)}`,
+    };
+    const ofSwitch = ({ name, less, lessPeak }) => {
       const label = form.elements[name].parentNode.textContent.trim();
-      const text = `${inputs[name] ? "Without" : "With"} ${label} the buffer would be ${inBytes(Math.abs(difference))} `;
-      const item = element("li", `${text}${difference > 0 ? "smaller" : "larger"}. `);
-      item.append(element("a", "What it costs", { href: LESSONS[name] }));
+      const changes = [less && `the buffer would be ${change(less)}`, lessPeak && `the peak while collecting ${change(lessPeak)}`];
+      return `${asked.inputs[name] ? "Without" : "With"} ${label} ${changes.filter(Boolean).join(", and ")}`;
+    };
+    for (const saving of savings(asked, dropped)) {
+      const item = element("li", `${(sentences[saving.name] ?? ofSwitch)(saving)}. `);
+      item.append(element("a", "What it costs", { href: LESSONS[saving.name] }));
       list.append(item);
     }
     return list;
@@ -309,7 +344,7 @@ const memoryPlanner = (data) => {
       const plan = planned(asked.specs, asked.policy, dropped, asked.inputs);
       const pre = element("pre", code(asked, plan, dropped), { tabindex: "0", "aria-label": "Code of this plan" });
       answer.replaceChildren(shownTotals(plan, asked.storage));
-      results.replaceChildren(pre, shownParts(plan), shownSavings(asked, plan));
+      results.replaceChildren(pre, shownParts(plan), shownSavings(asked));
     } catch (error) {
       said.textContent = error.message;
     }

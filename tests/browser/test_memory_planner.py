@@ -62,7 +62,12 @@ def test_plan_is_in_the_address(planner, open_page):
     assert "StepCounter" in code
     inputs = {"frames": 4, "at_sampling": 1, "step_count": 1, "rows": 10**6}
     kept = planned(PRESETS["atari"]["specs"], drop=["next.pixels"], **inputs)
-    assert f"{kept.totals['buffer_process'] / 1e9:.3g}\u00a0GB" in shown
+    buffer = f"{kept.totals['buffer_process'] / 1e9:.3g}\u00a0GB"
+    assert buffer in shown
+    savings = other.inner_text(".planner-savings")
+    assert f"{buffer} less memory, and {buffer} of disk" in savings
+    assert "the peak while collecting" in savings
+    assert "CompressedListStorage" not in savings, "for single frames"
 
 
 def test_specs_that_cannot_be_read_say_what_they_look_like(planner):

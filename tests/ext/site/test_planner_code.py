@@ -27,6 +27,7 @@ from torchrl.data import (
 )
 from torchrl.envs import EnvBase
 from torchrl.modules import GRUModule, LSTMModule
+from torchrl_doctor.planner import PRESETS, STORAGES, entries_of, planned
 
 from docs._ext.site import memory_planner
 from tests.support import ROOT
@@ -46,10 +47,9 @@ FOLLOWED = {  # what a refusal says, and the choices that follow it
 }
 DRAWN = 1_200  # choices
 FRAMES, ROWS = 24, 60
+SHARES = 0.2, 0.9  # that compression keeps
 ROUNDS = 3  # until all refusals are followed
 NUMBERS = 10  # of observations in an episode
-PRESETS = memory_planner.planner()["PRESETS"]
-ENTRIES = memory_planner.planner()["entries_of"]
 KINDS = {name: (preset["specs"], preset.get("frames", 1)) for name, preset in PRESETS.items()}
 KINDS = {  # images of few pixels
     name: (specs.replace("84x84", "8x8").replace("64x64", "6x6"), frames)
@@ -74,11 +74,11 @@ const fs = require("node:fs"), vm = require("node:vm");
 const { script, data, asked } = JSON.parse(fs.readFileSync(0, "utf8"));
 const page = vm.createContext({ document: { querySelector: () => null }, data });
 vm.runInContext(fs.readFileSync(script, "utf8"), page);
-const { planned, code } = vm.runInContext("memoryPlanner(data)", page);
+const { planned, code, savings } = vm.runInContext("memoryPlanner(data)", page);
 console.log(JSON.stringify(asked.map((one) => {
   const dropped = new Set(one.drop);
   const plan = planned(one.specs, one.policy, dropped, one.inputs);
-  return { code: code(one, plan, dropped), ...plan };
+  return { code: code(one, plan, dropped), savings: savings(one, dropped), ...plan };
 })));
 """
 
@@ -86,7 +86,7 @@ console.log(JSON.stringify(asked.map((one) => {
 def asked_of(choice):
     """What the form asks for."""
     specs, frames = KINDS[choice["env"]]
-    entries = ENTRIES(specs)
+    entries = entries_of(specs)
     observations = [key for key, _, shape in entries if len(shape) > 2] or [entries[0][0]]
     storage, cell = choice["storage"], choice["cell"]
     kind = "memmap" if storage == "scratch" else storage
@@ -94,7 +94,12 @@ def asked_of(choice):
     inputs |= {name: int(name == kind) for name in ("tensor", "memmap", "list", "compressed")}
     inputs |= {"scratch": int(storage == "scratch"), "frames": frames}
     inputs |= {"recurrent": int(cell != ""), "lstm": int(cell == "lstm"), **RECURRENT}
-    inputs |= {"rows": ROWS, "frames_per_batch": FRAMES}
+    inputs |= {
+        "rows": ROWS,
+        "frames_per_batch": FRAMES,
+        "share": SHARES[0],
+        "share_most": SHARES[1],
+    }
     dropped = {
         "nothing": [],
         "next": [f"next.{kind}{key}" for key in observations for kind in ("", "delta.")],
@@ -238,7 +243,7 @@ def specs_of_env(choice):
     """The entries that the environment gives before any transform."""
     specs, frames = KINDS[choice["env"]]
     stacked = choice["at_sampling"] and frames > 1
-    for key, dtype, shape in ENTRIES(specs):
+    for key, dtype, shape in entries_of(specs):
         if stacked and len(shape) > 2:
             shape = [*shape[:-3], shape[-3] // frames, *shape[-2:]]
         yield key, dtype, shape
@@ -399,6 +404,37 @@ def test_who_follows_a_refusal_gets_a_program(programs):
         refused = [(choice, one) for choice, one in found if one["code"].startswith(REFUSED)]
     assert not refused
     assert seen == FOLLOWED.keys()
+
+
+def sums(asked, **changed):
+    """Bytes of the buffer, in memory and on disk, and of the peak while collecting."""
+    inputs = asked["inputs"] | changed
+    totals = planned(asked["specs"], asked["policy"], asked["drop"], **inputs).totals
+    memory = totals["buffer_process"] + totals["buffer_shared"]
+    peak = totals["collector_process"] + totals["collector_shared"]
+    return memory, totals["buffer_disk"], peak
+
+
+def test_savings_are_the_differences_of_plans(programs):
+    others, seen = dict.fromkeys((*STORAGES, "scratch"), 0), set()
+    for choice, answer in programs[0]:
+        asked = asked_of(choice)
+        memory, disk, peak = sums(asked)
+        for found in answer["savings"]:
+            seen.add(name := found.pop("name"))
+            if name == "scratch":
+                _, on_disk, _ = sums(asked, **others | {"memmap": 1, "scratch": 1})
+                wanted = {"less": memory, "onDisk": on_disk}
+            elif name == "compressed":
+                few, most = (
+                    sums(asked, **others | {"compressed": 1, "share": share})[0] for share in SHARES
+                )
+                wanted = {"now": memory + disk, "least": few, "most": most}
+            else:
+                other = sums(asked, **{name: 1 - choice[name]})
+                wanted = {"less": memory + disk - sum(other[:2]), "lessPeak": peak - other[2]}
+            assert found == pytest.approx(wanted)
+    assert seen == {"compact", "delta", "at_sampling", "traj_ids", "scratch", "compressed"}
 
 
 def list_of(kind, **entries):
