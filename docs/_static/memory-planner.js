@@ -141,6 +141,7 @@ const memoryPlanner = (data) => {
     const kind = { ...ROWS_IN_A_LIST, tensor: "LazyTensorStorage" }[storage] ?? "LazyMemmapStorage";
     const storing = [`storage = ${kind}(${inputs.rows}${storage === "scratch" ? ', scratch_dir="replay"' : ""})`];
     if (storage === "scratch") notes.push('# The folder "replay" has to be new.');
+    if (storage in ROWS_IN_A_LIST) notes.push("# The Python objects of each row are not planned: with small rows, they take most of the memory.");
     const batchSize = recurrent ? inputs.slices * inputs.length : 256;
     const given = [];
     const restored = [];
