@@ -59,12 +59,13 @@ TRAJ_KEY = ("collector", "traj_ids")
 class StackFrames(Transform):
     """Builds "stack" and ("next", "stack") from a storage with one frame in each row."""
 
-    def __init__(self, storage, n_stacked=4):
+    def __init__(self, storage, n_stacked=4, pixels="pixels", stack="stack"):
         super().__init__()
         self.storage, self.n_stacked = storage, n_stacked
+        self.pixels, self.stack = pixels, stack
 
     def _inv_call(self, rows):  # when you extend the buffer
-        return rows.exclude("stack", ("next", "stack"), ("next", "pixels"))
+        return rows.exclude(self.stack, ("next", self.stack), ("next", self.pixels))
 
     def forward(self, rows):  # when you sample
         rows = rows.copy()  # those of buffer[:] are the storage itself
@@ -75,8 +76,8 @@ class StackFrames(Transform):
         near = self.storage.get(places.flatten()).view(places.shape)
         found = near[TRAJ_KEY] == rows[TRAJ_KEY].unsqueeze(-1)
         found &= near["step_count"].squeeze(-1) == step - back
-        rows["stack"] = near["pixels"][:, :-1].flatten(1, 2)
-        rows["next", "stack"] = near["pixels"][:, 1:].flatten(1, 2)
+        rows[self.stack] = near[self.pixels][:, :-1].flatten(1, 2)
+        rows["next", self.stack] = near[self.pixels][:, 1:].flatten(1, 2)
         terminated = rows["next", "terminated"].squeeze(-1)
         rows["complete"] = found[:, :-1].all(-1) & (found[:, -1] | terminated)
         return rows

@@ -2,22 +2,8 @@
    torchrl_doctor.planner as data; without this script its tables stay. The state is in the address. */
 "use strict";
 
-(() => {
-  const form = document.querySelector("form.memory-planner");
-  if (!form) return;
-  const data = JSON.parse(form.nextElementSibling.textContent);
-  const answer = form.querySelector(".planner-answer");
-  const results = form.querySelector(".planner-results");
-  const said = form.querySelector(".planner-error");
-  const SAVING = ["compact", "delta", "at_sampling", "traj_ids"]; // switches to try
-  const LESSONS = {
-    compact: "../tutorials/memory/missing_next_observations.html",
-    delta: "../tutorials/memory/saving_by_observation_size.html#memory-delta-limits",
-    at_sampling: "../how-to/pixel_replay.html",
-    traj_ids: "../tutorials/memory/saving_by_observation_size.html#what-else-is-in-a-frame",
-  };
-  let dropped = new Set();
-
+/* What needs no page: the plan of specs, and its code. Tests run this in node. */
+const memoryPlanner = (data) => {
   /* -- The plan, as torchrl_doctor.planner computes it -- */
   const compiled = {};
   const computed = (formula, names) => {
@@ -63,6 +49,202 @@
     for (const [name, formula] of data.TOTALS) totals[name] = names[name] = computed(formula, names);
     return { parts, totals };
   };
+
+  /* -- The code of a plan, or what to choose instead -- */
+  const ROWS_IN_A_LIST = { list: "ListStorage", compressed: "CompressedListStorage" };
+  const MODULES = {
+    "torchrl.collectors": ["Collector", "MultiSyncCollector"],
+    "torchrl.data": [
+      "CompressedListStorage", "LazyMemmapStorage", "LazyTensorStorage", "ListStorage", "ReplayBuffer", "SliceSampler", "TensorDictReplayBuffer",
+    ],
+    "torchrl.envs": ["CatFrames", "Compose", "InitTracker", "NextObservationDelta", "StepCounter"],
+    "torchrl.envs.transforms": ["DTypeCastTransform", "NextStateReconstructor"],
+  };
+  const REFUSED = "# No code for this plan.";
+  const code = ({ inputs, storage, specs }, { parts }, dropped) => {
+    const { frames, workers, compact, recurrent } = inputs;
+    const kept = (name) => parts.some((part) => part.key === name && part.inBuffer);
+    const list = (keys, ending = "") => `[${keys.map(({ key }) => `"${key}${ending}"`).join(", ")}]`;
+    const isFloat = ({ dtype }) => dtype.includes("float");
+    const composed = (transforms) => (transforms.length > 1 ? `Compose(${transforms.join(", ")})` : transforms[0]);
+
+    // What a sample lacks, and who rebuilds it.
+    const seen = entriesOf(specs).filter(({ key }) => !(key in data.ROLES));
+    const stacked = seen.filter(({ shape }) => inputs.at_sampling && frames > 1 && shape.length > 2);
+    const stored = seen.filter(({ key }) => kept(key));
+    const deltas = stored.filter(({ key }) => kept(`next.delta.${key}`));
+    const alone = stored.filter((entry) => !kept(`next.${entry.key}`) && !deltas.includes(entry));
+    const oneFrame = stacked.some((entry) => alone.includes(entry));
+    const twoFrames = stacked.length > 0 && !oneFrame;
+    const shifted = alone.filter((entry) => compact && !(oneFrame && stacked.includes(entry)));
+    const slices = shifted.length || recurrent;
+
+    const refusals = [];
+    const need = (name, setting, reason) => {
+      if (!kept(name)) refusals.push(`${dropped.has(name) ? `Store ${name}` : `Switch on ${setting}`}: ${reason}.`);
+    };
+    const rebuilder = [oneFrame && "StackFrames", shifted.length && "NextStateReconstructor"].filter(Boolean).join(" and ");
+    if (rebuilder) need("step_count", "StepCounter", `${rebuilder} looks for the next row by it`);
+    if (rebuilder || recurrent || (twoFrames && workers > 1))
+      need("collector.traj_ids", "Trajectory ids", "a sample would mix trajectories without them");
+    if (shifted.length || twoFrames) need("next.done", "", "it says where an episode ends");
+    if (oneFrame) need("next.terminated", "", "StackFrames reads it");
+    if (recurrent) need("is_init", "InitTracker", "the policy clears its state where is_init is true");
+    for (const { key, shape } of stacked) {
+      need(key, "", "the stacks consist of it");
+      if (shape.at(-3) % frames) refusals.push(`Change the number of frames: ${key} of ${shape.join("x")} is no stack of ${frames}.`);
+    }
+    if (recurrent && twoFrames)
+      refusals.push("Do not store the next frame: with it, the sampler of CatFrames draws single rows, and the policy needs slices.");
+    const reader = oneFrame ? "StackFrames" : (slices || twoFrames) && "SliceSampler";
+    if (reader && storage in ROWS_IN_A_LIST)
+      refusals.push(`Choose LazyTensorStorage or LazyMemmapStorage: ${reader} cannot read a ${ROWS_IN_A_LIST[storage]}.`);
+    if (stacked.length && storage === "compressed")
+      refusals.push("To compress single frames, use CompressedPixels of the guide: a row of CompressedListStorage takes more than a frame.");
+    if (storage === "compressed" && entriesOf(specs).some(({ dtype }) => dtype === "bfloat16"))
+      refusals.push("Choose another storage: CompressedListStorage cannot compress bfloat16.");
+    if (refusals.length) return [REFUSED, ...refusals.map((text) => `# ${text}`)].join("\n");
+
+    // The collector.
+    const notes = [`# ${workers > 1 ? "make_env" : "env"} and policy are yours.`];
+    for (const { key, shape } of stacked) {
+      const frame = [...shape.slice(0, -3), shape.at(-3) / frames, ...shape.slice(-2)];
+      notes.push(`# "${key}" of the environment is one frame, of ${frame.join("x")}; the policy reads "${key}_stack".`);
+    }
+    if (recurrent) notes.push("# The environment has the primer of the policy.");
+    const catFrames = (more = "") => `CatFrames(N=${frames}, dim=-3, in_keys=${list(stacked)}, out_keys=${list(stacked, "_stack")}${more})`;
+    const floats = seen.filter(isFloat);
+    const stackedFloats = stacked.filter(isFloat).map(({ key }) => ({ key: `${key}_stack` }));
+    const transforms = [
+      inputs.step_count && "StepCounter()",
+      inputs.is_init && "InitTracker()",
+      stacked.length && catFrames(),
+      inputs.delta && floats.length && `NextObservationDelta(in_keys=${list([...floats, ...stackedFloats])})`,
+    ].filter(Boolean);
+    const appended = transforms.map((one) => `env = env.append_transform(${one})`);
+    const maker = transforms.length ? "make_transformed_env" : "make_env";
+    const options = [
+      "policy",
+      `frames_per_batch=${inputs.frames_per_batch}`,
+      "total_frames=-1",
+      workers > 1 && 'cat_results="stack"',
+      compact && "compact_obs=True",
+      !inputs.traj_ids && "track_traj_ids=False",
+    ].filter(Boolean).join(", ");
+    const collecting = [];
+    if (!(workers > 1)) collecting.push(...appended);
+    else if (transforms.length)
+      collecting.push(`def ${maker}():`, ...["env = make_env()", ...appended, "return env"].map((one) => `    ${one}`), "");
+    collecting.push(`collector = ${workers > 1 ? `MultiSyncCollector([${maker}] * ${workers}` : "Collector(env"}, ${options})`);
+
+    // The buffer.
+    const kind = { ...ROWS_IN_A_LIST, tensor: "LazyTensorStorage" }[storage] ?? "LazyMemmapStorage";
+    const storing = [`storage = ${kind}(${inputs.rows}${storage === "scratch" ? ', scratch_dir="replay"' : ""})`];
+    if (storage === "scratch") notes.push('# The folder "replay" has to be new.');
+    if (storage in ROWS_IN_A_LIST) notes.push("# The Python objects of each row are not planned: with small rows, they take most of the memory.");
+    const batchSize = recurrent ? inputs.slices * inputs.length : 256;
+    const given = [];
+    const restored = [];
+    if (storage === "compressed") restored.push('lambda rows: rows.unflatten_keys(".")');
+    if (deltas.length) restored.push(`NextObservationDelta(in_keys=${list(deltas)})`);
+    if (twoFrames) {
+      const byId = kept("collector.traj_ids") ? ', traj_key=("collector", "traj_ids")' : "";
+      storing.push(`stack = ${catFrames(', reset_key="_reset"')}`);
+      storing.push(`stacking, sampler = stack.make_rb_transform_and_sampler(batch_size=${batchSize}${byId})`);
+      given.push("sampler=sampler");
+      restored.push("stacking");
+      if (inputs.index) notes.push("# A plain ReplayBuffer, for the sampler of CatFrames: a row takes 8 bytes less than planned.");
+    }
+    if (slices) given.push(`sampler=SliceSampler(slice_len=${recurrent ? inputs.length : 8}, traj_key=("collector", "traj_ids"))`);
+    if (oneFrame) {
+      stacked.forEach(({ key }) => restored.push(`StackFrames(storage, ${frames}, "${key}", "${key}_stack")`));
+      notes.push('# Copy StackFrames from the guide "Store pixels at one frame per step". Train on the "complete" rows.');
+      if (!inputs.index) notes.push("# StackFrames needs a TensorDictReplayBuffer: a row takes 8 bytes more than planned.");
+    }
+    const integers = shifted.filter((entry) => !isFloat(entry));
+    for (const dtype of new Set(integers.map((entry) => entry.dtype))) {
+      const wide = data.ITEMSIZES[dtype] > 2 ? "float64" : "float32";
+      restored.push(`DTypeCastTransform(torch.${dtype}, torch.${wide}, in_keys=${list(integers.filter((entry) => entry.dtype === dtype))})`);
+    }
+    if (shifted.length) {
+      restored.push(`NextStateReconstructor(${list(shifted)}, step_count_key="step_count")`);
+      notes.push(`# Where a slice ends, the next observation is NaN${integers.length ? "; integers become floats, which can be NaN" : ""}.`);
+    }
+    if (restored.length) given.push(`transform=${composed(restored)}`);
+    const left = parts.filter((part) => !part.inBuffer).map(({ key }) => {
+      const keys = key.split(".").map((one) => `"${one}"`).join(", ");
+      return key.includes(".") ? `(${keys})` : keys;
+    });
+    const buffer = (inputs.index && !twoFrames) || oneFrame ? "TensorDictReplayBuffer" : "ReplayBuffer";
+    const excluded = left.length ? `.exclude(${left.join(", ")})` : "";
+    const body = [
+      ...collecting,
+      ...storing,
+      `buffer = ${buffer}(`,
+      ...["storage=storage", ...given, `batch_size=${batchSize}`].map((one) => `    ${one},`),
+      ")",
+      "for batch in collector:",
+      `    buffer.extend(batch.reshape(-1)${excluded}${storage === "compressed" ? '.flatten_keys(".")' : ""})`,
+      "    sample = buffer.sample()",
+    ].join("\n");
+    const used = (names) => names.filter((name) => new RegExp(`\\b${name}\\(`).test(body)).join(", ");
+    const imports = Object.entries(MODULES).map(([module, names]) => [module, used(names)]).filter(([, names]) => names);
+    return [
+      ...notes,
+      ...(body.includes("torch.") ? ["import torch"] : []),
+      ...imports.map(([module, names]) => `from ${module} import ${names}`),
+      "",
+      body,
+    ].join("\n");
+  };
+
+  /* -- What one other choice would change, in bytes: of the buffer, of the peak while collecting -- */
+  const SWITCHES = ["compact", "delta", "at_sampling", "traj_ids"];
+  const savings = (asked, dropped) => {
+    const { specs, policy, storage, inputs } = asked;
+    const plan = (changed) => planned(specs, policy, dropped, { ...inputs, ...changed }).totals;
+    const memory = (totals) => totals.buffer_process + totals.buffer_shared;
+    const buffer = (totals) => memory(totals) + totals.buffer_disk;
+    const peak = (totals) => totals.collector_process + totals.collector_shared;
+    const now = plan({});
+    const needed = inputs.compact || inputs.at_sampling || inputs.recurrent; // the ids
+    const found = SWITCHES.filter((name) => name !== "traj_ids" || !needed).map((name) => {
+      const other = plan({ [name]: 1 - inputs[name] });
+      return { name, less: buffer(now) - buffer(other), lessPeak: peak(now) - peak(other) };
+    }).filter(({ less, lessPeak }) => less || lessPeak);
+    const none = { tensor: 0, memmap: 0, list: 0, compressed: 0, scratch: 0 };
+    const onDisk = plan({ ...none, memmap: 1, scratch: 1 });
+    if (storage !== "scratch") found.push({ name: "scratch", less: memory(now), onDisk: onDisk.buffer_disk });
+    const images = entriesOf(specs).some(({ shape }) => shape.length > 2);
+    const compressed = { ...asked, storage: "compressed", inputs: { ...inputs, ...none, compressed: 1 } };
+    const refused = code(compressed, planned(specs, policy, dropped, compressed.inputs), dropped).startsWith(REFUSED);
+    if (images && storage !== "compressed" && !refused) {
+      const { buffer_process: least, buffer_process_most: most } = plan(compressed.inputs);
+      found.push({ name: "compressed", now: buffer(now), least, most });
+    }
+    return found;
+  };
+
+  return { planned, code, savings };
+};
+
+(() => {
+  const form = document.querySelector("form.memory-planner");
+  if (!form) return;
+  const data = JSON.parse(form.nextElementSibling.textContent);
+  const answer = form.querySelector(".planner-answer");
+  const results = form.querySelector(".planner-results");
+  const said = form.querySelector(".planner-error");
+  const LESSONS = {
+    compact: "../tutorials/memory/missing_next_observations.html",
+    delta: "../tutorials/memory/saving_by_observation_size.html#memory-delta-limits",
+    at_sampling: "../how-to/pixel_replay.html",
+    traj_ids: "../tutorials/memory/saving_by_observation_size.html#what-else-is-in-a-frame",
+    scratch: "../tutorials/memory/buffers_on_disk.html",
+    compressed: "../performance/replay_buffers.html#compression",
+  };
+  let dropped = new Set();
+  const { planned, code, savings } = memoryPlanner(data);
   form.planned = (specs, given) => planned(specs, "", new Set(), given).totals; // for tests
 
   /* -- The form -- */
@@ -133,83 +315,26 @@
     return table;
   };
 
-  const shownSavings = ({ specs, policy, inputs }, now) => {
+  const shownSavings = (asked) => {
     const list = element("ul", "", { class: "planner-savings" });
-    for (const name of SAVING) {
-      const other = planned(specs, policy, dropped, { ...inputs, [name]: 1 - inputs[name] });
-      const difference = now.totals.stored - other.totals.stored;
-      const needed = name === "traj_ids" && (inputs.compact || inputs.at_sampling);
-      if (!difference || needed) continue;
+    const option = (name) => form.querySelector(`[name=storage] [value=${name}]`).textContent;
+    const change = (bytes) => `${inBytes(Math.abs(bytes))} ${bytes > 0 ? "smaller" : "larger"}`;
+    const sentences = {
+      scratch: ({ less, onDisk }) => `With ${option("scratch")} the buffer would take ${inBytes(less)} less memory, and ${inBytes(onDisk)} of disk`,
+      compressed: ({ now, least, most }) =>
+        `With ${option("compressed")} the buffer would take ${inBytes(least)} to ${inBytes(most)}, not ${inBytes(now)}`,
+    };
+    const ofSwitch = ({ name, less, lessPeak }) => {
       const label = form.elements[name].parentNode.textContent.trim();
-      const text = `${inputs[name] ? "Without" : "With"} ${label} the buffer would be ${inBytes(Math.abs(difference))} `;
-      const item = element("li", `${text}${difference > 0 ? "smaller" : "larger"}. `);
-      item.append(element("a", "What it costs", { href: LESSONS[name] }));
+      const changes = [less && `the buffer would be ${change(less)}`, lessPeak && `the peak while collecting ${change(lessPeak)}`];
+      return `${asked.inputs[name] ? "Without" : "With"} ${label} ${changes.filter(Boolean).join(", and ")}`;
+    };
+    for (const saving of savings(asked, dropped)) {
+      const item = element("li", `${(sentences[saving.name] ?? ofSwitch)(saving)}. `);
+      item.append(element("a", "What it costs", { href: LESSONS[saving.name] }));
       list.append(item);
     }
     return list;
-  };
-
-  const code = ({ inputs, storage, policy, specs }, { parts }) => {
-    const several = inputs.workers > 1;
-    const options = [`frames_per_batch=${inputs.frames_per_batch}`];
-    if (several) options.push('cat_results="stack"');
-    if (inputs.compact) options.push("compact_obs=True");
-    if (!inputs.traj_ids) options.push("track_traj_ids=False");
-    const call = several ? `MultiSyncCollector([make_env] * ${inputs.workers}` : "Collector(env";
-    const transforms = [inputs.step_count && "StepCounter()", inputs.is_init && "InitTracker()"];
-    const images = entriesOf(specs).filter(({ key, shape }) => !(key in data.ROLES) && shape.length > 2);
-    if (inputs.at_sampling && inputs.frames > 1)
-      images.forEach(({ key }) => transforms.push(`CatFrames(N=${inputs.frames}, dim=-3, in_keys=["${key}"], out_keys=["${key}_stack"])`));
-    if (inputs.delta) transforms.push("NextObservationDelta()");
-    const seen = entriesOf(specs).filter(({ key }) => !(key in data.ROLES));
-    const names = (entries) => entries.map(({ key }) => `"${key}"`).join(", ");
-    const restored = [];
-    const given = [];
-    const before = [];
-    const kind = { tensor: "LazyTensorStorage", memmap: "LazyMemmapStorage", scratch: "LazyMemmapStorage", list: "ListStorage", compressed: "CompressedListStorage" }[storage];
-    let made = `${kind}(${inputs.rows}${storage === "scratch" ? ', scratch_dir="replay"' : ""})`;
-    const stacks = inputs.at_sampling && images.length;
-    const oneFrame = stacks && (inputs.compact || images.some(({ key }) => dropped.has(`next.${key}`)));
-    const twoFrames = stacks && !oneFrame; // the library's sampler needs the next frame in the row
-    if (inputs.delta) restored.push(`NextObservationDelta(in_keys=[${names(seen.filter(({ dtype }) => dtype.includes("float")))}])`);
-    if (inputs.compact && !oneFrame) {
-      restored.push(`NextStateReconstructor([${names(seen)}], step_count_key="step_count")`);
-      given.push('sampler=SliceSampler(slice_len=8, traj_key=("collector", "traj_ids"))');
-    }
-    if (oneFrame) {
-      before.push(`storage = ${made}`);
-      made = "storage";
-      restored.push("StackFrames(storage)");
-    }
-    if (twoFrames) {
-      const { key } = images[0];
-      before.push(`stack = CatFrames(N=${inputs.frames}, dim=-3, in_keys=["${key}"], out_keys=["${key}_stack"], reset_key="_reset")`);
-      before.push("transform, sampler = stack.make_rb_transform_and_sampler(batch_size=256)");
-      given.push("sampler=sampler");
-      restored.push("transform");
-    }
-    if (restored.length) given.push(`transform=${restored.length > 1 ? `Compose(${restored.join(", ")})` : restored[0]}`);
-    const warnings = [];
-    if ((inputs.compact || oneFrame) && !(inputs.step_count && inputs.traj_ids))
-      warnings.push("# Switch on StepCounter and trajectory ids: the next observations are rebuilt by them.");
-    if (oneFrame) warnings.push('# StackFrames is in the guide "Store pixels at one frame per step"; give it your keys.');
-    if (restored.length > 1) warnings.push("# Compare a rebuilt sample with a full one before you train: these transforms depend on each other.");
-    const left = parts.filter((part) => !part.inBuffer).map(({ key }) => {
-      const keys = key.split(".").map((one) => `"${one}"`).join(", ");
-      return key.includes(".") ? `(${keys})` : keys;
-    });
-    const rows = `batch.reshape(-1)${left.length ? `.exclude(${left.join(", ")})` : ""}`;
-    return [
-      ...warnings,
-      ...transforms.filter(Boolean).map((one) => `env.append_transform(${one})`),
-      `collector = ${call}, policy, total_frames=-1, ${options.join(", ")})`,
-      ...before,
-      `buffer = ${inputs.index && !twoFrames ? "TensorDictReplayBuffer" : "ReplayBuffer"}(`,
-      ...[`storage=${made}`, ...given, "batch_size=256"].map((one) => `    ${one},`),
-      ")",
-      "for batch in collector:",
-      `    buffer.extend(${rows}${storage === "compressed" ? '.flatten_keys(".")' : ""})`,
-    ].join("\n");
   };
 
   const show = () => {
@@ -218,9 +343,9 @@
     try {
       if (!form.checkValidity()) throw new Error("Each number has to be there, and not below zero.");
       const plan = planned(asked.specs, asked.policy, dropped, asked.inputs);
-      const pre = element("pre", code(asked, plan), { tabindex: "0", "aria-label": "Code of this plan" });
+      const pre = element("pre", code(asked, plan, dropped), { tabindex: "0", "aria-label": "Code of this plan" });
       answer.replaceChildren(shownTotals(plan, asked.storage));
-      results.replaceChildren(pre, shownParts(plan), shownSavings(asked, plan));
+      results.replaceChildren(pre, shownParts(plan), shownSavings(asked));
     } catch (error) {
       said.textContent = error.message;
     }

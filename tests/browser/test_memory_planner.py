@@ -48,6 +48,8 @@ def test_plan_is_in_the_address(planner, open_page):
     planner.fill("[name=rows]", "1000000")
     planner.check("[name=at_sampling]")
     planner.uncheck('[name=keep][value="next.pixels"]')
+    assert "Switch on StepCounter" in planner.inner_text(".planner-results pre")
+    planner.check("[name=step_count]")
     shown = planner.inner_text(".planner-totals")
     other = open_page()
     other.goto(planner.url)
@@ -56,12 +58,16 @@ def test_plan_is_in_the_address(planner, open_page):
     code = other.inner_text(".planner-results pre")
     assert 'CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["pixels_stack"])' in code
     assert '("next", "pixels")' in code
-    assert "transform=StackFrames(storage)" in code
+    assert 'transform=StackFrames(storage, 4, "pixels", "pixels_stack")' in code
     assert "StepCounter" in code
-    kept = planned(
-        PRESETS["atari"]["specs"], drop=["next.pixels"], frames=4, at_sampling=1, rows=10**6
-    )
-    assert f"{kept.totals['buffer_process'] / 1e9:.3g}\u00a0GB" in shown
+    inputs = {"frames": 4, "at_sampling": 1, "step_count": 1, "rows": 10**6}
+    kept = planned(PRESETS["atari"]["specs"], drop=["next.pixels"], **inputs)
+    buffer = f"{kept.totals['buffer_process'] / 1e9:.3g}\u00a0GB"
+    assert buffer in shown
+    savings = other.inner_text(".planner-savings")
+    assert f"{buffer} less memory, and {buffer} of disk" in savings
+    assert "the peak while collecting" in savings
+    assert "CompressedListStorage" not in savings, "for single frames"
 
 
 def test_specs_that_cannot_be_read_say_what_they_look_like(planner):

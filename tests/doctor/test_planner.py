@@ -33,6 +33,7 @@ from torchrl.envs import (
     TransformedEnv,
 )
 from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
+from torchrl_doctor import own_plan
 from torchrl_doctor.cli import main
 from torchrl_doctor.own_plan import plan
 from torchrl_doctor.planner import PRESETS, SpecError, entries_of, planned
@@ -464,6 +465,41 @@ def test_plan_of_own_objects_is_what_they_take(tmp_path, storage):
         assert before.totals[quantity] == n_bytes
         assert plan(batch=batch, replay_buffer=buffer).totals[quantity] == n_bytes
     assert "observation" in str(before)
+
+
+@pytest.mark.parametrize("kind", [TensorDictReplayBuffer, ReplayBuffer])
+@pytest.mark.parametrize("black", [True, False])
+def test_plan_of_a_compressed_list_is_what_it_takes(tmp_path, black, kind):
+    batch = collected(Toy(SPECS["rgb"]), FRAMES).flatten_keys(".")
+    if black:
+        batch["pixels"].zero_()
+    inputs = {"tensor": 0, "compressed": 1, "index": int(kind is TensorDictReplayBuffer)}
+    buffer = kind(storage=storage_of(inputs, tmp_path), batch_size=1)
+    before = plan(batch=batch, replay_buffer=buffer)
+    most = planned(SPECS["rgb"], rows=ROWS, **inputs).totals["buffer_process"]
+    assert before.totals["buffer_process"] == most
+    assert "without compression" in str(before)
+    for first in range(0, ROWS, FRAMES):
+        buffer.extend(batch[: ROWS - first].clone())
+        after = plan(batch=batch, replay_buffer=buffer)
+        measured = bytes_of_storage(buffer.storage, tmp_path)["buffer_process"]
+        expected = pytest.approx(measured / len(buffer) * ROWS)
+        assert after.totals["buffer_process"] == expected
+        assert plan(replay_buffer=buffer).totals["buffer_process"] == expected
+    assert len(buffer) == ROWS
+    assert (measured < 0.6 * most) == black, "noise grows when it is compressed"
+    assert "without compression" not in str(after)
+
+
+def test_nested_rows_of_a_compressed_list_are_planned_as_they_stay(monkeypatch):
+    monkeypatch.setattr(own_plan, "MOST_READ", 10)
+    buffer = ReplayBuffer(storage=CompressedListStorage(ROWS), batch_size=1)
+    buffer.extend(collected(Toy(SPECS["several"]), 1).expand(ROWS).clone())
+    first = buffer.storage._storage[0]
+    flat = sum(value.nbytes for value in first.values() if isinstance(value, torch.Tensor))
+    row = flat + sum(value.bytes() for value in first.values() if isinstance(value, TensorDict))
+    found = plan(replay_buffer=buffer).totals["buffer_process"]
+    assert found == pytest.approx(ROWS * row)
 
 
 def test_plan_of_nothing_says_what_it_needs():

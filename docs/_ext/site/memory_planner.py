@@ -83,6 +83,15 @@ def planner():
     return runpy.run_path(str(PLANNER))
 
 
+def for_script():
+    """What the script reads of the planner."""
+    data = planner()
+    data = {name: data[name] for name in (*EXPORTED, "PRESETS")}
+    # In their order: a formula may use the names before it.
+    data |= {name: list(data[name].items()) for name in ("OF_ENTRY", "TOTALS")}
+    return data | {"titles": TITLES}
+
+
 def in_bytes(number):
     """A number of bytes as the script shows it."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -149,11 +158,7 @@ class MemoryPlanner(SphinxDirective):
     required_arguments = 1
 
     def run(self):
-        data = planner()
-        data = {name: data[name] for name in (*EXPORTED, "PRESETS")}
-        # In their order: a formula may use the names before it.
-        data |= {name: list(data[name].items()) for name in ("OF_ENTRY", "TOTALS")}
-        data |= {"titles": TITLES, "shares": self.shares()}
+        data = for_script() | {"shares": self.shares()}
         page_state(self.env, SHOWN)[self.env.docname] = True
         self.env.note_dependency(str(PLANNER))
         return [nodes.raw("", form(data), format="html")]

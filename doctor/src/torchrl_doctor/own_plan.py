@@ -12,7 +12,12 @@ STORAGE_KINDS = {
     "LazyTensorStorage": "tensor",
     "LazyMemmapStorage": "memmap",
     "ListStorage": "list",
+    "CompressedListStorage": "compressed",
 }
+LISTS = ("list", "compressed")
+WITHOUT_COMPRESSION = "without compression: put some rows in to see how much it saves"
+WITHOUT_OBJECTS = "without the Python objects of the list, which take most where rows are small"
+MOST_READ = 1_000  # compressed rows
 PLAN_LINES = {
     "collector_process": "main process, while collecting",
     "collector_shared": "shared memory of the workers",
@@ -55,6 +60,19 @@ def rows_of(collector, batch):
     return env.fake_tensordict(), "without what the policy adds: give a batch for it"
 
 
+def bytes_of(item):
+    """Bytes of the tensors of an item of a list."""
+    if isinstance(item, dict):
+        return sum(bytes_of(value) for value in item.values())
+    return item.bytes() if hasattr(item, "bytes") else getattr(item, "nbytes", 0)
+
+
+def bytes_of_compressed_row(items):
+    """The mean over at most some of the rows, from the whole list; None where there is none."""
+    items = [item for item in items[:: 1 + len(items) // MOST_READ] if item is not None]
+    return sum(map(bytes_of, items)) / len(items) if items else None
+
+
 def plan(collector=None, replay_buffer=None, batch=None):
     """How much memory the collector and the buffer need, from one row and the storage.
 
@@ -78,10 +96,18 @@ def plan(collector=None, replay_buffer=None, batch=None):
         inputs["rows"] = storage.max_size
         inputs |= {kind: 1} if kind else {}
         inputs["scratch"] = int(getattr(storage, "scratch_dir", None) is not None)
-        inner = private(storage, "_storage", None)
+        inner, stored = private(storage, "_storage", None), None
         if getattr(storage, "initialized", False) and hasattr(inner, "items"):
             n_rows = max(inner.numel(), 1)
             stored = sum(value.nbytes for value in inner.values(True, True)) / n_rows
+        elif kind == "compressed":
+            stored = bytes_of_compressed_row(inner or [])
+            notes += (
+                [] if stored else ["without compression: put some rows in to see how much it saves"]
+            )
+        if kind in LISTS:
+            notes.append(WITHOUT_OBJECTS)
+        if stored is not None:
             parts = parts or [Part("all keys", 0, 0)]
             parts = [part._replace(in_buffer=0) for part in parts]
             parts.append(Part("stored", 0, stored))
