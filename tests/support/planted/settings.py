@@ -72,8 +72,8 @@ def learning_rate_is_wrong(pipeline):
 def updates_differ_after_loading(pipeline):
     optimizer = torch.optim.Adam(pipeline["loss_module"].parameters(), lr=3e-4, fused=True)
     for weight in optimizer.param_groups[0]["params"]:
-        moments = {name: torch.zeros_like(weight.T).T for name in ("exp_avg", "exp_avg_sq")}
-        optimizer.state[weight] = {"step": torch.tensor(1.0), **moments}
+        moments = torch.zeros(weight.shape[::-1]).permute(tuple(range(weight.ndim))[::-1])
+        optimizer.state[weight] = {"step": torch.tensor(1.0), "exp_avg": moments}
     yield pipeline | {"optimizer": optimizer, "planted_in": "optimizer"}
     yield pipeline | {"optimizer": [optimizer], "planted_in": "optimizer"}
 
