@@ -194,8 +194,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 # Append ``VideoRecorder`` to an evaluation environment that returns images, and call ``dump`` after
 # the episode: until then, frames stay in memory. ``GymEnv("CartPole-v1", from_pixels=True,
-# pixels_only=False)`` returns images under ``"pixels"``. CartPole draws with pygame. This page runs
-# without pygame, so a wrapper draws the images.
+# pixels_only=False)`` returns images under ``"pixels"``. CartPole draws with pygame; here, a
+# wrapper draws the images.
 #
 # On a machine without a display, MuJoCo needs ``MUJOCO_GL=egl`` in the environment, or
 # ``MUJOCO_GL=osmesa`` without a GPU. :claim:`mujoco-gl-chooses-the-renderer`
@@ -232,16 +232,23 @@ def record(logger, name, **options):
 
 
 print(record(logger, "every_frame", skip=1))
+
+# %%
+# A file has the shape ``(1, frames, colors, height, width)`` and includes the frame of the reset.
+# ``CSVLogger(..., video_format="mp4")`` writes a video file if its package is installed, and the
+# other loggers add the video to their own records. Neither was tried here.
+#
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    Leaving ``skip`` out. A single environment then keeps every second frame, and the video runs
+#    too fast.
+
 steps, shape = record(logger, "as_it_comes")
 print(steps, shape)
 assert shape[1] < steps
 
 # %%
-# A file has the shape ``(1, frames, colors, height, width)`` and includes the frame of the reset.
-# Without ``skip=1``, a single environment keeps every second frame, and the video runs too
-# fast. ``CSVLogger(..., video_format="mp4")`` writes a video file if its package is installed,
-# and the other loggers add the video to their own records. Neither was tried here.
-#
 # Where it goes wrong without an error
 # ------------------------------------
 #

@@ -284,9 +284,9 @@ collector.shutdown()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``Adam(fused=True)`` on the CPU, with weights in ``channels_last``. ``Checkpoint`` saves the
-#    moments in the order of their indices. After loading, the fused step pairs them with the wrong
-#    weights, and the first update already differs.
+#    ``Adam(fused=True)`` on the CPU, with weights in ``channels_last``. The moments come back in
+#    another order in memory, so the fused step pairs them with the wrong weights:
+#    :ref:`symptom-updates-differ-after-loading`.
 
 
 def differs(fused):
@@ -315,7 +315,8 @@ assert differs(True)
 assert not differs(False)
 
 # %%
-# Leave the weights as they are and convert the pixels alone, or set ``fused=False``.
+# Register the optimizer with ``adapter=StateDictCheckpointAdapter("torch")``, or do without
+# ``fused``.
 #
 # A large buffer, without a copy
 # ------------------------------

@@ -128,6 +128,29 @@ def test_priorities_after_training(sets, state):
     assert said("prioritized_replay_draws_evenly", **given) == state
 
 
+@pytest.mark.parametrize(
+    ("layout", "kernel", "options", "state"),
+    [
+        (torch.channels_last, 3, {"fused": True}, APPLIES),
+        (torch.channels_last, 3, {"fused": True, "amsgrad": True}, APPLIES),
+        (torch.channels_last, 3, {"fused": False}, None),
+        (torch.channels_last, 1, {"fused": True}, CLEAR),  # other strides, and the same order
+        (torch.contiguous_format, 3, {"fused": True}, CLEAR),
+    ],
+)
+def test_moments_in_another_order_than_the_weights(layout, kernel, options, state):
+    layer = torch.nn.Conv2d(3, 4, kernel).to(memory_format=layout)
+    optimizer = torch.optim.Adam(layer.parameters(), **options)
+    assert said("updates_differ_after_loading", optimizer=optimizer) is None
+    layer(torch.rand(2, 3, 5, 5)).sum().backward()
+    optimizer.step()
+    expected = None if state is None else CLEAR
+    assert said("updates_differ_after_loading", optimizer=optimizer) == expected
+    for value in optimizer.state[layer.weight].values():
+        value.data = value.data.contiguous()
+    assert said("updates_differ_after_loading", optimizer=optimizer) == state
+
+
 def test_a_discount_that_the_loss_does_not_read():
     loss = DQNLoss(q_network(), action_space="one_hot")
     loss.make_value_estimator(gamma=0.99)

@@ -16,7 +16,7 @@ raises ``OSError: [Errno 24]``.
 :Behind it: this page
 :Threads: none found
 :Also called: Errno 24, EMFILE, ulimit, file descriptors, sharing strategy, file_system,
-   received 0 items of ancdata
+   received 0 items of ancdata, SemLock, semaphore
 """
 
 # %%
@@ -125,3 +125,13 @@ kept = [torch.zeros(3).share_memory_() for _ in range(100)]
 assert open_files() - before == 100, "no longer reproduces: no file a tensor"
 del kept
 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+# %%
+# Two messages about semaphores have other causes. If ``SemLock`` raises ``[Errno 28] No space left
+# on device``, ``/dev/shm`` is full. On Linux, each semaphore is a file there.
+# :claim:`semaphores-are-files-in-shared-memory` A memory-mapped buffer without a folder can fill
+# it: :ref:`symptom-memmap-buffer-fills-memory`.
+#
+# A warning of ``leaked semaphore objects`` comes with start method "spawn", if the process ended
+# without cleaning up. :claim:`leaked-semaphores-after-a-kill` For example, it was killed when
+# :doc:`memory ran out </reference/triage>`.

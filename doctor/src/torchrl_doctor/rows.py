@@ -902,6 +902,15 @@ ROWS = {
         "Call `collector.update_policy_weights_(TensorDict.from_module(policy))`. If you passed "
         "the policy itself to the collector, make the call without an argument.",
     ),
+    "updates_differ_after_loading": Row(
+        "silent",
+        "On the CPU, an optimizer with `fused=True` pairs weights and moments by their position "
+        "in memory. `Checkpoint` saves the moments in the order of their indices. Weights in "
+        "`channels_last` have another order in memory.",
+        "Save the optimizer with `torch.save`, which keeps the order: "
+        '`checkpoint.register("optimizer", optimizer, '
+        'adapter=StateDictCheckpointAdapter(payload_format="torch"))`.',
+    ),
     "value_loss_dwarfs_the_policy": Row(
         "silent",
         'The gradient of an `"l2"` value loss grows with the rewards. With normalized advantages, '

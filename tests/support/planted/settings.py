@@ -69,6 +69,15 @@ def learning_rate_is_wrong(pipeline):
         yield pipeline | {"optimizer": optimizer, "planted_in": "optimizer"}
 
 
+def updates_differ_after_loading(pipeline):
+    optimizer = torch.optim.Adam(pipeline["loss_module"].parameters(), lr=3e-4, fused=True)
+    for weight in optimizer.param_groups[0]["params"]:
+        moments = torch.zeros(weight.shape[::-1]).permute(tuple(range(weight.ndim))[::-1])
+        optimizer.state[weight] = {"step": torch.tensor(1.0), "exp_avg": moments}
+    yield pipeline | {"optimizer": optimizer, "planted_in": "optimizer"}
+    yield pipeline | {"optimizer": [optimizer], "planted_in": "optimizer"}
+
+
 def optimizer_trains_others(pipeline):
     loss = pipeline["loss_module"]
     others = [torch.nn.Parameter(one.detach().clone()) for one in loss.parameters()]

@@ -335,6 +335,33 @@ def one_kept_step_keeps_the_batch(batch, replay_buffer=None):
     return applies(what) if alive > 4 * shown else clear(what)
 
 
+@check("updates_differ_after_loading", "Updates differ after a checkpoint is loaded")
+def updates_differ_after_loading(optimizer):
+    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    groups = [(one.state, group) for one in several for group in one.param_groups]
+    fused = [(state, group["params"]) for state, group in groups if group.get("fused")]
+    pairs = [
+        (weight, name, value)
+        for state, weights in fused
+        for weight in weights
+        for name, value in state.get(weight, {}).items()
+        if isinstance(value, torch.Tensor) and value.shape == weight.shape
+    ]
+    other = [pair for pair in pairs if order_in_memory(pair[0]) != order_in_memory(pair[2])]
+    if not other:
+        return clear(f"{len(pairs)} tensors are ordered as their weights are") if pairs else None
+    weight, name, value = other[0]
+    said = f"{len(other)} of {len(pairs)} tensors, such as {name} with strides {value.stride()}"
+    said += f" for a weight with {weight.stride()}"
+    return applies(said) if weight.device.type == "cpu" else undecided(said)
+
+
+def order_in_memory(tensor):
+    """Its strides, less those that lead nowhere."""
+    sizes = zip(tensor.stride(), tensor.shape, strict=True)
+    return [stride for stride, size in sizes if size > 1]
+
+
 @check("buffer_file_already_exists", 'Extending a buffer raises "The file already exists"')
 def buffer_file_already_exists(replay_buffer=None, error=None):
     if isinstance(error, RuntimeError) and re.search(r"\.memmap already exists", str(error)):
