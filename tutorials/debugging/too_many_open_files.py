@@ -127,11 +127,10 @@ del kept
 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 # %%
-# Two messages about semaphores have other causes. If ``SemLock`` raises ``[Errno 28] No space left
-# on device``, ``/dev/shm`` is full. On Linux, each semaphore is a file there.
-# :claim:`semaphores-are-files-in-shared-memory` A memory-mapped buffer without a folder can fill
-# it: :ref:`symptom-memmap-buffer-fills-memory`.
+# If ``SemLock`` raises ``[Errno 28] No space left on device``, ``/dev/shm`` is full: on Linux,
+# semaphores are files there. :claim:`semaphores-are-files-in-shared-memory` A :ref:`memory-mapped
+# buffer <symptom-memmap-buffer-fills-memory>` can fill it.
 #
-# A warning of ``leaked semaphore objects`` comes with start method "spawn", if the process ended
-# without cleaning up. :claim:`leaked-semaphores-after-a-kill` For example, it was killed when
-# :doc:`memory ran out </reference/triage>`.
+# With start method "spawn", a warning of ``leaked semaphore objects`` means that the process ended
+# without cleaning up, for example because :doc:`memory ran out </reference/triage>`.
+# :claim:`leaked-semaphores-after-a-kill`
