@@ -95,6 +95,12 @@ FIXES = {
         re.compile(r'<summary>(?=<span class="toctree-toggle")'),
         '<summary aria-label="Pages of this section">',
     ),
+    # A browser ends a line behind the hyphens of an option.
+    "option": Fix(
+        "not reported",
+        re.compile(r'<span class="pre(?=">--[\w-]{1,24}</span>)'),
+        r"\g<0> one-line",
+    ),
     # In a side bar a long name breaks anywhere; between two words of it is better.
     "long name": Fix(
         "not reported",

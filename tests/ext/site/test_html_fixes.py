@@ -60,6 +60,7 @@ def upstream_text():
         ("gallery stand-in", "no_image.png"),
         ("gallery tags", "<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),
         ("sidebar fold", '"toctree-toggle"'),
+        ("option", '<span class="pre">'),
         ("long name", '"bd-sidenav"'),
         ("unnamed dialog", '<dialog id="pst-search-dialog">'),
         ("blocking script", "self.add_js_file('doctools.js', priority=200)"),
@@ -130,6 +131,13 @@ def test_a_long_name_in_a_sidebar_breaks_between_its_words():
     assert long == link.format("Slice<wbr>Sampler<wbr>Without<wbr>Replacement")
     for other in ("SliceSampler", "A title of several longer words"):
         assert corrected(link.format(other)) == link.format(other)
+
+
+def test_an_option_keeps_to_a_line():
+    code = '<code><span class="pre{}">--{}</span></code>'
+    assert corrected(code.format("", "device")) == code.format(" one-line", "device")
+    for other in ("a" * 30, "device cuda"):
+        assert corrected(code.format("", other)) == code.format("", other)
 
 
 @pytest.mark.parametrize("name", DIALOGS)
