@@ -141,7 +141,7 @@ for one, found in ((buffer, in_memory), (on_disk, in_files)):
 #   :doc:`/tutorials/memory/memory_efficient_rl`.
 # * **The plan is for rows as you collect them.** A transform of the buffer can add entries when you
 #   extend, as ``MultiStepTransform`` does, or drop some. In that case, extend a small buffer that
-#   has the transform, and divide its ``held_bytes`` by its ``max_size``.
+#   has the transform, and divide ``held_bytes(storage[:])`` by ``storage.max_size``.
 #   :claim:`plan-without-buffer-transforms`
 # * **Other things need memory, too,** such as batches, samples and networks.
 #   :doc:`/reference/memory_planner` lists how many batches are in memory at once, and makes a plan
@@ -244,8 +244,8 @@ assert not FOLDER.exists()
 # What it costs
 # -------------
 #
-# In a full ``LazyTensorStorage``, a row takes what the plan says, and in a ``LazyMemmapStorage`` it
-# takes hardly any memory that the system cannot take back. :claim:`memory-of-a-full-buffer` The
+# In a full ``LazyTensorStorage``, a row takes what the plan says. From a ``LazyMemmapStorage``, the
+# system can take back nearly all memory. :claim:`memory-of-a-full-buffer` The
 # Python objects of a ``ListStorage`` need far more memory than small tensors.
 # :claim:`list-objects-outweigh-small-rows`
 #

@@ -131,6 +131,6 @@ resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 # semaphores are files there. :claim:`semaphores-are-files-in-shared-memory` A :ref:`memory-mapped
 # buffer <symptom-memmap-buffer-fills-memory>` can fill it.
 #
-# With start method "spawn", a warning of ``leaked semaphore objects`` means that the process ended
-# without cleaning up, for example because :doc:`memory ran out </reference/triage>`.
+# With "spawn" or "forkserver", a warning of ``leaked semaphore objects`` means that the process
+# ended without cleaning up, for example because :doc:`memory ran out </reference/triage>`.
 # :claim:`leaked-semaphores-after-a-kill`

@@ -31,9 +31,9 @@ def test_a_training_of_many_with_mjx_takes_less_processor_time_than_with_c():
 
 
 @guards("resident-compiling-outweighs-one-seed")
-def test_compiling_takes_more_than_one_training_gains_and_less_than_two():
+def test_compiling_takes_more_than_one_training_gains():
     gain = recorded("host-256", "cpu_iqm") - recorded("resident-256", "cpu_iqm")
-    assert gain < recorded("resident-256", "compile_time") < 2 * gain
+    assert gain < recorded("resident-256", "compile_time")
 
 
 @guards("resident-collects-faster")

@@ -773,9 +773,10 @@ def test_sharing_locks_writes_and_leaves_the_rows():
     assert isinstance(buffer._write_lock, contextlib.nullcontext)
     buffer.share()
     assert isinstance(buffer._write_lock, type(multiprocessing.Lock()))
-    with mock.patch.object(buffer, "_write_lock", mock.MagicMock()) as lock:
-        buffer.extend(ROWS)
-    lock.__enter__.assert_called()
+    for use in (lambda: buffer.extend(ROWS), lambda: buffer.sample(2)):
+        with mock.patch.object(buffer, "_write_lock", mock.MagicMock()) as lock:
+            use()
+        lock.__enter__.assert_called()
     assert not buffer[:]["x"].is_shared()
 
 

@@ -39,6 +39,7 @@ def test_a_semaphore_is_a_file_in_shared_memory():
     ("method", "then", "said"),
     [
         ("spawn", KILL, True),
+        ("forkserver", KILL, True),
         ("spawn", KILL.replace("SIGKILL", "SIGTERM"), True),
         ("spawn", "    os._exit(1)", True),
         ("spawn", "    raise RuntimeError", False),
