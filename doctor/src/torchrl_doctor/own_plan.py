@@ -102,9 +102,7 @@ def plan(collector=None, replay_buffer=None, batch=None):
             stored = sum(value.nbytes for value in inner.values(True, True)) / n_rows
         elif kind == "compressed":
             stored = bytes_of_compressed_row(inner or [])
-            notes += (
-                [] if stored else ["without compression: put some rows in to see how much it saves"]
-            )
+            notes += [] if stored else [WITHOUT_COMPRESSION]
         if kind in LISTS:
             notes.append(WITHOUT_OBJECTS)
         if stored is not None:

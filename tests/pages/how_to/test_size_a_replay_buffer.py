@@ -87,6 +87,25 @@ def test_a_transform_of_the_buffer_changes_the_bytes_of_a_row(guide):
     assert bytes_of_a_stored_row(drop_the_reward) < planned
 
 
+@guards("files-take-room-when-written")
+def test_files_take_room_on_the_disk_as_rows_are_written(guide, tmp_path):
+    def room_taken():
+        return sum(file.stat().st_blocks * 512 for file in tmp_path.rglob("*.memmap"))
+
+    rows = 100_000
+    storage = LazyMemmapStorage(rows, scratch_dir=tmp_path)
+    buffer = TensorDictReplayBuffer(storage=storage)
+    buffer.extend(guide.batch)
+    reserved = guide.bytes_in_files(tmp_path)
+    assert reserved == rows * guide.bytes_of_a_row(guide.batch)
+    if room_taken() == reserved:
+        pytest.skip("this file system reserves whole files")
+    assert room_taken() < reserved / 10
+    for _ in range(rows // len(guide.batch)):
+        buffer.extend(guide.batch)
+    assert room_taken() >= reserved
+
+
 @guards("list-takes-other-shapes")
 def test_a_list_takes_rows_of_different_shapes():
     buffer = ReplayBuffer(storage=ListStorage(4))
