@@ -39,7 +39,7 @@ COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --group docs --group 
 # `make -j test` too builds the site before it tests it.
 .NOTPARALLEL:
 .PHONY: help html html-fast html-pattern test test-changed costs lint unit site-tests bench recipe cuda-kit \
-	addresses serve linkcheck mutation-test notebook-test lock clean venv bench-venv
+	addresses serve contact-sheets linkcheck mutation-test notebook-test lock clean venv bench-venv
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ addresses: venv  ## add the new pages and anchors of build/html to docs/addresse
 
 serve: venv  ## serve build/html compressed on http://localhost:PORT
 	@$(RUN) tools/serve.py --port $(PORT)
+
+contact-sheets: venv  ## photograph a page of each kind: light, dark, phone, print
+	@$(RUN) -m tools.contact_sheets $(ARGS)
 
 linkcheck: venv  ## check the links to other hosts
 	$(RUN) -m sphinx -c . -b linkcheck -D plot_gallery=0 -d build/linkcheck/doctrees docs build/linkcheck
