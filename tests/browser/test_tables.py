@@ -72,6 +72,22 @@ def test_rows_are_cards_on_a_phone(at, path):
     assert said.strip('"') == cell.get_attribute("data-column") != ""
 
 
+@pytest.mark.parametrize("path", ["performance/recipes/index.html", "performance/knobs.html"])
+def test_a_card_has_its_name_on_top_and_its_values_below_each_other(at, path):
+    page = at(path, 390)
+    rows = page.locator("article table:has([data-column]) tbody tr").evaluate_all("""all => all.map(
+        (row) => [...row.cells].map((e) => {
+            const shown = document.createRange();
+            shown.selectNodeContents(e);
+            return Math.round(shown.getBoundingClientRect().x);
+        }))""")
+    edge = round(page.locator("article h1").bounding_box()["x"])
+    for name, *values in rows:
+        assert abs(name - edge) <= 4, "the name of a card is not at the edge of the text"
+        assert max(values) - min(values) <= 1, "its values begin at several places"
+    assert len(rows) > 5
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -48,6 +48,28 @@ def is_wide(code):
     return any(len(line) > ROOM for line in unescape(re.sub("<[^>]*>", "", code)).splitlines())
 
 
+SHORT = 24  # characters of code that keep to a line
+# Where the line of a longer word may end.
+BETWEEN = re.compile(r"(?<=[\w)\]\"';][._=,/(\[])(?=[A-Za-z_\"'&(])|(?<==)(?=\d)")
+WORD = re.compile(r'(?<=<span class="pre)">([^<]*)')
+
+
+def is_short(html):
+    """Whether what a reader sees of it has at most ``SHORT`` characters."""
+    return len(unescape(re.sub("<[^>]*>", "", html))) <= SHORT
+
+
+def with_breaks(classes, inner):
+    """Inline code: it and each word of it that is longer than ``SHORT`` are marked, with breaks."""
+    if is_short(inner):
+        return f'<code class="{classes}">{inner}</code>'
+
+    def word(match):
+        return match[0] if is_short(match[1]) else f' is-long">{BETWEEN.sub("<wbr>", match[1])}'
+
+    return f'<code class="{classes} is-long">{WORD.sub(word, inner)}</code>'
+
+
 FIXES = {
     # Only the theme's script turns "auto" into a theme; without scripts no color is defined.
     "theme without scripts": Fix(
@@ -95,11 +117,11 @@ FIXES = {
         re.compile(r'<summary>(?=<span class="toctree-toggle")'),
         '<summary aria-label="Pages of this section">',
     ),
-    # A browser ends a line behind the hyphens of an option.
-    "option": Fix(
+    # A browser ends a line of code behind a hyphen or a space, else in the middle of a name.
+    "long code": Fix(
         "not reported",
-        re.compile(r'<span class="pre(?=">--[\w-]{1,24}</span>)'),
-        r"\g<0> one-line",
+        re.compile(r'<code class="([^"]*)">((?:(?!</code>).)*class="pre".*?)</code>'),
+        lambda match: with_breaks(*match.groups()),
     ),
     # In a side bar a long name breaks anywhere; between two words of it is better.
     "long name": Fix(

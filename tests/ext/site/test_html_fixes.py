@@ -60,7 +60,7 @@ def upstream_text():
         ("gallery stand-in", "no_image.png"),
         ("gallery tags", "<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),
         ("sidebar fold", '"toctree-toggle"'),
-        ("option", '<span class="pre">'),
+        ("long code", '<span class="pre">'),
         ("long name", '"bd-sidenav"'),
         ("unnamed dialog", '<dialog id="pst-search-dialog">'),
         ("blocking script", "self.add_js_file('doctools.js', priority=200)"),
@@ -133,11 +133,27 @@ def test_a_long_name_in_a_sidebar_breaks_between_its_words():
         assert corrected(link.format(other)) == link.format(other)
 
 
-def test_an_option_keeps_to_a_line():
-    code = '<code><span class="pre{}">--{}</span></code>'
-    assert corrected(code.format("", "device")) == code.format(" one-line", "device")
-    for other in ("a" * 30, "device cuda"):
-        assert corrected(code.format("", other)) == code.format("", other)
+def test_only_long_code_breaks_and_between_its_words():
+    def code(*words, mark=""):
+        spans = " ".join(f'<span class="pre{mark * ("wbr" in w)}">{w}</span>' for w in words)
+        return f'<code class="literal{mark}">{spans}</code>'
+
+    for short in (["--device"], ["(1,", "84,", "84)"], ["a" * 24], [".venv-bench"]):
+        assert corrected(code(*short)) == code(*short)
+    for plain, broken in (
+        ("InteractionType.DETERMINISTIC", "InteractionType.<wbr>DETERMINISTIC"),
+        (
+            "value_network_update_interval=1000",
+            "value_<wbr>network_<wbr>update_<wbr>interval=<wbr>1000",
+        ),
+        ("carrier.update(policy_output)", "carrier.<wbr>update(<wbr>policy_<wbr>output)"),
+        (
+            "(&quot;next&quot;,&quot;some_longer_key&quot;)",
+            "(&quot;next&quot;,<wbr>&quot;some_<wbr>longer_<wbr>key&quot;)",
+        ),
+    ):
+        assert corrected(code(plain)) == code(broken, mark=" is-long")
+        assert corrected(code(plain, "--seed")) == code(broken, "--seed", mark=" is-long")
 
 
 @pytest.mark.parametrize("name", DIALOGS)
