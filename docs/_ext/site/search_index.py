@@ -60,7 +60,7 @@ SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next 
 QUESTIONS = "search_questions.toml"
 PUBLIC_MESSAGES = "reference/messages.toml"  # which public threads quote
 ENTRIES = "search"  # page -> its entries
-SNIPPET = 100  # characters
+SNIPPET = 130  # characters
 OF_A_RECORD = 60  # whose rest is the machine and the day
 MOST = 20  # terms of a text
 END = "\x7f"  # of a text: one byte, in JSON as well
@@ -347,6 +347,12 @@ def resolved(env, text):
     return re.sub(r"\0([^\0]*)\0", title, text)
 
 
+def beginning(text, limit):
+    """Whole sentences of the text, or as many words of a long one as there is room for."""
+    sentences = re.match(rf".{{{limit // 2},{limit - 1}}}[.!?](?= )", text)
+    return sentences[0] if sentences and len(text) > limit else shortened(text, limit)
+
+
 def packed(numbers):
     """Different numbers as text: the steps between them, by digits whose last one is marked."""
     text = ""
@@ -454,7 +460,7 @@ def index_of(env):
             also = ", ".join(filter(None, (one.also, words["also_called"].get(address))))
             said = "\n".join([*filter(None, [one.messages]), *messages.get(address, [])])
             length = OF_A_RECORD if one.kind == "record" else SNIPPET
-            snippet = shortened(resolved(env, one.snippet), length)
+            snippet = beginning(resolved(env, one.snippet), length)
             texts = {"text": resolved(env, one.text), "snippet": snippet, "messages": said}
             asked = "\n".join(questions.get(address, []))
             found.append(one._replace(also=also, asked=asked, **texts))

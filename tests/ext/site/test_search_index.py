@@ -162,6 +162,21 @@ def test_the_engine_reads_what_is_packed(site):
     assert sorted(fields(site, "body")["Home"]) == sorted(words)
 
 
+def test_a_snippet_ends_with_a_sentence_or_says_that_more_follows(site):
+    first, second = "One " + "word " * 15 + "here.", "Two " + "word " * 15 + "there."
+    endless = "Word " + "word " * 40
+    texts = {"a": f"{first} {second} {first}", "b": f"{first} {endless}", "c": f"Short. {endless}"}
+    texts["d"] = f"{first} And more"
+    pages = {f"{name}.rst": f":orphan:\n\n{name}\n=\n\n{text}\n" for name, text in texts.items()}
+    site.write(pages)
+    build(site)
+    found = snippets(site)
+    assert found["a"] == first
+    assert found["b"] == first
+    assert found["d"] == texts["d"]
+    assert found["c"] == "Short. Word " + "word " * 23 + "…"
+
+
 def test_a_term_does_not_answer_for_its_page(site):
     site.write({"other.rst": "Yard\n====\n\nOf steam.\n\nA shed\n------\n\nText.\n"})
     build(site)
