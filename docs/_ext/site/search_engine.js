@@ -118,12 +118,12 @@ const ManualSearch = (() => {
     ended(data.places).forEach((own, n) => unpacked(own).forEach((text) => (texts[text] ||= []).push(terms[n])));
     const text = (n, own = texts[n] || []) => unique(own, concepts(own));
     let name = titles.length;
-    let page, heading, about; // of the page: its name, title, and what its first entry says of it
+    let page, heading, about; // of the page: its name, title, and the terms of its first entry
     entries = titles.map((title, id) => {
       const place = places[id], kind = kinds[id], snippet = snippets[id];
       const also = Array.from({ length: counts[id] }, () => text(name++));
       const anchor = place[0] === "#" ? place : "";
-      if (!anchor) [page, heading, about] = [place, title, snippet];
+      if (!anchor) [page, heading, about] = [place, title, telling(`${title} ${snippet}`)];
       const borrows = anchor && kind !== "term"; // a definition stands alone
       const ascii = title.toLowerCase().normalize("NFKD").replace(/[^\x00-\x7f]/g, "");
       const slug = ascii.replace(/[^a-z0-9]+/g, "-").replace(/^[-0-9]+|-+$/g, ""); // docutils' make_id
@@ -135,7 +135,7 @@ const ManualSearch = (() => {
         names: [telling(title), ...also].map((name) => new Set(name)),
         fields: {
           id, title: telling(title), also: unique(...also), messages: telling(steady(messages[id])),
-          snippet: telling(snippet), page: borrows ? telling(`${heading} ${about}`) : [], body: text(id),
+          snippet: telling(snippet), page: borrows ? about : [], body: text(id),
         },
       };
     });
