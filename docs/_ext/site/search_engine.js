@@ -75,60 +75,67 @@ const ManualSearch = (() => {
         .filter(({ phrase }) => phrase.every((part, n) => list[at + n] === part))
         .map(({ concept }) => concept),
     );
+  const unique = (...lists) => [...new Set(lists.flat())];
   const telling = (text) => {
     const all = stems(text);
-    return [...new Set([...all.filter((one) => one.length > 1 && !stop.has(one)), ...concepts(all)])];
+    return unique(all.filter((one) => one.length > 1 && !stop.has(one)), concepts(all));
   };
-  const unique = (lists) => [...new Set(lists.flat())];
   const plain = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "").replace(/(?<=...)s$/, "");
 
-  /* The terms behind each text that search_index.py packed. */
-  const BASE = 45;
+  /* What search_index.py packed: texts that end, words folded into the one before, numbers. */
   const CODES = String.fromCharCode(...Array.from({ length: 91 }, (_, n) => n + 35)).replace("\\", "");
-  const unpacked = (texts, terms) =>
-    texts.split(" ").filter(Boolean).map((text) => {
-      let term = 0, scale = 1;
-      const found = [];
-      for (const letter of text) {
-        const digit = CODES.indexOf(letter);
-        term += (digit % BASE) * scale;
-        scale *= BASE;
-        if (digit < BASE) {
-          found.push(terms[term]);
-          scale = 1;
-        }
-      }
-      return found;
-    });
+  const LAST = 75;
+  const ended = (texts) => texts.split("\x7f").slice(0, -1);
+  const unfolded = (words) => {
+    let word = "";
+    return words.split(/(?=[A-Z])/).map((own) => (word = word.slice(0, own.charCodeAt(0) - 65) + own.slice(1)));
+  };
+  const unpacked = (text) => {
+    let number = 0, more = 0;
+    const found = [];
+    for (const letter of text) {
+      const digit = CODES.indexOf(letter);
+      if (digit < LAST) {
+        found.push((number += more * LAST + digit));
+        more = 0;
+      } else more = more * (CODES.length - LAST) + digit - LAST;
+    }
+    return found;
+  };
 
   const load = (data) => {
-    const terms = data.terms.split(" ");
-    stop = new Set(data.stop);
+    stop = new Set(data.stop.split(" "));
     synonyms = new Map();
     data.synonyms.forEach((phrases, n) => {
       for (const phrase of phrases.map((text) => text.split(" ")))
         synonyms.set(phrase[0], [...(synonyms.get(phrase[0]) || []), { phrase, concept: `=${n}` }]);
     });
     named = new Map();
-    const abouts = {}; // what the first entry of a page says of it
-    const rows = (data.entries[0] || []).map((_, n) => data.entries.map((column) => column[n]));
-    for (const [page, , anchor, , snippet] of rows) if (!anchor) abouts[page] ??= snippet;
-    entries = rows.map(([page, kind, anchor, title, snippet, messages, ...lists], id) => {
-      const [also, body] = lists.map((texts) => unpacked(texts, terms));
-      const [name, heading] = data.pages[page];
-      const about = abouts[page];
-      const borrows = anchor && data.kinds[kind] !== "term"; // a definition stands alone
+    const [places, titles, snippets, messages, kinds, counts] = data.entries.map(ended);
+    const texts = []; // terms of each body, then of each name
+    const shown = titles.flatMap((title, id) => stems(`${title} ${snippets[id]}`));
+    const terms = [...new Set(shown), ...unfolded(data.terms)];
+    ended(data.places).forEach((own, n) => unpacked(own).forEach((text) => (texts[text] ||= []).push(terms[n])));
+    const text = (n, own = texts[n] || []) => unique(own, concepts(own));
+    let name = titles.length;
+    let page, heading, about; // of the page: its name, title, and the terms of its first entry
+    entries = titles.map((title, id) => {
+      const place = places[id], kind = kinds[id], snippet = snippets[id];
+      const also = Array.from({ length: counts[id] }, () => text(name++));
+      const anchor = place[0] === "#" ? place : "";
+      if (!anchor) [page, heading, about] = [place, title, telling(`${title} ${snippet}`)];
+      const borrows = anchor && kind !== "term"; // a definition stands alone
       const ascii = title.toLowerCase().normalize("NFKD").replace(/[^\x00-\x7f]/g, "");
       const slug = ascii.replace(/[^a-z0-9]+/g, "-").replace(/^[-0-9]+|-+$/g, ""); // docutils' make_id
       for (const key of new Set([plain(title), plain(title.replace(/ \(.*\)$/, ""))]))
         named.set(key, [...(named.get(key) || []), id]);
       return {
-        id, kind: data.kinds[kind], address: `${name}.html` + (anchor && `#${anchor.replace("*", slug)}`), title, snippet, heading,
-        messages: messages.split("\n").filter(Boolean),
+        id, kind, address: `${page}.html${anchor.replace("*", slug)}`, title, snippet, heading,
+        messages: messages[id].split("\n").filter(Boolean),
         names: [telling(title), ...also].map((name) => new Set(name)),
         fields: {
-          id, title: telling(title), also: unique(also), messages: telling(steady(messages)),
-          snippet: telling(snippet), page: borrows ? telling(`${heading} ${about}`) : [], body: body.flat(),
+          id, title: telling(title), also: unique(...also), messages: telling(steady(messages[id])),
+          snippet: telling(snippet), page: borrows ? about : [], body: text(id),
         },
       };
     });

@@ -60,11 +60,12 @@ SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next 
 QUESTIONS = "search_questions.toml"
 PUBLIC_MESSAGES = "reference/messages.toml"  # which public threads quote
 ENTRIES = "search"  # page -> its entries
-SNIPPET = 100  # characters
+SNIPPET = 130  # characters
 OF_A_RECORD = 60  # whose rest is the machine and the day
 MOST = 20  # terms of a text
-BASE = 45
+END = "\x7f"  # of a text: one byte, in JSON as well
 CODES = [chr(code) for code in range(35, 126) if chr(code) != "\\"]  # as they are in JSON
+LAST = 75  # of them are the last digit of a number
 # Page, by the beginning of its name -> kind of its sections.
 KINDS = {
     "tutorials/debugging/": "symptom",
@@ -346,16 +347,37 @@ def resolved(env, text):
     return re.sub(r"\0([^\0]*)\0", title, text)
 
 
+def beginning(text, limit):
+    """Whole sentences of the text, or as many words of a long one as there is room for."""
+    sentences = re.match(rf".{{{limit // 2},{limit - 1}}}[.!?](?= )", text)
+    return sentences[0] if sentences and len(text) > limit else shortened(text, limit)
+
+
 def packed(numbers):
-    """Different numbers as text: the steps between them, the last digit of each marked as such."""
+    """Different numbers as text: the steps between them, by digits whose last one is marked."""
     text = ""
     for before, number in pairwise([0, *sorted(numbers)]):
-        step = number - before
-        while step >= BASE:
-            step, digit = divmod(step, BASE)
-            text += CODES[BASE + digit]
-        text += CODES[step]
+        more, last = divmod(number - before, LAST)
+        digits = CODES[last]
+        while more:
+            more, digit = divmod(more, len(CODES) - LAST)
+            digits = CODES[LAST + digit] + digits
+        text += digits
     return text
+
+
+def folded(words):
+    """Words as text: a capital for the letters that each shares with the one before, the rest."""
+    text = ""
+    for before, word in pairwise(["", *words]):
+        shared = len(os.path.commonprefix([before[:25], word]))  # noqa: RUF071 - not of paths
+        text += chr(ord("A") + shared) + word[shared:]
+    return text
+
+
+def ended(texts):
+    """All texts as one."""
+    return "".join(text + END for text in texts)
 
 
 def concepts(spaced, groups):
@@ -367,11 +389,13 @@ def concepts(spaced, groups):
 
 
 def columns(entries, synonyms, stop):
-    """The terms of all entries, and for each entry its other names and its body, `packed`.
+    """The terms of all entries and where they stand, and for each entry how many names it has.
 
-    Terms of many texts come first, for small steps compress well, and those of about as many by
-    their letters. A body is what readers ask and the ``MOST`` terms that tell the text from others,
-    without what stands in the title, the snippet and the names; a name is each of its terms.
+    First come the terms of titles and snippets, which the engine reads there, then the others,
+    `folded`. A term stands in texts, whose numbers are `packed`: first the body of each entry, then
+    all names. A body is what readers ask and the ``MOST`` terms that tell the text from others,
+    without what stands in the title, the snippet and the names; a name is each of its terms. A
+    phrase of one word goes without the term of its group, which the engine adds.
     """
     groups = {}  # first stem of a phrase -> group and phrase
     for number, phrases in enumerate(synonyms):
@@ -399,19 +423,19 @@ def columns(entries, synonyms, stop):
     titles = {plain(one.title.partition(" (")[0]) for one in entries}
     also = [
         [
-            *(counted(name) for name in one.also.split(", ") if name),
+            *filter(None, map(counted, one.also.split(", "))),
             *({split(name)[0]} for name in one.arguments if plain(name) not in titles),
         ]
         for one in entries
     ]
-    uses = Counter(term for own in chain(kept, *also) for term in own)
-    terms = sorted(uses, key=lambda term: (-uses[term].bit_length(), term))
-    numbers = {term: n for n, term in enumerate(terms)}
-
-    def text(own):
-        return packed(numbers[term] for term in own)
-
-    return terms, [" ".join(map(text, names)) for names in also], [text(own) for own in kept]
+    places = {}  # term -> numbers of the texts that have it
+    for number, own in enumerate(chain(kept, *also)):
+        for term in set(own).difference(*(concepts(f" {term} ", groups) for term in own)):
+            places.setdefault(term, []).append(number)
+    shown = dict.fromkeys(stems(" ".join(f"{one.title} {one.snippet}" for one in entries)))
+    others = sorted(places.keys() - shown.keys())
+    packed_places = ended(packed(places.get(term, [])) for term in [*shown, *others])
+    return folded(others), packed_places, [len(names) for names in also]
 
 
 def toml(env, name):
@@ -436,38 +460,30 @@ def index_of(env):
             also = ", ".join(filter(None, (one.also, words["also_called"].get(address))))
             said = "\n".join([*filter(None, [one.messages]), *messages.get(address, [])])
             length = OF_A_RECORD if one.kind == "record" else SNIPPET
-            snippet = shortened(resolved(env, one.snippet), length)
+            snippet = beginning(resolved(env, one.snippet), length)
             texts = {"text": resolved(env, one.text), "snippet": snippet, "messages": said}
             asked = "\n".join(questions.get(address, []))
             found.append(one._replace(also=also, asked=asked, **texts))
     stop = set(stems(" ".join(ENGLISH_STOPWORDS)))
-    terms, *packed_columns = columns(found, synonyms, stop)
-    pages = sorted({one.page for one in found})
-    kinds = sorted({one.kind for one in found})
+    terms, places, names = columns(found, synonyms, stop)
+    rows = [
+        (
+            f"#{one.anchor.replace(nodes.make_id(one.title), '*', 1)}" if one.anchor else one.page,
+            one.title,
+            one.snippet,
+            one.messages,
+            one.kind,
+            str(count),
+        )
+        for one, count in zip(found, names, strict=True)
+    ]
     return {
-        "pages": [(page, env.titles[page].astext()) for page in pages],
-        "kinds": kinds,
-        "stop": sorted(stop),
+        "stop": " ".join(sorted(stop)),
         "synonyms": synonyms,
-        "terms": " ".join(terms),
+        "terms": terms,
         # Columns: what is alike stands together, and gzip finds it.
-        "entries": list(
-            zip(
-                *(
-                    (
-                        pages.index(one.page),
-                        kinds.index(one.kind),
-                        one.anchor.replace(nodes.make_id(one.title), "*", 1),
-                        one.title,
-                        one.snippet,
-                        one.messages,
-                        *lists,
-                    )
-                    for one, *lists in zip(found, *packed_columns, strict=True)
-                ),
-                strict=True,
-            )
-        ),
+        "entries": [ended(column) for column in zip(*rows, strict=True)],
+        "places": places,
     }
 
 

@@ -29,14 +29,20 @@ def site(tmp_path):
 
 def snippets(site):
     """Title -> snippet of each entry."""
-    return {entry[3]: entry[4] for entry in index_of(site.html)["entries"]}
+    return {entry[1]: entry[2] for entry in index_of(site.html)["entries"]}
+
+
+def fields(site, name):
+    """Title -> terms that each entry has in the field, as the engine reads them."""
+    every = evaluate(site.html, [None], "() => ManualSearch.entries()")["answers"][0]
+    return {one["title"]: one["fields"][name] for one in every}
 
 
 def test_an_edit_elsewhere_loses_nothing(site):
-    assert '"shuttle"' in build(site)
+    build(site)
     site.append("index.rst", "\nMore.\n")
     again = build(site)
-    assert '"shuttle"' in again
+    assert "shuttle" in snippets(site)
     assert again == build(site, "-E", "-a", "-j", "2", PYTHONHASHSEED="1")
 
 
@@ -46,15 +52,15 @@ def test_a_removed_page_takes_its_entries_along(site):
     site.edit("index.rst", "   other\n", "")
     again = build(site)
     assert "Other" not in again
-    assert '"shuttle"' in again
+    assert "shuttle" in snippets(site)
 
 
 def test_a_removed_term_leaves_the_index(site):
-    assert '"shuttle"' in build(site)
+    assert "shuttle" in build(site)
     site.edit("words.rst", "shuttle", "carrier")
     again = build(site)
-    assert '"shuttle"' not in again
-    assert '"carrier"' in again
+    assert "shuttle" not in again
+    assert "carrier" in snippets(site)
     assert again == build(site, "-E", "-a")
 
 
@@ -113,18 +119,19 @@ def test_code_and_what_the_gallery_adds_are_left_out(site):
     site.write({"other.rst": TEXT})
     script = build(site)
     assert snippets(site)["Page"] == "Kept words."
-    assert index_of(site.html)["terms"].split() == ["paragraph", "second"]
+    assert fields(site, "body")["Page"] == ["paragraph", "second"]
     assert "left_out" not in script
     assert "RuntimeError" not in script  # nothing printed it: no symptom
 
 
 def test_words_of_readers_lead_there_too(site):
-    words = 'groups = [["OOM", "out of memory"]]\n[also_called]\n"other.html" = "a place apart"\n'
+    groups = 'groups = [["OOM", "out of memory"], ["yarn", "thread"]]\n'
+    called = '[also_called]\n"other.html" = "a place apart"\n'
     said = '[[message]]\ntext = "ValueError: no size"\ntargets = ["words.html#term-shuttle"]\n'
     asked = '"words.html" = ["who spins the yarn", "loom"]\n'
     site.write(
         {
-            "search_synonyms.toml": words,
+            "search_synonyms.toml": groups + called,
             "search_questions.toml": asked,
             "reference/messages.toml": said,
         }
@@ -132,24 +139,42 @@ def test_words_of_readers_lead_there_too(site):
     site.append("index.rst", "\nThe process ran out of memory.\n")
     build(site)
     traceback = 'Traceback:\n  File "/x/no.py"\nValueError: no size 12'
-    queries = ["place apart", "spin yarn", "looms", "oom", traceback]
+    queries = ["place apart", "spin yarn", "looms", "thread", "oom", traceback]
     first = "(query) => ManualSearch.search(query).map(({ address }) => address)[0]"
     found = evaluate(site.html, queries, first)["answers"]
-    targets = ["other.html", "words.html", "words.html", "index.html", "words.html#term-shuttle"]
-    assert found == targets
+    assert found == ["other.html", *["words.html"] * 3, "index.html", "words.html#term-shuttle"]
 
 
 def test_the_engine_reads_what_is_packed(site):
-    """One letter a step where it is short, more where it is long."""
+    """Words that share few letters and many; a place first, and one, two or three digits later."""
     words = ["".join(letters) for letters in product("bdfgklmnprtvz", repeat=3)]
-    few = [words[0], words[70], words[-1]]  # steps of one, two and three digits
-    asked = {"index.html": sorted({*words} - {*few}), "other.html": few}
-    lines = [f'"{page}" = {texts}\n' for page, texts in asked.items()]
-    site.write({"search_questions.toml": "".join(lines)})
+    words += ["v" * 30 + end for end in ("b", "bd", "d")]
+    site.write(
+        {
+            "search_questions.toml": f'"index.html" = {words}\n',
+            "search_synonyms.toml": f'[also_called]\n"other.html" = "{", ".join(words)}"\n',
+        }
+    )
     build(site)
-    hits = "(word) => ManualSearch.search(word).map(({ address }) => address).sort()"
-    found = evaluate(site.html, words, hits)["answers"]
-    assert found == [[page for page in asked if word in asked[page]] for word in words]
+    names = "() => ManualSearch.entries().map(({ names }) => names.slice(1).map((one) => [...one]))"
+    called = evaluate(site.html, [None], names)["answers"][0]
+    assert called == [[], [[word] for word in words], [], [], []]
+    assert sorted(fields(site, "body")["Home"]) == sorted(words)
+
+
+def test_a_snippet_ends_with_a_sentence_or_says_that_more_follows(site):
+    first, second = "One " + "word " * 15 + "here.", "Two " + "word " * 15 + "there."
+    endless = "Word " + "word " * 40
+    texts = {"a": f"{first} {second} {first}", "b": f"{first} {endless}", "c": f"Short. {endless}"}
+    texts["d"] = f"{first} And more"
+    pages = {f"{name}.rst": f":orphan:\n\n{name}\n=\n\n{text}\n" for name, text in texts.items()}
+    site.write(pages)
+    build(site)
+    found = snippets(site)
+    assert found["a"] == first
+    assert found["b"] == first
+    assert found["d"] == texts["d"]
+    assert found["c"] == "Short. Word " + "word " * 23 + "…"
 
 
 def test_a_term_does_not_answer_for_its_page(site):
@@ -266,9 +291,7 @@ def test_an_argument_and_its_default_key_lead_to_what_takes_them(site):
     assert [first for first, *_ in found[:3]] == [page] * 3
     assert found[3][0] == "words.html#term-shuttle-mode"
     assert page not in found[3]
-    argument = index_of(site.html)["terms"].split()
-    assert {"no_wait", "row_number"} <= set(argument)
-    assert "shuttle_mode" not in argument
+    assert sorted(fields(site, "also")["sampled"]) == ["no_wait", "row_key", "row_number"]
 
 
 def test_a_name_is_found_before_it_is_typed_to_the_end(site):
