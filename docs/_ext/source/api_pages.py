@@ -57,6 +57,7 @@ from sphinx.util.nodes import make_refnode
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source import role as source_role
 from docs._ext.support.files import write_if_changed
+from docs._ext.symptoms.contents import ITEMS
 from docs._ext.symptoms.store import TOPIC
 
 logger = logging.getLogger(__name__)
@@ -235,9 +236,12 @@ def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
         scripts = "\n   ".join(f"../{script}.py" for script in lessons)
         parts.append(f"Used in\n-------\n\n.. minigallery::\n\n   {scripts}\n")
     if symptoms := [script for script in used if script not in lessons]:
-        links = "\n   ".join(f"* :doc:`/{script}`" for script in symptoms)
+        links = "\n   ".join(
+            f"* :doc:`/{script}` :effect:`{script.rpartition('/')[2]}`" for script in symptoms
+        )
         title = f"{len(symptoms)} pages of the debugging map use it"
-        parts.append(f"Symptoms\n--------\n\n.. dropdown:: {title}\n\n   {links}\n")
+        listed = f".. rst-class:: {ITEMS}\n\n   {links}"
+        parts.append(f"Symptoms\n--------\n\n.. dropdown:: {title}\n\n   {listed}\n")
     return "\n".join(parts)
 
 

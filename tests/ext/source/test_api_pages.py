@@ -455,6 +455,7 @@ def test_lessons_and_symptoms_are_listed_apart():
     )
     assert ".. minigallery::\n\n   ../tutorials/memory/lesson.py\n\n" in text
     assert ".. dropdown:: 2 pages of the debugging map use it" in text
-    assert "   * :doc:`/tutorials/debugging/two`\n" in text
+    assert "   .. rst-class:: symptom-items\n\n   * :doc:" in text
+    assert "   * :doc:`/tutorials/debugging/two` :effect:`two`\n" in text
     assert "Symptoms" not in page_text(CATALOG, symbol, ["how-to/lesson"])
     assert "Used in" not in page_text(CATALOG, symbol, ["tutorials/debugging/one"])
