@@ -3,6 +3,7 @@
 import pytest
 
 from tests.browser.probes import CLIPBOARD
+from tests.support import ROOT
 
 SYMPTOM = "tutorials/debugging/kept_batches_are_all_the_same.html"
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
@@ -81,6 +82,26 @@ def test_an_api_page_starts_with_its_signature_in_short(open_page, site_url):
     assert "frames_per_batch, total_frames=-1, device=None" in short.inner_text()
     note = page.locator(".bd-article .admonition").first.bounding_box()
     assert short.bounding_box()["y"] < note["y"] < DESKTOP["height"]
+
+
+def test_our_notes_leave_the_docstring_on_the_first_screen(open_page, site_url):
+    page = open_page(**DESKTOP)
+    below = {}
+    for note in sorted((ROOT / "docs" / "reference" / "api" / "notes").glob("*.rst")):
+        page.goto(f"{site_url}reference/api/{note.stem}.html")
+        top = page.locator("#signature-and-docstring > h2").bounding_box()["y"]
+        below |= {note.stem: top} if top > DESKTOP["height"] else {}
+    assert below == {}, "fold some of these notes"
+
+
+def test_a_link_to_a_folded_note_opens_the_fold(open_page, site_url):
+    page = open_page(**DESKTOP)
+    page.goto(f"{site_url}reference/api/torchrl.modules.LSTMModule.html")
+    note = page.locator("details #upstream-says-3")
+    assert not note.is_visible()
+    page.locator('a.upstream-erratum[href="#upstream-says-3"]').click()
+    note.wait_for(state="visible")
+    assert note.bounding_box()["y"] < DESKTOP["height"]
 
 
 def test_the_short_sections_of_the_landing_page_follow_each_other(open_page, site_url):

@@ -60,9 +60,15 @@ def test_the_first_column_stays_where_a_table_scrolls(at):
     assert abs(moved[1]) < 2, "the name of the row moves"  # a border wide
 
 
-@pytest.mark.parametrize("path", [COLLECTORS, "performance/knobs.html"])
+@pytest.mark.parametrize(
+    "path", [COLLECTORS, "performance/knobs.html", "performance/recipes/index.html"]
+)
 def test_rows_are_cards_on_a_phone(at, path):
     page = at(path, 390)
+    indented = page.locator("article td[data-column]:visible").evaluate_all(
+        "all => all.map((e) => getComputedStyle(e).paddingInlineStart)"
+    )
+    assert len(set(indented)) == 1, "a text below a number begins elsewhere"
     wide = page.locator("article table:has([data-column])").evaluate_all(
         "all => all.filter((e) => e.scrollWidth > e.parentElement.clientWidth).length"
     )

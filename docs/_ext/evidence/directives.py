@@ -25,11 +25,12 @@ The cells of a table are inline markup. A figure is an SVG document; the color `
 becomes the color of the text.
 
 Every script is executed before the pages are read, beside the tutorials, unless its results are
-kept: same script, same stack. What it writes: the table, text or figure, and a line that links the
-script, which the site holds as ``_downloads/evidence/<page>/<script>.py``. A script that fails is
-the warning ``evidence.failed`` at each place that shows one of its results, in every build until it
-is cured; an unknown address is ``evidence.unknown``, a result of the wrong kind ``evidence.kind``,
-a script that no page shows ``evidence.unused``.
+kept: same script, same stack. What it writes: the table, text or figure, and a line with the date,
+the release and the device of its run, which links the script; the site holds it as
+``_downloads/evidence/<page>/<script>.py``. A script that fails is the warning ``evidence.failed``
+at each place that shows one of its results, in every build until it is cured; an unknown address is
+``evidence.unknown``, a result of the wrong kind ``evidence.kind``, a script that no page shows
+``evidence.unused``.
 """
 
 import difflib
@@ -41,6 +42,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from docs._ext.evidence.store import Store
+from docs._ext.site.page_stamp import in_short
 from docs._ext.support import charts, table_nodes
 from docs._ext.support.fork import slots
 from docs._ext.support.page_state import link_file, page_state
@@ -125,16 +127,17 @@ class EvidenceDirective(SphinxDirective):
         return self.parse_inline(text, lineno=self.lineno)[0]
 
     def origin(self, name):
-        """The paragraph below: which script printed this."""
-        script = self.env.app.evidence_store.script(name)
+        """The paragraph below: which script printed this, when and on what."""
+        store = self.env.app.evidence_store
+        script, run = store.script(name), in_short(*store.run(name))
         text = nodes.literal(script.name, script.name)
         return nodes.paragraph(
             "",
             "",
             nodes.strong("", "Executed"),
-            nodes.Text(": output of "),
+            nodes.Text(f" {run}: output of "),
             link_file(self.env, script, f"{DOWNLOADS}/{name}.py", text),
-            nodes.Text(", in a build of this site."),
+            nodes.Text("."),
             classes=["evidence-origin"],
         )
 

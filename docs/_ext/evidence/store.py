@@ -29,7 +29,7 @@ from pathlib import Path
 
 import psutil
 
-from docs._ext.gallery.stack import installed_closure, visible_accelerator
+from docs._ext.gallery.stack import installed_closure, utc_now, visible_accelerator
 from docs._ext.support import assertions, fork
 
 # The server that starts workers ends by itself, once it has torn down what it imported.
@@ -284,7 +284,8 @@ class Store:
         if wants_own_process(self.script(name).read_text(encoding="utf-8")):
             start = start_process
         try:
-            kept = {"key": self._key(name), "results": execute(self.script(name), limit, start)}
+            results = execute(self.script(name), limit, start)
+            kept = {"key": self._key(name), "date": utc_now(), "results": results}
         except EvidenceError as error:
             _write(self.path(name).with_suffix(".failure"), str(error))
         else:
@@ -296,6 +297,12 @@ class Store:
     def results(self, name):
         """What a script printed; KeyError for one that failed or does not exist."""
         return self._read(name)["results"]
+
+    def run(self, name):
+        """When a script ran, with which release of TorchRL, and on what: a GPU or "cpu"."""
+        kept = self._read(name)
+        device = next(iter(kept["key"]["accelerator"]["devices"]), "cpu")
+        return kept["date"], kept["key"]["distributions"]["torchrl"], device
 
     def _read(self, name):
         """What is kept of a script: nothing where there is nothing, or it is damaged."""

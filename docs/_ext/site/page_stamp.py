@@ -109,6 +109,19 @@ def read_stamp(path):
     return stamp
 
 
+def in_short(date, torchrl, device):
+    """When, with which release and on what something ran, for a line beside it."""
+    return f"{date[:10]}, TorchRL {torchrl}, {'CPU' if device == 'cpu' else device}"
+
+
+def run_in_short(app, docname):
+    """That of a tutorial's run, which its page stamp has in full; None for one that did not run."""
+    stamp = read_stamp(stamp_file(app, docname)) if gallery_runs(app) else None
+    if not isinstance(stamp, dict):
+        return None
+    return in_short(stamp["date"], stamp["versions"]["torchrl"], stamp["device"])
+
+
 def watch_versions(app, config):
     """config-inited: a changed stack rewrites every page."""
     config.page_stamp_versions = installed_versions()

@@ -15,12 +15,13 @@ import re
 
 from docutils import nodes
 
+from docs._ext.site.page_stamp import run_in_short
+
 KINDS = {"record-plot", "evidence-figure"}
 STAMPS = {"record-stamp", "evidence-origin"}
 SHARING = (nodes.table, nodes.literal_block)
 OF_TUTORIAL = '<figure class="gallery-figure"'
 LABEL = re.compile(r' aria-label="([^"]*)"')
-RAN = "Executed with this page, whose stamp says when and on what."
 
 
 def is_figure(node):
@@ -38,7 +39,8 @@ def numbered(app, doctree):
             values = [one for one in after if "figure-values" in one.get("classes", ())]
             for one in values:
                 parent.remove(one)
-            parent[place : place + 1] = of_tutorial(figure.astext(), number, values)
+            run = run_in_short(app, app.env.docname)
+            parent[place : place + 1] = of_tutorial(figure.astext(), number, run, values)
         else:
             caption(figure, number)
             stamp = taken(following(figure))
@@ -86,15 +88,18 @@ def taken(found):
     return found[-1:] + found[:-1]
 
 
-def of_tutorial(html, number, values=()):
-    """The figure of a tutorial with number and stamp, which ends with the link to its *values*."""
+def of_tutorial(html, number, run, values=()):
+    """The figure of a tutorial with number and stamp, which ends with the link to its *values*.
+
+    The stamp says when and on what the tutorial's *run* was; it is None for one that did not run.
+    """
     head = html.replace("<figure ", f'<figure id="plate-{number}" ', 1)
     link = f'<a class="headerlink" href="#plate-{number}" title="Link to this image">#</a>'
     label = LABEL.search(html)[1]
     said = f"<p><strong>Plate {number}.</strong> {label}{link}</p>"
     head = head.replace("</figure>", f"<figcaption>{said}</figcaption>\n</figure>", 1)
-    mark, _, rest = RAN.partition(" ")
-    stamp = nodes.paragraph("", "", nodes.strong("", mark), nodes.Text(f" {rest}"))
+    mark, rest = ("Executed", run) if run else ("Not executed", "in this build")
+    stamp = nodes.paragraph("", "", nodes.strong("", mark), nodes.Text(f" {rest}."))
     stamp["classes"].append("evidence-origin")
     for one in values:
         stamp += [nodes.Text(" "), *(child.deepcopy() for child in one), nodes.Text(".")]

@@ -4,8 +4,9 @@ Switch on: ``"docs._ext.site"`` in ``extensions``, with sphinx-gallery, and the 
 ``.tutorial-facts`` in a style sheet. There is no markup. What it writes on the page of a tutorial:
 
 * time to read: the words of text and code, without output, at ``WORDS_PER_MINUTE``;
-* time to run: the budget of processor time that ``make test`` holds the script to
-  (``docs/_ext/gallery/cost.py``); what a run took differs from build to build;
+* time to run: the processor time that ``tutorials/run_times.json`` has of it, because what a run
+  took differs from build to build (``tools/run_times.py``). Of a script that is not there, or whose
+  code has changed since, the budget that ``make test`` holds it to (``docs/_ext/gallery/cost.py``);
 * what it needs: the packages that the script imports, and the device it was executed on;
 * the gallery's downloads, from the end of the page. The gallery's line above the title, which
   leads there, is taken off.
@@ -14,6 +15,8 @@ The page of a symptom keeps its downloads at the end, and has no facts.
 """
 
 import ast
+import hashlib
+import json
 import re
 import sys
 from math import ceil
@@ -24,6 +27,7 @@ from docutils import nodes
 from docs._ext.site.page_stamp import gallery_runs, read_stamp, stamp_file
 from docs._ext.symptoms.store import TOPIC
 
+RUN_TIMES = "tutorials/run_times.json"  # below the folder of conf.py
 WORDS_PER_MINUTE = 200
 NAMES = {"torchrl": "TorchRL", "torch": "PyTorch", "gymnasium": "Gymnasium", "numpy": "NumPy"}
 DOWNLOADS = {".ipynb": "Notebook", ".py": "Python script", ".zip": "Both, zipped"}
@@ -57,14 +61,35 @@ def minutes_to_read(doctree):
     return ceil(sum(len(WORD.findall(text)) for text in texts) / WORDS_PER_MINUTE)
 
 
+def code_digest(script):
+    """What changes with the code of a script, and not with its text and comments."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    code = ast.unparse(tree.body[1:] if ast.get_docstring(tree) else tree)
+    return hashlib.sha256(code.encode()).hexdigest()[:12]
+
+
+def time_to_run(app, script):
+    """Processor time as it was recorded, or else the budget."""
+    name, config = f"{app.env.docname}.py", app.config
+    file = Path(app.confdir, RUN_TIMES)
+    if file.is_file():
+        app.env.note_dependency(file)
+        record = json.loads(file.read_text(encoding="utf-8"))
+        digest, seconds = record["scripts"].get(name, (None, None))
+        if digest == code_digest(script):
+            took = f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
+            return f"{took} of processor time, after imports ({record['machine']})"
+    budget = config.tutorial_cpu_budgets.get(name, (config.tutorial_cpu_budget,))[0]
+    return f"within {budget} s of processor time"
+
+
 def facts(app, doctree):
     """A list of fields."""
-    docname, config = app.env.docname, app.config
+    docname = app.env.docname
     script = Path(app.srcdir, docname).with_suffix(".py")
-    budget = config.tutorial_cpu_budgets.get(f"{docname}.py", (config.tutorial_cpu_budget,))[0]
     texts = {
         "To read": f"{minutes_to_read(doctree)} min",
-        "To run": f"within {budget} s of processor time",
+        "To run": time_to_run(app, script),
         "Needs": ", ".join(packages(script)),
     }
     stamp = read_stamp(stamp_file(app, docname)) if gallery_runs(app) else None

@@ -23,7 +23,8 @@ Switch on
         longer applies is a warning.
     ``notes/<symbol>.rst``
         Shown above the docstring: what it gets wrong, in ``.. upstream-says::`` of
-        ``upstream_says`` with a doctest that proves what happens instead, and former names.
+        ``upstream_says`` with a doctest that proves what happens instead, and former names. What
+        would push the docstring off the first screen goes into a ``.. dropdown::``.
 
 Markup
     ``.. api-index::`` writes the list of pages by subject. Each subject is a page too, so that the
@@ -57,6 +58,7 @@ from sphinx.util.nodes import make_refnode
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source import role as source_role
 from docs._ext.support.files import write_if_changed
+from docs._ext.symptoms.contents import ITEMS
 from docs._ext.symptoms.store import TOPIC
 
 logger = logging.getLogger(__name__)
@@ -235,9 +237,13 @@ def page_text(catalog: Catalog, symbol: str, used: list[str]) -> str:
         scripts = "\n   ".join(f"../{script}.py" for script in lessons)
         parts.append(f"Used in\n-------\n\n.. minigallery::\n\n   {scripts}\n")
     if symptoms := [script for script in used if script not in lessons]:
-        links = "\n   ".join(f"* :doc:`/{script}`" for script in symptoms)
-        title = f"{len(symptoms)} pages of the debugging map use it"
-        parts.append(f"Symptoms\n--------\n\n.. dropdown:: {title}\n\n   {links}\n")
+        links = "\n   ".join(
+            f"* :doc:`/{script}` :effect:`{script.rpartition('/')[2]}`" for script in symptoms
+        )
+        pages = "1 page" if len(symptoms) == 1 else f"{len(symptoms)} pages"
+        title = f"{pages} of the debugging map use{'s' if len(symptoms) == 1 else ''} it"
+        listed = f".. rst-class:: {ITEMS}\n\n   {links}"
+        parts.append(f"Symptoms\n--------\n\n.. dropdown:: {title}\n\n   {listed}\n")
     return "\n".join(parts)
 
 
@@ -452,12 +458,19 @@ def shorten(parameters, symbol, usual) -> None:
         parameters += addnodes.desc_parameter("", "", link)
 
 
-def signature_of_init(app, what, name, obj, options, signature, returns):
-    """``autodoc-process-signature``: where ``__new__`` takes anything, what ``__init__`` takes."""
-    if what != "class" or signature != "(*args, **kwargs)":
-        return None
-    found = inspect.signature(obj.__init__, bound_method=True)
-    return inspect.stringify_signature(found, unqualified_typehints=True), returns
+def readable_signature(app, what, name, obj, options, signature, returns):
+    """``autodoc-process-signature``: where ``__new__`` takes anything, what ``__init__`` takes.
+
+    A default in angle brackets is no Python, and Sphinx would show all parameters as one word: a
+    class becomes its name, a property the dots of a default that is not shown.
+    """
+    if what == "class" and signature == "(*args, **kwargs)":
+        found = inspect.signature(obj.__init__, bound_method=True)
+        signature = inspect.stringify_signature(found, unqualified_typehints=True)
+    if signature:
+        signature = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", r"\1", signature)
+        signature = signature.replace("<property object>", "...")
+    return signature, returns
 
 
 def _add_source_link(app, signature) -> None:
@@ -506,7 +519,7 @@ def setup(app):
     app.connect("source-read", add_relations)
     app.connect("env-get-outdated", outdated_pages)
     app.connect("autodoc-process-docstring", patch_docstring, priority=400)
-    app.connect("autodoc-process-signature", signature_of_init)
+    app.connect("autodoc-process-signature", readable_signature)
     app.connect("doctree-read", finish_signatures)
     app.connect("missing-reference", resolve_upstream, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -17,7 +17,7 @@ import ast
 from docutils import nodes
 from sphinx import addnodes
 
-from docs._ext.site.page_stamp import gallery_runs, read_stamp, stamp_file
+from docs._ext.site.page_stamp import run_in_short
 from docs._ext.symptoms.store import EFFECTS, FIELDS, TOPIC
 
 MEANING = {"silent": "no error is raised", "loud": "an error is raised"}
@@ -49,12 +49,10 @@ def can_be_pasted(text):
 
 def run_line(app, docname):
     """The stamp of the run, in short; the foot of the page has all of it."""
-    stamp = read_stamp(stamp_file(app, docname)) if gallery_runs(app) else None
-    if not isinstance(stamp, dict):
+    run = run_in_short(app, docname)
+    if run is None:
         return nodes.inline("", "not executed in this build", classes=["symptom-run", "not-run"])
-    on = "CPU" if stamp["device"] == "cpu" else stamp["device"]
-    text = f"executed {stamp['date'][:10]}, TorchRL {stamp['versions']['torchrl']}, {on}"
-    return nodes.inline("", text, classes=["symptom-run"])
+    return nodes.inline("", f"executed {run}", classes=["symptom-run"])
 
 
 def cross_reference(docname, kind, target, text, *, explicit):

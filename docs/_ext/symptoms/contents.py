@@ -14,6 +14,7 @@ from docs._ext.gallery.order import read_order
 from docs._ext.symptoms.card import cross_reference, mark
 from docs._ext.symptoms.store import TOPIC, SymptomError, read
 
+ITEMS = "symptom-items"  # the list whose items are a link and a mark each
 CARDS = (nodes.comment, nodes.raw, addnodes.only)
 
 
@@ -68,8 +69,9 @@ def list_symptoms(app, doctree):
     if docname == own:
         for name, symptoms in groups.items():
             title = nodes.title("", name.capitalize())
-            items = nodes.bullet_list("", *(item(docname, one) for one in symptoms))
-            place += nodes.section("", title, items, ids=[group_id(name)], names=[name])
+            items = [item(docname, one) for one in symptoms]
+            listed = nodes.bullet_list("", *items, classes=[ITEMS])
+            place += nodes.section("", title, listed, ids=[group_id(name)], names=[name])
         return
     address = app.builder.get_relative_uri(docname, own)
     items = nodes.bullet_list("", classes=["symptom-groups"])

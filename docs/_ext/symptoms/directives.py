@@ -12,15 +12,17 @@ said in ``store``. Markup, each on one page of the site::
 
     .. symptom-list:: memory and storage
 
+    :effect:`lstm_forgets_every_step`
+
 The map is a section for each subsystem, the one with the first symptom of ``order.txt`` first, with
 one closed ``<details>`` for each symptom: title and effect; inside, cause and fix, the check to
 paste, what it printed on the healthy side when the gallery ran the page, the other fields, and a
 link to copy. ``:ref:`symptom-<slug>``` links a symptom of the map. The index is every exception and
 warning that the pages printed, by text, with the pages that print it, and those of public threads
 (``reference/messages.toml`` below the sources) with the places that answer them. The list links the
-pages of the silent symptoms of a subsystem, or of several with commas between them. The filter
-narrows the map to words, a subsystem and an effect, and keeps all three in the address:
-``?q=lstm&subsystem=recurrent+state&effect=silent``.
+pages of the silent symptoms of a subsystem, or of several with commas between them. The role is the
+mark of a symptom, to put behind a link to it. The filter narrows the map to words, a subsystem and
+an effect, and keeps all three in the address: ``?q=lstm&subsystem=recurrent+state&effect=silent``.
 With words the nearest symptoms come first, whatever their subsystem, as the search of the manual
 ranks them. Without scripts the filter hides, and the map is whole and readable: what a row holds
 stands in a ``<noscript>``, which costs a phone nothing until ``symptoms.js`` takes it out.
@@ -36,7 +38,7 @@ from pathlib import Path
 
 from docutils import nodes
 from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from docs._ext.gallery.cache import galleries
 from docs._ext.gallery.order import read_order
@@ -44,8 +46,16 @@ from docs._ext.site.page_stamp import gallery_runs
 from docs._ext.site.search_index import ENTRIES, PUBLIC_MESSAGES, toml
 from docs._ext.support.page_state import page_state
 from docs._ext.symptoms.card import EMPTY, mark
-from docs._ext.symptoms.contents import by_subsystem, group_id
-from docs._ext.symptoms.store import EFFECTS, SUBSYSTEMS, TOPIC, SymptomError, read, read_outputs
+from docs._ext.symptoms.contents import ITEMS, by_subsystem, group_id, item
+from docs._ext.symptoms.store import (
+    EFFECTS,
+    SUBSYSTEMS,
+    TOPIC,
+    SymptomError,
+    effect_of,
+    read,
+    read_outputs,
+)
 
 logger = logging.getLogger(__name__)
 SCRIPT = "symptoms.js"
@@ -246,15 +256,27 @@ class SymptomList(SymptomDirective):
     final_argument_whitespace = True
 
     def run(self):
-        items = nodes.bullet_list(bullet="*", classes=["symptom-list"])
+        items = nodes.bullet_list(bullet="*", classes=["symptom-list", ITEMS])
         for wanted in self.arguments[0].split(", "):
             if wanted not in SUBSYSTEMS:
                 raise self.error(f"no subsystem {wanted!r}; use one of {', '.join(SUBSYSTEMS)}")
             for symptom, _ in self.symptoms():
                 if symptom.silent and symptom.fields["Subsystem"] == wanted:
-                    link = self.inline(f":doc:`/{symptom.docname}`")
-                    items += nodes.list_item("", nodes.paragraph("", "", *link))
+                    items += item(self.env.docname, symptom)
         return [items] if items.children else []
+
+
+class EffectMark(SphinxRole):
+    """``effect``."""
+
+    def run(self):
+        script = galleries(self.env.app)[0].scripts / TOPIC / f"{self.text}.py"
+        if not script.is_file():
+            problem = self.inliner.reporter.error(f"no symptom {self.text!r}", line=self.lineno)
+            return [], [problem]
+        self.env.note_dependency(script)
+        effect = effect_of(script)
+        return [mark(effect)] if effect else [], []
 
 
 def link_answers(app, doctree, docname):
@@ -319,6 +341,7 @@ def setup(app):
     app.add_directive("symptom-map", SymptomMap)
     app.add_directive("error-index", ErrorIndex)
     app.add_directive("symptom-list", SymptomList)
+    app.add_role("effect", EffectMark())
     app.connect("doctree-resolved", link_answers)
     app.connect("env-get-outdated", read_again)
     app.connect("html-page-context", add_script)

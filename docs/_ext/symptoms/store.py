@@ -145,6 +145,13 @@ def read(script):
     )
 
 
+def effect_of(script):
+    """Its effect alone, which costs no parse; None where `read` would complain."""
+    fields = {m["name"]: m["text"] for m in FIELD.finditer(script.read_text(encoding="utf-8"))}
+    effect = fields.get("Effect")
+    return effect if effect in EFFECTS else None
+
+
 def _check_function(script, tree):
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check":

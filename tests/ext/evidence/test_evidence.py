@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from importlib.metadata import version
 from unittest import mock
 
 import pytest
@@ -381,6 +382,8 @@ def test_a_page_shows_the_results_and_the_script(shown):
     assert 'stroke="currentColor"' in page
     assert "What it <em>shows</em>." in page
     assert page.count('href="_downloads/evidence/facts/toy.py"') == 3
+    stamp = f"Executed 2023-11-14, TorchRL {version('torchrl')}, CPU: output of toy.py."
+    assert re.sub("<[^>]+>", "", page).count(stamp) == 3
     copy = shown.public / "_downloads" / "evidence" / "facts" / "toy.py"
     assert copy.read_bytes() == (shown.root / "docs" / "evidence" / "facts" / "toy.py").read_bytes()
 

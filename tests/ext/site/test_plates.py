@@ -1,5 +1,9 @@
 """Numbers and stamps of the figures of a page."""
 
+import json
+from types import SimpleNamespace
+
+import pytest
 from docutils import nodes
 from docutils.utils import new_document
 
@@ -16,11 +20,22 @@ def stamp(kind):
     return nodes.paragraph("", kind, classes=[kind])
 
 
-def page(*parts):
+def page(*parts, app=None):
     doctree = new_document("page")
     doctree += nodes.section("", *parts)
-    numbered(None, doctree)
+    numbered(app, doctree)
     return doctree[0]
+
+
+@pytest.fixture
+def lesson(tmp_path):
+    """A build that reads a tutorial, which the gallery has run."""
+    stamp = {"date": "2023-11-14T22:13:20Z", "device": "cpu", "python": "3.11.7"}
+    stamp |= {"versions": {"torchrl": "0.14.1"}}
+    (tmp_path / "lesson.py").write_text("")
+    (tmp_path / "lesson.stamp.json").write_text(json.dumps(stamp))
+    env = SimpleNamespace(docname="lesson")
+    return SimpleNamespace(srcdir=tmp_path, config=SimpleNamespace(), env=env)
 
 
 def test_each_figure_is_numbered_and_stands_with_its_stamp():
@@ -57,23 +72,30 @@ def test_other_images_are_left_alone():
     assert section[0]["ids"] == []
 
 
-def test_the_figure_of_a_tutorial_gets_both():
+def test_the_figure_of_a_tutorial_gets_both(lesson):
     plot = figure("record-plot")
-    section = page(plot, nodes.raw("", GALLERY, format="html"))
+    section = page(plot, nodes.raw("", GALLERY, format="html"), app=lesson)
     text = section[1].astext()
     assert text.startswith('<div class="plate">\n<figure id="plate-2" class="gallery-figure"')
     assert "<strong>Plate 2.</strong> A &lt; b.<a " in text
     assert text.count("Plate 2.") == text.count('href="#plate-2"') == 1
-    assert section[2].astext() == "Executed with this page, whose stamp says when and on what."
+    assert section[2].astext() == "Executed 2023-11-14, TorchRL 0.14.1, CPU."
 
 
-def test_the_stamp_of_a_tutorials_figure_ends_with_its_values():
+def test_a_figure_that_was_not_drawn_in_this_build_says_so(lesson):
+    (lesson.srcdir / "lesson.stamp.json").unlink()
+    section = page(nodes.raw("", GALLERY, format="html"), app=lesson)
+    assert section[1].astext() == "Not executed in this build."
+
+
+def test_the_stamp_of_a_tutorials_figure_ends_with_its_values(lesson):
     values = nodes.paragraph("", "CSV", classes=["figure-values"])
-    section = page(nodes.raw("", GALLERY, format="html"), values, nodes.paragraph("", "after"))
+    plot = nodes.raw("", GALLERY, format="html")
+    section = page(plot, values, nodes.paragraph("", "after"), app=lesson)
     before, stamp, behind, after = section
     assert before.astext().endswith("</figure>\n")
     assert stamp["classes"] == ["evidence-origin"]
-    assert stamp.astext() == "Executed with this page, whose stamp says when and on what. CSV."
+    assert stamp.astext() == "Executed 2023-11-14, TorchRL 0.14.1, CPU. CSV."
     assert (behind.astext(), after.astext()) == ("</div>\n", "after")
 
 

@@ -1,13 +1,23 @@
 """The head of a tutorial: what it says of time and packages, and where it stands on the site."""
 
+import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from docutils.core import publish_doctree
 
 from docs._ext.gallery.order import read_order
-from docs._ext.site.tutorial_head import WORDS_PER_MINUTE, minutes_to_read, packages
+from docs._ext.site.tutorial_head import (
+    RUN_TIMES,
+    WORDS_PER_MINUTE,
+    code_digest,
+    minutes_to_read,
+    packages,
+    time_to_run,
+)
 from tests.support import ROOT, SITE
+from tools import run_times
 
 LESSONS = [
     f"{topic}/{name}"
@@ -33,6 +43,49 @@ def test_words_of_text_and_code_are_read_and_output_is_not(words, minutes):
     drawing = "\n\n.. raw:: html\n\n   " + "line " * 500
     doctree = publish_doctree(text + "   " + "out " * 500 + drawing)
     assert minutes_to_read(doctree) == minutes
+
+
+LESSON = '"""Text."""\n\n# %%\n# More.\nx = 1  # one\n'
+
+
+@pytest.fixture
+def lesson(tmp_path):
+    """A checkout with a lesson and a symptom, as a build that ran both leaves it."""
+    for name, seconds in {"tutorials/a/lesson": 2.6, "tutorials/debugging/symptom": 1.0}.items():
+        for path in (tmp_path / f"{name}.py", tmp_path / f"docs/{name}.stamp.json"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.py").write_text(LESSON)
+        path.write_text(json.dumps({"cpu_seconds": seconds}))
+    return tmp_path / "tutorials" / "a" / "lesson.py"
+
+
+def test_the_time_to_run_is_that_of_the_record_until_the_code_changes(lesson, monkeypatch):
+    monkeypatch.setattr(run_times, "machine", lambda: "a machine, 2 cores")
+    read = []
+    env = SimpleNamespace(docname="tutorials/a/lesson", note_dependency=read.append)
+    budgets = SimpleNamespace(tutorial_cpu_budget=15, tutorial_cpu_budgets={})
+    root = lesson.parents[2]
+    app = SimpleNamespace(env=env, config=budgets, confdir=root)
+    assert time_to_run(app, lesson) == "within 15 s of processor time"
+    run_times.main(root)
+    assert time_to_run(app, lesson) == "3 s of processor time, after imports (a machine)"
+    assert read == [root / RUN_TIMES]
+    lesson.write_text(LESSON.replace("Text", "Other text").replace("one", "1"))
+    assert time_to_run(app, lesson) == "3 s of processor time, after imports (a machine)"
+    lesson.write_text(LESSON.replace("x = 1", "x = 2"))
+    assert time_to_run(app, lesson) == "within 15 s of processor time"
+    (root / "docs/tutorials/a/lesson.stamp.json").write_text('{"cpu_seconds": 0.9}')
+    run_times.main(root)
+    assert time_to_run(app, lesson).startswith("less than 1 s of processor time")
+
+
+def test_a_lesson_that_did_not_run_has_no_time(lesson):
+    root = lesson.parents[2]
+    assert run_times.taken(root) == {"tutorials/a/lesson.py": [code_digest(lesson), 2.6]}
+    (root / "docs/tutorials/a/lesson.stamp.json").unlink()
+    with pytest.raises(SystemExit, match=r"did not run tutorials/a/lesson\.py"):
+        run_times.main(root)
+    assert not (root / RUN_TIMES).exists()
 
 
 @pytest.mark.site

@@ -264,6 +264,16 @@ def test_where_new_takes_anything_the_signature_is_that_of_init(site):
         assert "Wagon(load=3)" in signature
 
 
+@pytest.mark.slow
+def test_a_default_that_is_no_python_leaves_the_parameters_apart(site):
+    method = "\n    def __init__(self, kind=Engine, load: int = property()): ...\n"
+    site.edit("../site/tiny/parts.py", IS_PULLED, IS_PULLED + method)
+    site.built()
+    short, whole = short_and_whole(site.page(f"{FOLDER}/tiny.Wagon"))
+    assert "(kind=Engine,load=...)" in short
+    assert "(kind=Engine,load:int=...)" in whole
+
+
 CORRECTED = """
     Guide
     =====
@@ -455,6 +465,9 @@ def test_lessons_and_symptoms_are_listed_apart():
     )
     assert ".. minigallery::\n\n   ../tutorials/memory/lesson.py\n\n" in text
     assert ".. dropdown:: 2 pages of the debugging map use it" in text
-    assert "   * :doc:`/tutorials/debugging/two`\n" in text
+    assert "   .. rst-class:: symptom-items\n\n   * :doc:" in text
+    assert "   * :doc:`/tutorials/debugging/two` :effect:`two`\n" in text
+    alone = page_text(CATALOG, symbol, ["tutorials/debugging/one"])
+    assert ".. dropdown:: 1 page of the debugging map uses it" in alone
     assert "Symptoms" not in page_text(CATALOG, symbol, ["how-to/lesson"])
     assert "Used in" not in page_text(CATALOG, symbol, ["tutorials/debugging/one"])

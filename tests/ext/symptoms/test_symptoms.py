@@ -214,6 +214,8 @@ def site(tmp_path_factory):
         ":orphan:\n\nMap\n===\n\n.. symptom-filter::\n\n.. symptom-map::\n\n"
         "Silent\n------\n\n.. symptom-list:: devices, environments\n",
     )
+    link = f":doc:`/tutorials/{TOPIC}/sums_are_off` :effect:`sums_are_off`"
+    site.write("docs/naming.rst", f":orphan:\n\nNaming\n======\n\n{link}\n")
     site.write("docs/errors.rst", ":orphan:\n\nErrors\n======\n\n.. error-index::\n")
     status, said = site.build()
     assert status == 0, said
@@ -275,11 +277,33 @@ def test_the_indexes_list_symptoms_by_subsystem(site):
     group = own[own.index('<section id="symptoms-environments">') :]
     assert 'href="sums_are_off.html"><span class="doc">Sums are off' in group
     assert '<span class="symptom-effect is-silent">silent' in group
+    assert '<ul class="symptom-items' in group, "the marks in a column of their own"
     assert f'href="{TOPIC}/index.html#symptoms-environments">Environments</a> 1' in above
     for page in (own, above):
         assert "sums_are_off_thumb" not in page
     assert "sphx-glr-thumbcontainer" not in own
     assert "sphx-glr-thumbcontainer" in above, "other topics keep their cards"
+
+
+MARKED = (
+    'debugging/sums_are_off.html"><span class="doc">Sums are off</span></a> '
+    '<span class="symptom-effect is-{0}">{0}</span>'
+)
+
+
+@pytest.mark.slow
+def test_a_named_symptom_has_the_mark_that_its_page_has_now(site, tmp_path):
+    assert MARKED.format("silent") in (site.public / "naming.html").read_text()
+    other = site.copy(tmp_path / "site")
+    script = replaced(": silent", ": loud") + RAISING
+    other.write(f"tutorials/{TOPIC}/sums_are_off.py", script)
+    status, said = other.build()
+    assert status == 0, said
+    assert MARKED.format("loud") in (other.public / "naming.html").read_text()
+    other.append("docs/naming.rst", "\n:effect:`sums_are_of`\n")
+    status, said = other.build()
+    assert status == 1
+    assert "naming.rst:8: ERROR: no symptom 'sums_are_of'" in said
 
 
 @pytest.mark.slow
@@ -299,7 +323,7 @@ def test_the_index_shows_what_was_printed(site, tmp_path):
     assert 'id="symptom-loud-sums"' in rows
     listed = re.search(r'(?s)<ul class="[^"]*symptom-list.*?</ul>', rows)[0]
     assert "sums_are_off.html" in listed
-    assert "symptom-effect" not in listed, "the page says once that the listed are silent"
+    assert MARKED.format("silent") in listed
     assert "debugging/loud_sums.html" not in re.sub(r"(?s)<details.*</details>", "", rows), (
         "the list holds silent symptoms"
     )
