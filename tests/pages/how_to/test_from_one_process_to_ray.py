@@ -20,7 +20,7 @@ from benchmarks.suites import bench_scaling_ray as suite
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.guides import defined_by
-from tests.support.suites import noted, recorded
+from tests.support.suites import benchmarks_of, noted, recorded
 
 GUIDE = ROOT / "how-to" / "from_one_process_to_ray.py"
 SOURCE = GUIDE.read_text("utf-8")
@@ -115,7 +115,7 @@ def test_ray_writes_into_the_options_of_the_remote_collectors():
 
 @guards("scaling-shuffling-in-one-process")
 def test_shuffling_changes_the_actions_of_one_process_alone(guide):
-    expected = guide.train(guide.one_process)
+    expected = guide.train(guide.one_process).weights
     zero_grad = torch.optim.Adam.zero_grad
 
     def shuffle(self):
@@ -123,8 +123,8 @@ def test_shuffling_changes_the_actions_of_one_process_alone(guide):
         zero_grad(self)
 
     with mock.patch.object(torch.optim.Adam, "zero_grad", shuffle):
-        assert not torch.equal(guide.train(guide.one_process), expected)
-        assert torch.equal(guide.train(partial(guide.workers, number=1)), expected)
+        assert not torch.equal(guide.train(guide.one_process).weights, expected)
+        assert torch.equal(guide.train(partial(guide.workers, number=1)).weights, expected)
 
 
 def observed_first(collector):
@@ -238,6 +238,31 @@ def seen(key, metric):
 def test_remote_collectors_give_the_same_frames():
     for key in ("ray-1", "ray-2"):
         assert seen(f"start-{key}", "same_frames") == 1
+
+
+def test_the_versions_gave_the_same_results_on_ray():
+    """The record is of the code that the guide shows now."""
+    taken = benchmarks_of("scaling_ray")["guide"]
+    assert taken["parameters"]["versions"] == suite.versions_of_the_guide(), (
+        "the versions of the guide have changed since they ran on Ray: make bench SUITE=scaling_ray"
+    )
+    assert seen("guide", "same_results") == 1
+
+
+@pytest.mark.parametrize("way", suite.WAYS)
+def test_the_parts_of_a_start_are_all_of_it(way):
+    metrics = benchmarks_of("scaling_ray")[f"start-{way}"]["metrics"]
+    smallest, largest = (sum(metrics[part][end] for part in suite.PARTS) for end in ("min", "max"))
+    assert smallest <= metrics["start_time"]["min"] * 1.001
+    assert largest >= metrics["start_time"]["max"] * 0.999
+
+
+def test_a_start_has_parts(guide):
+    started = suite.Running("one")
+    started.collector.shutdown()
+    spent = started.spent
+    assert sum(spent[part] for part in suite.PARTS) == pytest.approx(spent["start_time"])
+    assert spent["processor_time"] > 0
 
 
 @guards("scaling-restart-is-stale")
