@@ -181,7 +181,7 @@ def same(one, other):
 
 for version, found in results.items():
     print(f"{version:<12}{found.frames:>4} frames {found.updates:>2} updates  ", end="")
-    print(f"batch {found.batch!s:<9} return {found.episode_return:>3.0f}")
+    print(f"batch {found.batch!s:<9} greedy return {found.episode_return:>3.0f}")
     assert found.batch == VERSIONS[version][1]
 for twins in TWINS:
     assert same(*map(results.get, twins))
@@ -191,11 +191,11 @@ assert (double.frames, double.updates) == (single.frames, single.updates)
 assert not torch.equal(double.weights, single.weights)
 
 # %%
-# The return is that of a greedy episode after the last update. With Ray, the cell also compares one
-# remote collector with one process, and two with two workers
-# (:measured:`scaling_ray@cpu:guide:same_results` in the benchmark, where 1 means the same results).
-# If ``frames_per_batch`` is a multiple of the number of workers, the number of updates stays the
-# same. Batches of workers have a dimension more, and the weights differ with:
+# The benchmark on Ray compared one remote collector with one process
+# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two remote collectors with two workers
+# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. With Ray installed,
+# this cell does the same. If ``frames_per_batch`` is a multiple of the number of workers, the
+# number of updates stays the same. The weights differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. Multiplying ``frames_per_batch`` by the number of workers keeps the length, with
@@ -349,20 +349,25 @@ print("batches:", number + 1)
 # What it costs
 # -------------
 #
-# With Ray running, two remote collectors gave their first batch after
-# :measured:`scaling_ray@cpu:start-ray-2:start_time`, two workers ("spawn") after
-# :measured:`scaling_ray@cpu:start-workers-2:start_time`, and one process after
-# :measured:`scaling_ray@cpu:start-one:start_time`. ``ray.init`` took
-# :measured:`scaling_ray@cpu:init:init_time` more, once. A later update of a small policy takes
-# :measured:`weight_sync_ray@cpu:update-w2-20kb:update_time`. On CartPole with two cores, nothing
-# was faster than one process. :claim:`scaling-cheap-steps-do-not-pay`
+# Two workers ("spawn") start in :measured:`collectors@cpu:start-spawn:start_time`. On Ray:
+#
+# .. record-table:: weight_sync_ray@cpu
+#    :rows: start update-w2-20kb
+#    :metrics: start_time construction_time first_update_time first_batch_time update_time
+#    :caption: A local Ray with two remote collectors and a small policy
+#
+# Beside other work, with Ray running, two remote collectors took
+# :measured:`scaling_ray@cpu:start-ray-2:start_time` from the constructor to the first batch, and
+# two workers :measured:`scaling_ray@cpu:start-workers-2:start_time`.
+# :claim:`scaling-starts-beside-other-work` On CartPole with two cores, nothing was faster than one
+# process. :claim:`scaling-cheap-steps-do-not-pay`
 #
 # .. dropdown:: Start and time of a batch in each version
 #
 #    .. record-table:: scaling_ray@cpu
 #       :rows: start-*
-#       :metrics: start_time construction_time first_update_time first_batch_time processor_time
-#       :caption: From the constructor to the first batch, and the parts of that time
+#       :metrics: start_time
+#       :caption: Constructor, first update and first batch together, beside other work
 #
 #    .. record-table:: scaling_ray@cpu
 #       :rows: throughput-*
