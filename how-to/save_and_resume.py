@@ -26,6 +26,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.checkpoint import (
     Checkpoint,
+    CheckpointError,
     CheckpointRotation,
     GlobalRNGState,
     StateDictCheckpointAdapter,
@@ -347,6 +348,44 @@ assert len(again) == len(rows)
 # were collected after the save. Off-policy training tolerates that, but the run no longer gives the
 # same numbers.
 #
+# A buffer with prefetch
+# ----------------------
+#
+# The batches in the queue are saved, and a resumed run trains on them first. A load into a buffer
+# with another ``prefetch`` raises.
+
+
+def prefetching(n_batches):
+    storage = LazyTensorStorage(CAPACITY)
+    return TensorDictReplayBuffer(storage=storage, batch_size=32, prefetch=n_batches)
+
+
+ahead, same, more = prefetching(2), prefetching(2), prefetching(4)
+ahead.extend(rows)
+ahead.sample()
+path = Checkpoint(buffer=ahead).save(folder / "ahead")
+Checkpoint(buffer=same).load(path)
+for _ in range(2):
+    assert torch.equal(same.sample()["index"], ahead.sample()["index"])
+print("the two batches of the queue: equal")
+try:
+    Checkpoint(buffer=more).load(path)
+except CheckpointError as error:
+    print(error.__cause__)
+
+# %%
+# To change ``prefetch``, delete the queue from the save
+# (:ref:`details <symptom-saved-prefetch-queue-is-refused>`). The run then draws other batches.
+
+part = Checkpoint.manifest(path)["components"]["buffer"]["path"]
+(path / part / "prefetch.pkl").unlink()
+Checkpoint(buffer=more).load(path)
+assert not torch.equal(more.sample()["index"], ahead.sample()["index"])
+print(f"{len(more):,} rows")
+for made in (ahead, same, more):
+    made.shutdown()
+
+# %%
 # What it costs
 # -------------
 #
@@ -404,7 +443,6 @@ assert not folder.exists()
 # * ``Cannot save a non-initialized storage``: the buffer is empty. ``ListStorage doesn't
 #   support serialization``: write ``state_dict()`` of the buffer with ``torch.save``.
 #   :claim:`checkpoint-refuses-empty-and-list`
-# * ``Cannot restore a prefetch queue``: :ref:`symptom-saved-prefetch-queue-is-refused`.
 # * ``sampler_metadata.json`` not found: the save is from a buffer with another sampler. Load it
 #   into a buffer like that one, and ``extend`` a new, prioritized one with its rows. Do not pass
 #   the loaded storage to a new buffer: it writes from row 0, and its length grows by rows that

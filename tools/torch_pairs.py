@@ -9,6 +9,10 @@ the C++ extension load, and does prioritized replay sample. The answers go into
     $ nice python tools/torch_pairs.py --torchrl 0.14.1 0.14.0 --torch 2.15.0 2.14.1
 
 uv keeps some five gigabytes for each torch; ``UV_CACHE_DIR`` names a folder that you can remove.
+
+``--check`` writes nothing. It tries the pairs of the table again, and the newest releases beside
+them, and fails with the answers that differ and the command that takes their rows anew. The nightly
+run does that, with the CPU builds of torch: ``UV_TORCH_BACKEND=cpu``.
 """
 
 import argparse
@@ -40,6 +44,7 @@ COLUMNS = (
     "Platform",
     "Date",
 )
+COMPARED = COLUMNS[2:8]  # by a check: Python, platform and date may differ
 WORKS = ("works", "nothing", "loads", "samples")
 NOT_TRIED = "not tried"
 PROBE = """
@@ -105,7 +110,15 @@ def asked(python):
 
 
 def version_of(package, lines):
-    return re.search(rf"^{package}==(\S+)$", lines, re.MULTILINE)[1]
+    """Its version, without the local part that tells builds of torch apart."""
+    return re.search(rf"^{package}==([^\s+]+)(\+\S+)?$", lines, re.MULTILINE)[1]
+
+
+def released(requirement, *options):
+    """The TorchRL and the torch that uv installs for *requirement* alone."""
+    found = uv("pip", "compile", "--quiet", *options, "-", input=requirement)
+    found.check_returncode()
+    return [version_of(package, found.stdout) for package in ("torchrl", "torch")]
 
 
 def rows_of(torch, releases, python):
@@ -116,9 +129,7 @@ def rows_of(torch, releases, python):
         for torchrl in releases:
             row = dict.fromkeys(COLUMNS, "") | {"TorchRL": torchrl, "torch": torch}
             row |= machine_of(python)
-            alone = uv("pip", "compile", "--quiet", *inside, "-", input=f"torchrl=={torchrl}")
-            alone.check_returncode()
-            row |= {"torch if none is named": version_of("torch", alone.stdout)}
+            row |= {"torch if none is named": released(f"torchrl=={torchrl}", *inside)[1]}
             row |= {"Date": date.today().isoformat()}
             uv("pip", "uninstall", *inside, "torchrl", "tensordict")
             installed = uv("pip", "install", *inside, f"torchrl=={torchrl}", f"torch=={torch}")
@@ -145,13 +156,44 @@ def read():
         return list(csv.DictReader(file))
 
 
+def by_pair(rows):
+    return {(row["TorchRL"], row["torch"]): row for row in rows}
+
+
+def differences(rows, found):
+    """Lines on how *found* differs from *rows* of the table, with what to do; none if it agrees."""
+    table, stale = by_pair(rows), {}
+    for pair, row in by_pair(found).items():
+        name = "TorchRL {} with torch {}".format(*pair)
+        if pair not in table:
+            lines = [f"{name} is not in the table. It answers {verdict(row)}."]
+        else:
+            said = table[pair]
+            changed = [column for column in COMPARED if row[column] != said[column]]
+            lines = [
+                f"{name}, {column}: the table has {said[column]!r}, this run {row[column]!r}."
+                for column in changed
+            ]
+        if lines:
+            yield from lines
+            stale.setdefault(pair[1], []).append(pair[0])
+    if stale:
+        yield "Take these rows again, which writes them into docs/reference/torch_pairs*.csv:"
+        for torch, releases in stale.items():
+            yield f"  python tools/torch_pairs.py --torchrl {' '.join(releases)} --torch {torch}"
+        yield (
+            "Then run tests/pages/reference/test_torch_versions.py: it names the sentences of"
+            " docs/reference/torch_versions.rst that no longer hold."
+        )
+
+
 def works(row):
     return tuple(row[column] for column in COLUMNS[4:8]) == WORKS
 
 
 def matrix(rows):
     """A line for each release of TorchRL and a column for each torch, newest first."""
-    tried = {(row["TorchRL"], row["torch"]): row for row in rows}
+    tried = by_pair(rows)
     torches = newest_first({row["torch"] for row in rows})
     yield ["TorchRL", "tensordict", *(f"torch {torch}" for torch in torches)]
     for torchrl in newest_first({row["TorchRL"] for row in rows}):
@@ -205,13 +247,40 @@ def write(path, lines):
         csv.writer(file, lineterminator="\n").writerows(lines)
 
 
+def check(rows, options):
+    """Try pairs again; exit with how they differ from *rows*."""
+    newest = released("torchrl", "--python", options.python)
+    releases, torches = (
+        chosen or newest_first({row[column] for row in rows} | {one})
+        for chosen, column, one in zip(
+            (options.torchrl, options.torch), ("TorchRL", "torch"), newest, strict=True
+        )
+    )
+    found = []
+    for torch in torches:
+        for row in rows_of(torch, releases, options.python):
+            print(*row.values(), sep=" | ", flush=True)
+            found.append(row)
+    if lines := list(differences(rows, found)):
+        sys.exit("\n".join(lines))
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--torchrl", nargs="+", required=True, help="releases of TorchRL")
-    parser.add_argument("--torch", nargs="+", required=True, help="releases of torch")
+    parser.add_argument("--torchrl", nargs="+", help="releases of TorchRL")
+    parser.add_argument("--torch", nargs="+", help="releases of torch")
     parser.add_argument("--python", default=sys.executable, help="interpreter to install for")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with the table, write nothing"
+    )
     options = parser.parse_args(arguments)
-    rows = {(row["TorchRL"], row["torch"]): row for row in (read() if TARGET.is_file() else [])}
+    known = read() if TARGET.is_file() else []
+    if options.check:
+        check(known, options)
+        return
+    if not (options.torchrl and options.torch):
+        parser.error("without --check, name releases with --torchrl and --torch")
+    rows = by_pair(known)
     for torch in options.torch:
         for row in rows_of(torch, options.torchrl, options.python):
             rows[row["TorchRL"], row["torch"]] = row

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.support import ROOT
-from tools import ci_issue, drift
+from tools import ci_issue, drift, torch_pairs
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PIN = re.compile(r"uses: [\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
@@ -107,7 +107,7 @@ def test_zizmor_would_find_something(tmp_path):
 def test_workflows_call_what_exists():
     text = "\n".join(path.read_text() for path in WORKFLOWS)
     scripts = set(re.findall(r"tools/\w+\.py|\.ci/\w+", text))
-    assert scripts == {"tools/ci_issue.py", "tools/drift.py", ".ci/run"}
+    assert scripts == {"tools/ci_issue.py", "tools/drift.py", "tools/torch_pairs.py", ".ci/run"}
     for script in scripts:
         assert (ROOT / script).is_file(), script
     assert (ROOT / ".ci" / "run").stat().st_mode & stat.S_IXUSR
@@ -119,6 +119,20 @@ def test_workflows_call_what_exists():
 def test_the_nightly_run_takes_what_make_test_leaves_out():
     nightly = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
     assert re.search(r"run: .*\.ci/run && make mutation-test && make notebook-test\b", nightly)
+
+
+def test_the_nightly_run_tries_the_table_of_pairs_with_its_python():
+    """Messages of the table name the version of Python; the job fails where a pair differs."""
+    nightly = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())
+    job = nightly["jobs"]["pairs"]
+    steps = {step["name"]: step for step in job["steps"]}
+    (python,) = {row["Python"] for row in torch_pairs.read()}
+    assert python.startswith(steps["Set up Python"]["with"]["python-version"] + ".")
+    check = steps["Try the pairs"]
+    assert "tools/torch_pairs.py --check" in check["run"]
+    assert check["continue-on-error"], "else nothing reports the difference"
+    last = job["steps"][-1]
+    assert (last["if"], last["run"]) == (f"steps.{check['id']}.outcome != 'success'", "exit 1")
 
 
 # -- tools/drift.py ----------------------------------------------------------

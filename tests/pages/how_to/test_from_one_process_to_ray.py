@@ -20,7 +20,7 @@ from benchmarks.suites import bench_scaling_ray as suite
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.guides import defined_by
-from tests.support.suites import noted, recorded
+from tests.support.suites import COMMITTED, noted, recorded
 
 GUIDE = ROOT / "how-to" / "from_one_process_to_ray.py"
 SOURCE = GUIDE.read_text("utf-8")
@@ -115,7 +115,7 @@ def test_ray_writes_into_the_options_of_the_remote_collectors():
 
 @guards("scaling-shuffling-in-one-process")
 def test_shuffling_changes_the_actions_of_one_process_alone(guide):
-    expected = guide.train(guide.one_process)
+    expected = guide.train(guide.one_process).weights
     zero_grad = torch.optim.Adam.zero_grad
 
     def shuffle(self):
@@ -123,8 +123,8 @@ def test_shuffling_changes_the_actions_of_one_process_alone(guide):
         zero_grad(self)
 
     with mock.patch.object(torch.optim.Adam, "zero_grad", shuffle):
-        assert not torch.equal(guide.train(guide.one_process), expected)
-        assert torch.equal(guide.train(partial(guide.workers, number=1)), expected)
+        assert not torch.equal(guide.train(guide.one_process).weights, expected)
+        assert torch.equal(guide.train(partial(guide.workers, number=1)).weights, expected)
 
 
 def observed_first(collector):
@@ -238,6 +238,19 @@ def seen(key, metric):
 def test_remote_collectors_give_the_same_frames():
     for key in ("ray-1", "ray-2"):
         assert seen(f"start-{key}", "same_frames") == 1
+
+
+@guards("scaling-starts-beside-other-work")
+def test_the_starts_that_were_compared_took_several_times_as_long():
+    """The same steps of records that were taken on other days; batches varied as well."""
+    noisy = COMMITTED.find("scaling_ray", "cpu")["noise"]["above"]
+    assert {f"throughput-{way}:round_time" for way in suite.WAYS} <= set(noisy)
+    parts = ("construction_time", "first_update_time", "first_batch_time")
+    alone = sum(recorded("weight_sync_ray", "update-w2-20kb", part) for part in parts)
+    assert seen("start-ray-2", "start_time") > 2 * alone
+    assert seen("start-workers-2", "start_time") > 2 * recorded(
+        "collectors", "start-spawn", "start_time"
+    )
 
 
 @guards("scaling-restart-is-stale")

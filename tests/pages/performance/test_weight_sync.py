@@ -2,6 +2,7 @@
 
 import inspect
 import threading
+from datetime import timedelta
 from types import SimpleNamespace
 from unittest import mock
 
@@ -12,6 +13,7 @@ from torchrl.modules.inference_server import InferenceServer
 from torchrl.weight_update import (
     MultiProcessWeightSyncScheme,
     SharedMemWeightSyncScheme,
+    _ray,
     llm,
 )
 
@@ -318,6 +320,11 @@ def test_ray():
         assert recorded("weight_sync_ray", key, "arrives_without_call") == 0
         assert recorded("weight_sync_ray", key, "first_update_time") > 100 * later
         assert later > update_time(f"shared-sync-w{on_ray.WORKERS}-{size}-elsewhere")
+
+
+@guards("ray-connects-within-a-minute")
+def test_the_first_update_on_ray_waits_a_minute():
+    assert timedelta(minutes=1) == _ray._DIST_TIMEOUT
 
 
 def against_direct(key, point="median"):

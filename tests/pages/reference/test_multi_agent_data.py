@@ -1,6 +1,7 @@
 """What docs/reference/multi_agent_data.rst says without showing it."""
 
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,15 @@ from torchrl.data import (
     TensorDictReplayBuffer,
     Unbounded,
 )
-from torchrl.envs import Compose, EnvBase, InitTracker, SerialEnv, TensorDictPrimer, TransformedEnv
+from torchrl.envs import (
+    Compose,
+    EnvBase,
+    InitTracker,
+    PettingZooWrapper,
+    SerialEnv,
+    TensorDictPrimer,
+    TransformedEnv,
+)
 from torchrl.modules import (
     GRUModule,
     MultiAgentMLP,
@@ -29,6 +38,7 @@ from torchrl.objectives.value import GAE, MultiAgentGAE
 
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.shown_calls import bound_calls
 
 PAGE = ROOT / "docs" / "reference" / "multi_agent_data.rst"
 VALUE, REWARD = ("agents", "state_value"), ("agents", "reward")
@@ -270,3 +280,52 @@ def test_gae_adds_the_value_of_the_next_row():
     )
     rows = GAE(gamma=0.5, lmbda=0.0, value_network=None)(rows)
     assert rows["advantage"][0].item() == 0.5
+
+
+# -- PettingZoo, which is not installed: methods of its wrapper, without an environment ----
+
+
+def test_the_environment_of_pettingzoo_fits_the_installed_signature():
+    assert bound_calls("docs/reference/multi_agent_data.rst") == ["PettingZooEnv"]
+
+
+@guards("pettingzoo-group-names")
+def test_a_group_has_the_name_of_its_agents():
+    def groups(parallel):
+        return PettingZooWrapper._get_default_group_map(
+            SimpleNamespace(parallel=parallel), ["archer_0", "archer_1", "knight_0"]
+        )
+
+    assert groups(True) == {"archer": ["archer_0", "archer_1"], "knight": ["knight_0"]}
+    assert all(name == agent for name, (agent,) in groups(False).items())
+
+
+@guards("pettingzoo-ends-on-any")
+def test_the_first_agent_ends_the_episode_unless_all_have_to_be_done():
+    """By default ``done_on_any`` is ``parallel``; that was read."""
+    wrapper = SimpleNamespace(done_keys=list(flags_of(False, False)), device=None)
+    ends = PettingZooWrapper._aggregate_done
+    for first, second in ((False, False), (True, False), (True, True)):
+        flags = TensorDict(flags_of(first, second))
+        assert torch.cat(ends(wrapper, flags, use_any=True)).tolist() == [first] * 3
+        assert torch.cat(ends(wrapper, flags, use_any=False)).tolist() == [second] * 3
+
+
+def flags_of(*agents):
+    names = ("done", "terminated", "truncated")
+    return {("archer", name): torch.tensor(agents).unsqueeze(-1) for name in names}
+
+
+@guards("pettingzoo-dead-rows", "pettingzoo-mask-of-turns")
+@pytest.mark.parametrize("parallel", [True, False])
+def test_the_mask_has_those_who_are_there_or_the_one_who_acts(parallel):
+    wrapper = SimpleNamespace(
+        use_mask=True,
+        parallel=parallel,
+        agents=["archer_1", "archer_2"],
+        agent_selection="archer_2",
+        group_map={"archer": ["archer_0", "archer_1", "archer_2"]},
+    )
+    rows = TensorDict({("archer", "mask"): torch.zeros(3, dtype=torch.bool)})
+    PettingZooWrapper._update_agent_mask(wrapper, rows)
+    assert rows["archer", "mask"].tolist() == [False, parallel, True]

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.shown_calls import bound_calls
 
 REFERENCE = ROOT / "docs" / "reference"
 PAGE = (REFERENCE / "new_in_014.rst").read_text(encoding="utf-8")
@@ -45,3 +46,16 @@ def test_what_is_called_new_and_is_not_is_older(added):
     ]:
         assert hasattr(importlib.import_module(package), name)
         assert f"``{name}``" not in new
+
+
+def test_what_is_shown_without_a_run_fits_the_installed_signatures():
+    assert bound_calls("docs/reference/new_in_014.rst") == [
+        "RayReplayBuffer",
+        "RayReplayBuffer.extend",
+        "RayReplayBuffer.client",
+        "RayReplayBuffer.close",
+        "StoreStorage",
+        "ReplayBuffer",
+        "ReplayBuffer.extend",
+        "ReplayBuffer.sample",
+    ]
