@@ -320,7 +320,10 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # second of one process. If each step computes for a short time, they give
 # :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times as many. Updates
 # were not part of this measurement; :ref:`performance-collectors-check` has a function that says
-# whether to try. Two costs are known. In one process with small frames, a collector that writes to
+# whether to try. Two workers give their first batch after
+# :measured:`collectors@cpu:start-spawn:start_time` with "spawn", and after
+# :measured:`collectors@cpu:start-fork:start_time` with "fork".
+# :claim:`background-start-by-method` In one process with small frames, a collector that writes to
 # the buffer takes :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame
 # as ``extend`` in the loop. Each ``update_policy_weights_()`` is a round trip to every worker
 # (:ref:`performance-weight_sync-cost`). Make batches so large that a permit and a lock per batch do

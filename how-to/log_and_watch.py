@@ -175,19 +175,43 @@ for file in sorted(scalars.glob("train/*.csv")):
 # the log and one warning of ``torchrl.logger``. The example passes ``on_error="raise"`` instead.
 # :claim:`monitor-warns-once`
 #
-# The doctor's :ref:`watch <doctor-watch>` records a loop by itself, and ``diagnose(log=...)`` reads
-# your log. This code was not run here, because the doctor comes from :doc:`this site
-# </reference/doctor>`, not from a package index.
+# .. dropdown:: Let the doctor read the log
+#
+#    The doctor's :ref:`watch <doctor-watch>` records a loop by itself, and ``diagnose(log=...)``
+#    reads your log. This code was not run here, because the doctor comes from :doc:`this site
+#    </reference/doctor>`, not from a package index.
+#
+#    .. code-block:: python
+#
+#       import torchrl_doctor
+#
+#       collector = Collector(make_env(2), actor, **sizes, **NO_PRIMERS)
+#       with torchrl_doctor.watch(collector=collector, loss_module=loss) as watching:
+#           train(collector, logger)
+#       print(watching.report)
+#       print(torchrl_doctor.diagnose(log=scalars))
+#
+# Show a progress bar
+# -------------------
+#
+# Count frames, as the log does, and show the mean of ``recent``: a single batch has few ends of
+# episodes, or none. ``tqdm(collector)`` counts batches. :claim:`len-of-a-collector-is-batches`
+# With several environments, each step of the policy is as many frames. tqdm is not installed here,
+# so this was not run:
 #
 # .. code-block:: python
 #
-#    import torchrl_doctor
+#    from tqdm import tqdm
 #
-#    collector = Collector(make_env(2), actor, **sizes, **NO_PRIMERS)
-#    with torchrl_doctor.watch(collector=collector, loss_module=loss) as watching:
-#        train(collector, logger)
-#    print(watching.report)
-#    print(torchrl_doctor.diagnose(log=scalars))
+#    # In train, before and at the end of the loop; None hides the bar in a file.
+#    bar = tqdm(total=collector.total_frames, unit="frame", unit_scale=True, disable=None)
+#    ...
+#    if recent:
+#        bar.set_postfix({"return": f"{mean[0]:.0f}"}, refresh=False)
+#    bar.update(frames - bar.n)
+#
+# Without ``refresh=False``, each postfix draws the bar anew. ``update`` draws it only after tqdm's
+# ``mininterval``.
 #
 # Record a video
 # --------------
@@ -197,8 +221,10 @@ for file in sorted(scalars.glob("train/*.csv")):
 # pixels_only=False)`` returns images under ``"pixels"``. CartPole draws with pygame; here, a
 # wrapper draws the images.
 #
-# On a machine without a display, MuJoCo needs ``MUJOCO_GL=egl`` in the environment, or
-# ``MUJOCO_GL=osmesa`` without a GPU. :claim:`mujoco-gl-chooses-the-renderer`
+# .. dropdown:: MuJoCo on a machine without a display
+#
+#    MuJoCo needs ``MUJOCO_GL=egl`` in the environment, or ``MUJOCO_GL=osmesa`` without a GPU.
+#    :claim:`mujoco-gl-chooses-the-renderer`
 #
 # .. fold:: A CartPole that draws itself
 
@@ -235,8 +261,11 @@ print(record(logger, "every_frame", skip=1))
 
 # %%
 # A file has the shape ``(1, frames, colors, height, width)`` and includes the frame of the reset.
-# ``CSVLogger(..., video_format="mp4")`` writes a video file if its package is installed, and the
-# other loggers add the video to their own records. Neither was tried here.
+#
+# .. dropdown:: Other formats
+#
+#    ``CSVLogger(..., video_format="mp4")`` writes a video file if its package is installed, and the
+#    other loggers add the video to their own records. Neither was tried here.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose

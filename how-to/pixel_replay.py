@@ -9,7 +9,9 @@ the stacks when you sample.
 # %%
 # .. fold:: An environment that draws its episode and its step into each frame
 
+import tempfile
 import warnings
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -46,11 +48,68 @@ class Blocks(gym.Env):
 
 # %%
 # Copy this, and put your environment in place of ``Blocks()``, whose frames are ``uint8``, of shape
-# ``(1, 84, 84)``.
+# ``(1, 84, 84)``. ``CatFrames`` makes the policy's ``"stack"``.
+
+from torchrl.envs import CatFrames, Compose, GymWrapper, StepCounter, TransformedEnv
+
+
+def make_env():
+    stack = CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["stack"])
+    transform = Compose(StepCounter(TIME_LIMIT_STEPS), stack)
+    env = TransformedEnv(GymWrapper(Blocks()), transform)
+    env.set_seed(SEED)
+    return env
+
+
+# %%
+# A buffer of a million steps needs:
+#
+# .. fold:: The same rows in five ways
 
 from torchrl.collectors import Collector
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-from torchrl.envs import CatFrames, Compose, GymWrapper, StepCounter, TransformedEnv
+from torchrl.data import LazyMemmapStorage, LazyTensorStorage, TensorDictReplayBuffer
+
+FRAME_BYTES, MILLION, STACKS = 84 * 84, 1_000_000, ["stack", ("next", "stack")]
+
+
+def collect(**options):
+    limits = {"frames_per_batch": N_FRAMES, "total_frames": N_FRAMES}
+    collector = Collector(make_env(), **limits, **options)
+    rows = next(iter(collector)).clone()
+    collector.shutdown()
+    return rows
+
+
+full, one_frame = collect(), collect(compact_obs=True).exclude("stack")
+stacks = full.exclude("pixels", ("next", "pixels"))
+ways = {
+    "two stacks, float32": stacks.apply(lambda x: x / 255 if x.ndim > 2 else x),
+    "two stacks, uint8": stacks,
+    "two frames, uint8": full.exclude(*STACKS),
+    "one frame, uint8": one_frame,
+    "one frame, memmap": one_frame,
+}
+print(f"{'stored':19} {'bytes':>7} {'frames':>7} {'GB memory':>10} {'GB disk':>8}")
+for way, rows in ways.items():
+    with tempfile.TemporaryDirectory() as folder:
+        storage = LazyTensorStorage(N_FRAMES)
+        if "memmap" in way:
+            storage = LazyMemmapStorage(N_FRAMES, scratch_dir=folder)
+        TensorDictReplayBuffer(storage=storage).extend(rows)
+        size = storage.get(slice(None)).bytes() / N_FRAMES
+        files = Path(folder).rglob("*.memmap")
+        disk = sum(file.stat().st_size for file in files) / N_FRAMES
+    memory = (size - disk) * MILLION / 1e9
+    row = f"{way:19} {size:7,.0f} {size / FRAME_BYTES:7.2f} {memory:10.1f}"
+    print(f"{row} {disk * MILLION / 1e9:8.1f}")
+del storage
+assert size == disk < 1.02 * FRAME_BYTES
+
+# %%
+# Copy this, too. For a buffer larger than memory, make ``storage`` a ``LazyMemmapStorage`` with a
+# ``scratch_dir`` (:doc:`/tutorials/memory/buffers_on_disk`). The transform reads it in the same
+# way. :claim:`stacked-rows-from-other-storages` Its rows are in memory, too, while there is room.
+
 from torchrl.envs.transforms import Transform
 
 TRAJ_KEY = ("collector", "traj_ids")
@@ -83,14 +142,6 @@ class StackFrames(Transform):
         return rows
 
 
-def make_env():
-    stack = CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["stack"])
-    transform = Compose(StepCounter(TIME_LIMIT_STEPS), stack)
-    env = TransformedEnv(GymWrapper(Blocks()), transform)
-    env.set_seed(SEED)
-    return env
-
-
 limits = {"frames_per_batch": 100, "total_frames": N_FRAMES}
 collector = Collector(make_env(), policy=None, compact_obs=True, **limits)
 storage = LazyTensorStorage(CAPACITY_ROWS)
@@ -103,9 +154,9 @@ for batch in collector:
 collector.shutdown()
 
 # %%
-# The policy reads ``"stack"``, which ``CatFrames`` makes in the environment. ``compact_obs`` drops
-# the next observations, and the transform drops the stacks when you extend the buffer. When you
-# sample, the transform reads the frames before each row and the frame after it.
+# ``compact_obs`` drops the next observations, and the transform drops the stacks when you extend
+# the buffer. When you sample, the transform reads the frames before each row and the frame after
+# it.
 #
 # * **At the start of an episode** the transform repeats the first frame, as ``CatFrames`` does by
 #   default.
@@ -127,12 +178,7 @@ collector.shutdown()
 # The buffer above has overwritten its oldest rows. Compare its stacks with those that the policy
 # saw, and with the episode and the step drawn into each frame.
 #
-# .. fold:: Collect the same frames with all observations, and read what is drawn into them
-
-STACKS = ["stack", ("next", "stack")]
-collector = Collector(make_env(), frames_per_batch=N_FRAMES, total_frames=N_FRAMES)
-full = next(iter(collector)).clone()
-collector.shutdown()
+# .. fold:: Read what is drawn into the frames
 
 
 def right_stacks(rows, stack="stack", later=0):
@@ -162,37 +208,14 @@ print(f"{int(cut.sum())} cut off, {int((~complete & ~cut).sum())} newest or olde
 # Bytes of a transition
 # ---------------------
 #
-# A step adds one frame, so without compression one frame per transition is the limit. Here are the
-# bytes of a row in a full buffer, and the memory of a million rows:
-#
-# .. fold:: The same rows in four ways
+# A step adds one frame, so without compression one frame per transition is the limit. The buffer
+# above:
 
-FRAME_BYTES, MEASURED_ROWS, MILLION = 84 * 84, 100, 1_000_000
-few = full[:MEASURED_ROWS]
-stacks = few.exclude("pixels", ("next", "pixels"))
-ways = {
-    "two stacks, float32": stacks.apply(lambda x: x / 255 if x.ndim > 2 else x),
-    "two stacks, uint8": stacks,
-    "two frames, uint8": few.exclude(*STACKS),
-    "one frame, uint8": few,
-}
+row_bytes = storage.get(slice(None)).bytes() / CAPACITY_ROWS
+print(f"{row_bytes:,.0f} bytes, {row_bytes / FRAME_BYTES:.2f} frames")
+assert row_bytes == size
 
 # %%
-
-for way, rows in ways.items():
-    storage = LazyTensorStorage(MEASURED_ROWS)
-    transform = StackFrames(storage) if rows is few else None
-    TensorDictReplayBuffer(storage=storage, transform=transform).extend(rows)
-    size = storage.get(slice(None)).bytes() // MEASURED_ROWS
-    row = f"{way:19} {size:7,} bytes {size / FRAME_BYTES:6.2f} frames"
-    print(f"{row} {size * MILLION / 1e9:6.1f} GB")
-assert 1 < size / FRAME_BYTES < 1.01
-
-# %%
-# For a buffer larger than memory, make ``storage`` a ``LazyMemmapStorage`` with a ``scratch_dir``
-# (:doc:`/tutorials/memory/buffers_on_disk`). The transform reads it in the same way.
-# :claim:`stacked-rows-from-other-storages`
-#
 # The method of CatFrames
 # -----------------------
 #

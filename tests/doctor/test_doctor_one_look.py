@@ -1,12 +1,16 @@
 """What one look decides, whatever the weights are by now: beside each symptom what is none."""
 
 import copy
+import gc
+import pickle
 
 import pytest
 import torch
+from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector
 from torchrl.data import (
+    LazyMemmapStorage,
     LazyTensorStorage,
     PrioritizedSampler,
     SliceSampler,
@@ -149,6 +153,27 @@ def test_moments_in_another_order_than_the_weights(layout, kernel, options, stat
     for value in optimizer.state[layer.weight].values():
         value.data = value.data.contiguous()
     assert said("updates_differ_after_loading", optimizer=optimizer) == state
+
+
+def test_a_storage_that_deletes_the_folder_of_another(tmp_path):
+    def state(buffer):
+        return said("files_gone_after_a_copy", replay_buffer=buffer)
+
+    def in_folder(name, auto_cleanup):
+        storage = LazyMemmapStorage(4, scratch_dir=tmp_path / name, auto_cleanup=auto_cleanup)
+        buffer = TensorDictReplayBuffer(storage=storage, batch_size=2)
+        buffer.extend(TensorDict({"observation": torch.zeros(4, 2)}, [4]))
+        return buffer
+
+    original, kept = in_folder("deleted", True), in_folder("kept", False)
+    assert (state(original), state(kept)) == (CLEAR, None)
+    assert state(pickle.loads(pickle.dumps(kept))) is None
+    assert state(copy.deepcopy(original)) == APPLIES
+    gc.collect()
+    assert not (tmp_path / "deleted").exists()
+    assert state(original) == UNDECIDED
+    original.storage.cleanup()
+    assert state(original) is None
 
 
 def test_a_discount_that_the_loss_does_not_read():

@@ -26,8 +26,6 @@ is gone. Sampling and extending raised nothing.
 # The ``with`` block deletes the folder while the buffer is in use. Before that, the folder holds
 # two files:
 
-import copy
-import gc
 import tempfile
 from pathlib import Path
 
@@ -94,14 +92,5 @@ print(healthy)
 assert healthy["files"] == len(while_open) > 0, "the fix does not work: no files"
 
 # %%
-# Do not call ``copy.deepcopy`` on such a buffer. The copy treats the folder as its own. When the
-# copy is deleted, the files of the original are gone.
-
-original = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)["replay_buffer"]
-dropped = copy.deepcopy(original)
-del dropped
-gc.collect()
-print({"files after a copy was dropped": check(original.storage)["files"]})
-assert check(original.storage)["files"] == 0, (
-    "copies are harmless now: remove this cell"
-)
+# Do not copy or pickle such a buffer: :ref:`a copy deletes the same folder
+# <symptom-files-gone-after-a-copy>`.

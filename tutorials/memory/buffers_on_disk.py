@@ -297,4 +297,4 @@ assert not multiprocessing.active_children()
 # :doc:`/reference/memory_planner` computes how large a buffer will be. The symptoms:
 # :ref:`symptom-memmap-buffer-fills-memory`,
 # :ref:`symptom-buffer-file-already-exists`, :ref:`symptom-buffer-outlives-its-files`,
-# :ref:`symptom-memmap-storage-refuses-gpu`.
+# :ref:`symptom-files-gone-after-a-copy`, :ref:`symptom-memmap-storage-refuses-gpu`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 BUFFER = "torchrl.data.ReplayBuffer"
 COLLECTOR = "torchrl.collectors.Collector"
+MEMMAP = "torchrl.data.LazyMemmapStorage"
 PRIVATE = {
     "_batch_size": (BUFFER, "how many rows a sample has that is drawn without a number"),
     "_initialized": (BUFFER, "whether len() would initialize it"),
@@ -21,6 +22,9 @@ PRIVATE = {
     "_transform": (BUFFER, "what changes rows on their way in and out"),
     "_warned_batch_size_conflict": (BUFFER, "set in a copy, so that it does not warn the reader"),
     "_storages": ("torchrl.data.StorageEnsemble", "its storages, which a copy reads alone"),
+    "_auto_cleanup": (MEMMAP, "whether it deletes its folder when it is deleted"),
+    "_cleaned_up": (MEMMAP, "whether it has done so"),
+    "_MEMMAP_STORAGE_REGISTRY": (MEMMAP, "those of this process that are no copies"),
     "_last_cursor_index": ("torchrl.data.TensorStorage", "which row was written last"),
     "_max_capacity": ("torchrl.data.PrioritizedSampler", "how many rows it has places for"),
     "_sum_tree": ("torchrl.data.PrioritizedSampler", "the priorities"),

@@ -12,6 +12,8 @@ FOLLOWS = {
         "ppo_worse_with_small_minibatches",
         "ppo_ratio_off_in_minibatches",
     ),
+    # Another copy has taken the files of this one.
+    "buffer_outlives_its_files": ("files_gone_after_a_copy",),
     # A random policy writes no log-probability.
     "log_prob_not_found": ("actions_stay_random",),
     "log_probability_is_zero": ("actions_stay_random",),

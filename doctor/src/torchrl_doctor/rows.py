@@ -230,6 +230,13 @@ ROWS = {
         "random numbers.",
         "Seed the batched environment or the collector, and take the seed out of the function.",
     ),
+    "files_gone_after_a_copy": Row(
+        "silent",
+        "With `auto_cleanup=True`, a storage deletes its folder when the storage itself is "
+        "deleted. A copy has the same folder and does the same.",
+        "Pass `auto_cleanup=False` if you pickle, copy or send the buffer, and delete the folder "
+        "yourself. For a copy with files of its own, call `dumps` and `loads`.",
+    ),
     "filling_a_buffer_raises_about_dimensions": Row(
         "loud",
         "The `ndim` of the storage is larger than the number of dimensions of the batch. `ndim=2` "

@@ -18,6 +18,7 @@ from torchrl.data import (
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.guides import defined_by
+from tests.support.suites import recorded
 
 GUIDE = ROOT / "how-to" / "collect_in_background.py"
 FOREVER_S = 60  # a bound for a hang, not an expectation
@@ -159,3 +160,10 @@ def test_priorities_of_rows_that_workers_write(guide):
     worker = multiprocessing.Process(target=print, args=[buffer])
     with pytest.raises(RuntimeError, match="cannot be shared between processes"):
         worker.start()
+
+
+@guards("background-start-by-method")
+def test_workers_that_import_everything_again_start_later():
+    spawn, fork = (f"start-{method}" for method in ("spawn", "fork"))
+    latest = recorded("collectors", fork, "start_time", "q3")
+    assert recorded("collectors", spawn, "start_time", "q1") > 10 * latest

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import itertools
 import textwrap
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,7 @@ import gymnasium
 import pytest
 import torch
 from tensordict.nn import TensorDictModule
-from torchrl.collectors import MultiSyncCollector
+from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.envs import GymEnv
 from torchrl.modules import MLP, ValueOperator
 from torchrl.objectives.value import GAE
@@ -165,13 +166,44 @@ def test_workers_count_calls_and_the_collector_does_not():
     collector.shutdown()
 
 
+def code_below(text, heading):
+    """The code block that is next below a heading, which the page does not run."""
+    block = text.split(heading, 1)[1].split(".. code-block:: python\n#\n", 1)[1]
+    lines = [line[1:] for line in block.splitlines()]
+    indented = itertools.takewhile(lambda line: not line or line.startswith("    "), lines)
+    return textwrap.dedent("\n".join(indented))
+
+
+def test_the_progress_bar_uses_what_the_loop_has():
+    text = GUIDE.read_text(encoding="utf-8")
+    bar = ast.parse(code_below(text, "Show a progress bar"))
+    (train,) = [
+        node
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef) and node.name == "train"
+    ]
+    names = [node.id for node in ast.walk(bar) if isinstance(node, ast.Name)]
+    assert set(names) - {"bar", "tqdm"} <= {
+        getattr(node, "id", None) or getattr(node, "arg", None) for node in ast.walk(train)
+    }
+    assert {"frames", "mean", "recent", "collector"} <= set(names)
+
+
+@guards("len-of-a-collector-is-batches")
+def test_the_length_of_a_collector_counts_batches():
+    sizes = {"frames_per_batch": 40, "total_frames": 120}
+    collector = Collector(functools.partial(GymEnv, "CartPole-v1"), None, **sizes)
+    assert collector.total_frames == 120
+    assert len(collector) == len(list(collector)) == 3
+    collector.shutdown()
+
+
 def test_the_doctor_watches_the_loop_and_reads_its_log():
     text = GUIDE.read_text(encoding="utf-8")
     guide = ModuleType("guide")
     setup, rest = text.split("scratch = tempfile", 1)
     exec(setup, vars(guide))
-    block = rest.split(".. code-block:: python\n#\n", 1)[1].split("\n#\n# Record a video", 1)[0]
-    block = textwrap.dedent("\n".join(line[1:] for line in block.splitlines()))
+    block = code_below(rest, "Let the doctor read the log")
     guide.sizes = {"frames_per_batch": 100, "total_frames": 200, "track_policy_version": True}
     with guide.tempfile.TemporaryDirectory() as folder:
         guide.logger = CSVLogger("run", log_dir=folder)

@@ -8,6 +8,7 @@ from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss
 
 from tests.support.claims import guards
+from tests.support.suites import recorded
 
 N_STEPS, GAMMA, VALUE = 3, 0.5, 8.0
 
@@ -77,3 +78,12 @@ def test_several_environments_are_summed_by_row():
     batch[1]["next", "reward"] *= 10
     buffer.extend(batch)
     assert buffer[:]["next", "reward"][:, 0].flatten().tolist() == [1.75, 17.5]
+
+
+@guards("priorities-cost-a-multiple-of-random")
+def test_priorities_take_longer_than_rows_at_random_and_their_update_longer_still():
+    drawn, updated = (
+        [recorded("replay_buffers_samplers", key, "time_vs_random", of) for of in ("q1", "q3")]
+        for key in ("prioritized-reading-100k", "prioritized-update-reading-100k")
+    )
+    assert 1 < min(drawn) < max(drawn) < min(updated)

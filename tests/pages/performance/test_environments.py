@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import resource
+import tempfile
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -23,6 +25,7 @@ from torchrl.envs import (
     batched_envs,
 )
 from torchrl.envs.libs import isaac_lab
+from torchrl_doctor.checks.memory import place_of
 
 from benchmarks import interleaved
 from benchmarks.suites import bench_environments as suite
@@ -30,6 +33,7 @@ from benchmarks.suites import bench_environments_mujoco as mujoco_suite
 from benchmarks.timing import Benchmark
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
+from tests.support.forks import in_a_fork
 from tests.support.suites import COMMITTED, CPU, noted
 from tests.support.suites import recorded as recorded_of
 
@@ -305,6 +309,42 @@ def test_frames_in_files_exclude_shared_memory():
     with pytest.raises(RuntimeError, match="mutually exclusive"):
         SerialEnv(1, make, memmap=True)
     SerialEnv(1, make, memmap=True, shared_memory=False)
+
+
+def first_reset(memmap):
+    """The folder of the frames of a `ParallelEnv`, or its error, where shared memory is full.
+
+    Only root can fill /dev/shm without harm to others. Here no file may grow, which torch reports
+    from the same place, and /dev/shm says that it has no room.
+    """
+    options = {"memmap": True, "shared_memory": False} if memmap else {}
+    make = functools.partial(GymEnv, "CartPole-v1")
+    env = ParallelEnv(1, make, mp_start_method="fork", **options)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft if memmap else 0, hard))
+    try:
+        with mock.patch("os.statvfs", return_value=SimpleNamespace(f_bavail=0, f_frsize=1)):
+            env.reset()
+        return place_of(env.shared_tensordict_parent["observation"])
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        env.close(raise_if_closed=False)
+
+
+@guards("full-shared-memory-raises")
+def test_a_parallel_env_needs_shared_memory_and_torch_says_when_there_is_none():
+    assert "unable to resize file </torch_" in in_a_fork(first_reset, False)
+    words = r"unable to allocate shared memory\(shm\) for file </torch_"
+    with pytest.raises(RuntimeError, match=words):
+        torch.UntypedStorage._new_shared(1 << 50)  # bytes, more than there are
+
+
+@guards("memmap-avoids-full-shared-memory")
+def test_files_of_a_parallel_env_avoid_shared_memory_that_is_full():
+    folder = in_a_fork(first_reset, True)
+    assert folder.startswith(f"{tempfile.gettempdir()}/pymp-")
 
 
 @guards("strict-dtype-raises", "own-env-not-cast")

@@ -1,5 +1,7 @@
 """Symptoms of replay buffers, memory and storage."""
 
+import gc
+import pickle
 import tempfile
 import time
 
@@ -122,6 +124,21 @@ def buffer_outlives_its_files(pipeline):
             buffer = TensorDictReplayBuffer(storage=storage, batch_size=8)
             buffer.extend(rows)
         yield in_buffer(pipeline, buffer)
+
+
+def files_gone_after_a_copy(pipeline):
+    if (rows := _flat(pipeline)) is None:
+        return
+    storage = LazyMemmapStorage(len(rows), scratch_dir=tempfile.mkdtemp(), auto_cleanup=True)
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=8)
+    buffer.extend(rows)
+    saved = pickle.dumps(buffer)
+    loaded = pickle.loads(saved)
+    yield in_buffer(pipeline, loaded)
+    pickle.loads(saved)
+    gc.collect()
+    yield in_buffer(pipeline, loaded)
+    yield in_buffer(pipeline, buffer)
 
 
 def memmap_buffer_fills_memory(pipeline):

@@ -139,6 +139,23 @@ def buffer_outlives_its_files(replay_buffer):
     return clear(f"{len(files)} files are there") if files else None
 
 
+@check("files_gone_after_a_copy", "The files of a buffer are gone after a copy is deleted")
+def files_gone_after_a_copy(replay_buffer):
+    from torchrl.data.replay_buffers import storages
+
+    storage = replay_buffer.storage
+    folder = getattr(storage, "scratch_dir", None)
+    if not folder or not private(storage, "_auto_cleanup", False):
+        return None
+    if all(one is not storage for one in private(storages, "_MEMMAP_STORAGE_REGISTRY")):
+        return applies("the storage is a copy, and deletes the folder that the original uses")
+    if not storage.initialized or Path(folder).exists():
+        return clear("the storage is no copy, and its folder is there")
+    if private(storage, "_cleaned_up"):
+        return None
+    return undecided("the folder is gone, and this storage has not deleted it: has a copy?")
+
+
 @check("reading_changes_the_buffer", "Stored rewards change although nothing is written")
 def reading_changes_the_buffer(replay_buffer, own_batch=None, collector=None, since=None):
     leaves = stored_leaves(replay_buffer)
