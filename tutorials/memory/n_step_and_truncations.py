@@ -238,7 +238,7 @@ for ax, (name, error) in zip(axes, bias.items(), strict=True):
     ax.plot(error.cpu())
     ax.plot(rows[truncated].cpu(), error[truncated].cpu(), "v", color="black")
     ax.set_title(f"{name} value function")
-axes[1].set_ylabel("absolute error of the advantage")
+axes[1].set_ylabel("absolute error of the advantage [reward]")
 axes[2].set_xlabel("row of the rollout; triangles: truncated")
 fig.set_label(
     "The error of the advantage jumps up at each truncated row and fades over the rows before it. "

@@ -17,6 +17,8 @@ from html import escape
 from io import StringIO
 from math import ceil, isfinite
 
+from docs._ext.support import charts
+
 MOST = 150  # values of a figure that a pointer finds: more would lie on each other
 RADIUS = 4  # points, of what a pointer has to meet
 DIGITS = 6  # of a value in the file; a value to point at has four
@@ -92,6 +94,12 @@ def _title(axes, which):
     return next(filter(None, titles), "")
 
 
+def _with_unit(title, value):
+    """``advantage [reward]`` and ``2`` give ``advantage 2 reward``."""
+    name, _, unit = title.removesuffix("]").partition(" [")
+    return f"{name} {value.replace('-', charts.MINUS)} {unit}".strip()
+
+
 def _writer(axes, which, digits):
     """A function that writes a value of an axis: by the name of its tick, or in *digits*."""
     from matplotlib.ticker import FixedFormatter, FuncFormatter
@@ -144,7 +152,7 @@ def to_point_at(found):
         chosen = sorted({*range(0, len(one.points), step), len(one.points) - 1})
         for (x, y), (across, down) in ((one.points[at], one.places[at]) for at in chosen):
             said = f"{one.name}, " if one.name else ""
-            said += f"{x_title} {write_x(x)}: {y_title} {write_y(y)}".replace(":  ", ": ").strip()
+            said += f"{_with_unit(x_title, write_x(x))}: {_with_unit(y_title, write_y(y))}"
             drawn.append(
                 f"<g><title>{escape(said, quote=False)}</title>"
                 f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{RADIUS}" fill="transparent"/></g>'
