@@ -104,22 +104,28 @@ def test_the_values_of_a_chart_are_had_by_keyboard(open_page, site_url):
 
 
 @pytest.mark.parametrize(
-    "name", ["tutorials/memory/saving_by_observation_size", "tutorials/recurrent/sequence_training"]
+    ("name", "starts"),
+    [
+        ("tutorials/memory/saving_by_observation_size", "series,line,"),
+        ("tutorials/recurrent/sequence_training", "series,line,"),
+        ("reference/recurrent_slices", "state,"),
+        ("reference/recurrent_state_lifecycle", "feature,"),
+    ],
 )
-def test_the_figure_of_a_lesson_has_its_values_by_keyboard_and_as_a_file(open_page, site_url, name):
+def test_a_chart_has_its_values_by_keyboard_and_as_a_file(open_page, site_url, name, starts):
     page = open_page()
     page.goto(f"{site_url}{name}.html")
-    chart, value = page.locator("figure.gallery-figure > svg").first, page.locator(".chart-value")
+    plate = page.locator(".plate:has(svg[role=slider])").first
+    chart, value = plate.locator("svg[role=slider]"), page.locator(".chart-value")
     texts = chart.locator("title").all_text_contents()
     assert len(texts) > 5
     chart.evaluate("(e) => e.focus({focusVisible: true})")
     page.keyboard.press("ArrowRight")
     assert value.inner_text() == texts[1]
     assert chart.get_attribute("aria-valuetext") == texts[1]
-    link = page.locator(".plate .evidence-origin a.download").first
-    assert link.inner_text() == "CSV of this chart"
+    link = plate.locator(".evidence-origin a", has_text="CSV of this chart")
     lines = page.request.get(link.evaluate("(e) => e.href")).text().splitlines()
-    assert lines[0].startswith("series,line,")
+    assert lines[0].startswith(starts)
     assert len(lines) > len(texts) / 2
 
 

@@ -17,7 +17,7 @@ from html import escape
 from io import StringIO
 from math import ceil, isfinite
 
-from docs._ext.support import charts
+from docs._ext.support.charts import with_unit
 
 MOST = 150  # values of a figure that a pointer finds: more would lie on each other
 RADIUS = 4  # points, of what a pointer has to meet
@@ -94,12 +94,6 @@ def _title(axes, which):
     return next(filter(None, titles), "")
 
 
-def _with_unit(title, value):
-    """``advantage [reward]`` and ``2`` give ``advantage 2 reward``."""
-    name, _, unit = title.removesuffix("]").partition(" [")
-    return f"{name} {value.replace('-', charts.MINUS)} {unit}".strip()
-
-
 def _writer(axes, which, digits):
     """A function that writes a value of an axis: by the name of its tick, or in *digits*."""
     from matplotlib.ticker import FixedFormatter, FuncFormatter
@@ -152,7 +146,7 @@ def to_point_at(found):
         chosen = sorted({*range(0, len(one.points), step), len(one.points) - 1})
         for (x, y), (across, down) in ((one.points[at], one.places[at]) for at in chosen):
             said = f"{one.name}, " if one.name else ""
-            said += f"{_with_unit(x_title, write_x(x))}: {_with_unit(y_title, write_y(y))}"
+            said += f"{with_unit(x_title, write_x(x))}: {with_unit(y_title, write_y(y))}"
             drawn.append(
                 f"<g><title>{escape(said, quote=False)}</title>"
                 f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{RADIUS}" fill="transparent"/></g>'

@@ -133,13 +133,6 @@ def ask_for_alternative_texts(app, doctree):
             )
 
 
-def walk_points(app, pagename, templatename, context, doctree):
-    """html-page-context: the script of pages whose figures have values."""
-    if '<g class="chart-points">' in context.get("body", ""):
-        app.add_js_file("chart-points.js", loading_method="defer")
-
-
 def setup(app):
     app.connect("doctree-read", ask_for_alternative_texts)
-    app.connect("html-page-context", walk_points)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -129,6 +129,12 @@ def written(unit, value, digits=3):
     return text + (name if name == "×" else f"\u00a0{name}")
 
 
+def with_unit(title, value):
+    """``advantage [reward]`` and ``-2`` give ``advantage \N{MINUS SIGN}2 reward``."""
+    name, _, unit = title.removesuffix("]").partition(" [")
+    return f"{name} {value.replace('-', MINUS)} {unit}".strip()
+
+
 def _grouped(value):
     return f"{value:,.10g}" if value >= 10_000 else f"{value:.10g}"
 
