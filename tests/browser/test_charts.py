@@ -22,12 +22,29 @@ RIGHT = """<path d="M 0 50 L 200 60" style="fill: none; stroke: #1f80c4"/>
 <text x="20" y="20">one</text><text x="60" y="20">two</text>
 <text x="20" y="33">three</text>
 <text x="120" y="96" transform="rotate(-60 120 96)">leaning</text>
-<text x="140" y="96" transform="rotate(-60 140 96)">leaning</text>"""
+<text x="140" y="96" transform="rotate(-60 140 96)">leaning</text>
+<path d="M 150 12 H 198" style="fill: none; stroke: currentColor; stroke-opacity: 0.2"/>
+<path d="M 150 26 H 198" style="fill: none; stroke: currentColor"/>
+<circle cx="160" cy="26" r="9" style="fill: #fff; stroke: currentColor"/>
+<clipPath id="clip"><rect x="0" y="0" width="120" height="20"/></clipPath>
+<path clip-path="url(#clip)" d="M 100 40 H 198" style="fill: none; stroke: currentColor"/>
+<text x="156" y="30">B</text><text x="174" y="16">grid</text><text x="165" y="44">cut</text>"""
+STROKE = 'style="fill: none; stroke: #1f80c4"'
 WRONG = [
     ("", '<text x="190" y="50">long</text>', "text leaves its drawing: ['long']"),
     ("", '<text x="90" y="4">high</text>', "text leaves its drawing: ['high']"),
     ("", '<text x="65" y="24">over</text>', "texts overlap: [['two', 'over']]"),
     ("", '<text x="81" y="20">next</text>', "texts overlap: [['two', 'next']]"),
+    ("", '<text x="175" y="30">axis</text>', "a line or a mark crosses text: ['axis']"),
+    ("", f'<path d="M 15 20 L 28 10" {STROKE}/>', "a line or a mark crosses text: ['one']"),
+    ("", f'<path d="M 60 16 h 0.1 h 30" {STROKE}/>', "a line or a mark crosses text: ['two']"),
+    ("", f'<path d="M 67 10 V 40" {STROKE}/>', "a line or a mark crosses text: ['two']"),
+    (
+        "",
+        f'<g transform="scale(2)"><path d="M 5 15 H 40" {STROKE}/></g>',
+        "a line or a mark crosses",
+    ),
+    ("", '<use href="#mark" x="62" y="14" style="fill: #a03010"/>', "a line or a mark crosses"),
     ("", '<text x="90" y="80" style="font-size: 8px">tiny</text>', "1 texts below 10 px: [(8, 't"),
     ("", '<text x="90" y="80" style="fill: #aaa">pale</text>', "contrast of text below 4.5: [['p"),
     ("", '<text x="17" y="84">B</text>', "contrast of text below 4.5: [['B"),
