@@ -4,7 +4,8 @@ A drawing is an ``svg`` element of the article that is no icon. Sizes are measur
 draws them, with the fonts and the scale of the page: a text by its letters alone, turned as it is
 turned. A text is crossed by a line that is drawn through its letters: an axis, a line or an arrow
 of the data, the edge of a mark. A line of a grid is too pale to count, as is what a filled shape
-below the text hides.
+below the text hides. Axes are found by the ids that matplotlib gives; theirs is a scale if a tick
+of y is a number.
 """
 
 from tests.browser.probes import settle
@@ -14,6 +15,7 @@ PHONE = 500  # pixels: a narrower window is a phone's
 SMALLEST = 10  # pixels, the font of a text on a phone
 SLACK = 1.5  # pixels by which a text may leave its drawing or reach over another one
 SPACE = 0.2  # of the size of the letters: nearer, two texts of a line read as one word
+FLAT = 48  # pixels of height of axes with a scale: less shows no course
 PALE = 2  # contrast of a line to the page: below, a text over it can be read
 CONTRAST = {"small": 4.5, "large": 3, "series": 3}  # WCAG 2.2, 1.4.3 and 1.4.11
 
@@ -23,7 +25,7 @@ UNFOLD = """() => {
     for (const tab of document.querySelectorAll(".sd-tab-content")) tab.style.display = "block";
 }"""
 
-MEASURE = """([drawings, slack, space, pale_line, contrast]) => {
+MEASURE = r"""([drawings, slack, space, pale_line, flat_below, contrast]) => {
     const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
     const rgba = (color) => {  // of any way to write a color
         canvas.clearRect(0, 0, 1, 1);
@@ -207,8 +209,15 @@ MEASURE = """([drawings, slack, space, pale_line, contrast]) => {
         }
         const faint = [...best].filter(([, found]) => found < contrast.series)
             .map(([color, found]) => [color, found.toFixed(2)]);
+        const flat = [...svg.querySelectorAll('g[id*="axes_"]')].map((axes) => ({
+            ticks: [...axes.querySelectorAll('g[id*="ytick_"] text')].map((e) => e.textContent),
+            height: axes.querySelector('g[id*="patch_"] path').getBoundingClientRect().height,
+        })).filter(({ticks, height}) => ticks.some((text) => /^[\u2212-]?\d/.test(text))
+            && height < flat_below).map(({height}) => Math.round(height));
+        const legend = svg.querySelectorAll('g[id*="legend_"] text').length;
         return {
-            label: svg.getAttribute("aria-label") || "", outside, touching, crossed, pale, faint,
+            label: svg.getAttribute("aria-label") || "",
+            outside, touching, crossed, flat, legend, pale, faint,
             sizes: texts.map(({said, size}) => [said, size]),
         };
     });
@@ -219,7 +228,7 @@ def drawings(page):
     """What is wrong with each drawing of the page as it stands; `faults` puts it into words."""
     page.evaluate(UNFOLD)
     settle(page)
-    return page.evaluate(MEASURE, [DRAWINGS, SLACK, SPACE, PALE, CONTRAST])
+    return page.evaluate(MEASURE, [DRAWINGS, SLACK, SPACE, PALE, FLAT, CONTRAST])
 
 
 def names_nothing(label, file=""):
@@ -239,6 +248,10 @@ def faults(drawing, width):
         said.append(f"texts overlap: {drawing['touching']}")
     if drawing["crossed"]:
         said.append(f"a line or a mark crosses text: {drawing['crossed']}")
+    if drawing["flat"]:
+        said.append(f"axes lower than {FLAT} px: {drawing['flat']}")
+    if drawing["legend"]:
+        said.append(f"a legend of {drawing['legend']} names: name a line where it is")
     small = [(round(size, 1), text) for text, size in drawing["sizes"] if size < SMALLEST - 0.05]
     if small and width < PHONE:
         said.append(f"{len(small)} texts below {SMALLEST} px: {sorted(set(small))[:4]}")

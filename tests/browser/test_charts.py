@@ -4,9 +4,13 @@ What counts as a drawing, and what is measured, is in ``charts``. A figure that 
 say what it shows, too.
 """
 
+import matplotlib as mpl
 import pytest
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
-from tests.browser.charts import DRAWINGS, drawings, faults, names_nothing
+from docs._ext.support import charts as look
+from tests.browser.charts import DRAWINGS, FLAT, drawings, faults, names_nothing
 
 # The look changes colors alone, the width places alone.
 STATES = (("light", 1280), ("light", 390), ("dark", 390))
@@ -61,6 +65,39 @@ def test_the_probe_finds(open_page, label, body, said):
     assert [faults(drawing, 390) for drawing in drawings(page)] == [[]]
     page.set_content(DRAWING.format(label=label or "A line that rises", body=RIGHT + body))
     assert any(fault.startswith(said) for fault in faults(drawings(page)[0], 390))
+
+
+def as_charts_once_were():
+    """Twelve lines over three sizes, as a chart of replay buffers first showed them."""
+    sizes = [2**16, 2**20 - 2**17, 2**20]
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(look.settings())
+        figure = Figure(figsize=(look.WIDTH / 72, 3.8), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.subplots()
+        for line in range(12):
+            axes.plot(sizes, [line, line + 1, line + 3], color="C0", label=f"sampler {line}")
+        axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
+        axes.set(xlabel="rows", ylabel="median time of a call that draws 256 rows [ms]")
+        figure.legend(loc="outside upper left", frameon=False)
+        svg = look.render(figure)
+    return look.part_of_page(svg, "old", "Twelve lines that rise")
+
+
+def test_the_faults_of_the_first_charts_are_named(open_page):
+    page = open_page(width=390)
+    page.set_content(f'<html data-theme="light"><article>{as_charts_once_were()}</article>')
+    [drawing] = drawings(page)
+    said = faults(drawing, 390)
+    assert said[:2] == [
+        "text leaves its drawing: ['median time of a call that draws 256 rows [ms]']",
+        "texts overlap: [['917504', '1.04858e+06']]",
+    ]
+    assert "a legend of 12 names: name a line where it is" in said
+    [height] = drawing["flat"]
+    assert height < 42
+    assert f"axes lower than {FLAT} px: [{height}]" in said
 
 
 @pytest.fixture(scope="module")

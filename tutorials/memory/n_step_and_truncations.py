@@ -233,7 +233,9 @@ assert mean_bias["sharp"] > 2 * mean_bias["smooth"] > 4 * mean_bias["flat"]
 #
 # .. fold:: Draw the bias
 
-fig, axes = plt.subplots(3, sharex=True, sharey=True, layout="constrained")
+fig, axes = plt.subplots(
+    3, sharex=True, sharey=True, figsize=(5.4, 5), layout="constrained"
+)
 for ax, (name, error) in zip(axes, bias.items(), strict=True):
     ax.plot(error.cpu())
     ax.plot(rows[truncated].cpu(), error[truncated].cpu(), "v", color="black")
