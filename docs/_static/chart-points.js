@@ -27,7 +27,7 @@
     box.hidden = true;
   };
 
-  document.querySelectorAll("figure:is(.record-plot, .gallery-figure) > svg").forEach((svg) => {
+  document.querySelectorAll("figure:is(.record-plot, .evidence-figure, .gallery-figure) > svg").forEach((svg) => {
     const points = [...svg.querySelectorAll("g:has(> title)")];
     if (!points.length) return;
     const texts = points.map((point) => point.querySelector("title").textContent);

@@ -2,7 +2,10 @@
 
 A drawing is an ``svg`` element of the article that is no icon. Sizes are measured as the browser
 draws them, with the fonts and the scale of the page: a text by its letters alone, turned as it is
-turned.
+turned. A text is crossed by a line that is drawn through its letters: an axis, a line or an arrow
+of the data, the edge of a mark. A line of a grid is too pale to count, as is what a filled shape
+below the text hides. Axes are found by the ids that matplotlib gives; theirs is a scale if a tick
+of y is a number.
 """
 
 from tests.browser.probes import settle
@@ -12,6 +15,8 @@ PHONE = 500  # pixels: a narrower window is a phone's
 SMALLEST = 10  # pixels, the font of a text on a phone
 SLACK = 1.5  # pixels by which a text may leave its drawing or reach over another one
 SPACE = 0.2  # of the size of the letters: nearer, two texts of a line read as one word
+FLAT = 48  # pixels of height of axes with a scale: less shows no course
+PALE = 2  # contrast of a line to the page: below, a text over it can be read
 CONTRAST = {"small": 4.5, "large": 3, "series": 3}  # WCAG 2.2, 1.4.3 and 1.4.11
 
 # What folds and tabs hold is measured, too.
@@ -20,7 +25,7 @@ UNFOLD = """() => {
     for (const tab of document.querySelectorAll(".sd-tab-content")) tab.style.display = "block";
 }"""
 
-MEASURE = """([drawings, slack, space, contrast]) => {
+MEASURE = r"""([drawings, slack, space, pale_line, flat_below, contrast]) => {
     const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
     const rgba = (color) => {  // of any way to write a color
         canvas.clearRect(0, 0, 1, 1);
@@ -80,6 +85,43 @@ MEASURE = """([drawings, slack, space, contrast]) => {
         return Math.min(Math.max(...p) - Math.min(...q), Math.max(...q) - Math.min(...p));
     })));
 
+    // How far a point is in a convex quadrangle, below zero outside.
+    const inside = (corners, p) => Math.min(...corners.map((a, i) => {
+        const b = corners[(i + 1) % 4], o = corners[(i + 2) % 4];
+        const across = (c) => (b.x - a.x) * (c.y - a.y) - (b.y - a.y) * (c.x - a.x);
+        return across(p) * Math.sign(across(o)) / (Math.hypot(b.x - a.x, b.y - a.y) || 1);
+    }));
+    const edges = (box, more) => ({left: box.left - more, right: box.right + more,
+                                   top: box.top - more, bottom: box.bottom + more});
+    const within = (box, p) =>
+        box.left <= p.x && p.x <= box.right && box.top <= p.y && p.y <= box.bottom;
+    const hull = (corners) => ({
+        left: Math.min(...corners.map((c) => c.x)), right: Math.max(...corners.map((c) => c.x)),
+        top: Math.min(...corners.map((c) => c.y)), bottom: Math.max(...corners.map((c) => c.y)),
+    });
+    const meet = (a, b) =>
+        a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    const clipped = (e) => {  // the part of the drawing in which an element shows
+        const clip = e.closest("[clip-path]");
+        const shape = clip && document.querySelector(
+            `${clip.getAttribute("clip-path").match(/#[^)]+/)[0]} > *`);
+        if (!shape) return {left: -Infinity, right: Infinity, top: -Infinity, bottom: Infinity};
+        const {x, y, width, height} = shape.getBBox(), m = clip.getScreenCTM();
+        return hull([[x, y], [x + width, y + height]]
+            .map(([u, v]) => new DOMPoint(u, v).matrixTransform(m)));
+    };
+    // Points of a line on the screen, a pixel apart, as far as they show.
+    const traced = (e) => {
+        const matrix = e.getScreenCTM(), clip = edges(clipped(e), 1), found = [];
+        const scale = Math.sqrt(Math.abs(matrix.a * matrix.d - matrix.b * matrix.c));
+        const length = e.getTotalLength(), step = 1 / scale;
+        for (let at = 0; at <= length; at += step) {
+            const point = e.getPointAtLength(at).matrixTransform(matrix);
+            if (within(clip, point)) found.push(point);
+        }
+        return {found, half: parseFloat(getComputedStyle(e).strokeWidth) * scale / 2};
+    };
+
     return [...document.querySelectorAll(drawings)].filter(seen).map((svg) => {
         const box = svg.getBoundingClientRect(), page = ground(svg);
         const texts = [...svg.querySelectorAll("text, tspan")].filter(seen)
@@ -111,6 +153,36 @@ MEASURE = """([drawings, slack, space, contrast]) => {
             const inverse = shape.getScreenCTM().inverse();
             return shape.isPointInFill(new DOMPoint(x, y).matrixTransform(inverse));
         };
+        const hides = (shape, e, below, point) =>
+            shape !== e && covers(shape, point) && (paint(shape, "fill", svg) || [])[3] === 1
+            && e.compareDocumentPosition(shape) & Node.DOCUMENT_POSITION_FOLLOWING
+            && below.compareDocumentPosition(shape) & Node.DOCUMENT_POSITION_PRECEDING;
+        const lines = shapes.filter((shape) => {
+            const stroke = paint(shape, "stroke", svg);
+            return shape instanceof SVGGeometryElement && stroke
+                && ratio(over(stroke, page), page) >= pale_line;
+        });
+        const marks = shapes.filter((shape) => shape.localName === "use");
+        const tracks = new Map();
+        const crossed = texts.flatMap(({e, said, corners}) => {
+            const box = edges(hull(corners), -slack);
+            const middle = {x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2};
+            const line = lines.some((shape) => {
+                const reach = edges(shape.getBoundingClientRect(), 2);
+                if (!meet(reach, box)) return false;
+                if (!tracks.has(shape)) tracks.set(shape, traced(shape));
+                const {found, half} = tracks.get(shape);
+                return found.some((point) => inside(corners, point) > slack - Math.min(half, slack)
+                    && !shapes.some((one) => hides(one, shape, e, point)));
+            });
+            const mark = marks.some((shape) => {
+                const at = shape.getBoundingClientRect(), seen_in = clipped(shape);
+                const center = {x: (at.left + at.right) / 2, y: (at.top + at.bottom) / 2};
+                return !within(at, middle) && within(edges(seen_in, 1), center)
+                    && meet(edges(at, -slack), box);
+            });
+            return line || mark ? [said] : [];
+        });
         const pale = texts.flatMap(({e, said, size, corners}) => {
             const middle = {x: (corners[0].x + corners[2].x) / 2,
                             y: (corners[0].y + corners[2].y) / 2};
@@ -137,8 +209,15 @@ MEASURE = """([drawings, slack, space, contrast]) => {
         }
         const faint = [...best].filter(([, found]) => found < contrast.series)
             .map(([color, found]) => [color, found.toFixed(2)]);
+        const flat = [...svg.querySelectorAll('g[id*="axes_"]')].map((axes) => ({
+            ticks: [...axes.querySelectorAll('g[id*="ytick_"] text')].map((e) => e.textContent),
+            height: axes.querySelector('g[id*="patch_"] path').getBoundingClientRect().height,
+        })).filter(({ticks, height}) => ticks.some((text) => /^[\u2212-]?\d/.test(text))
+            && height < flat_below).map(({height}) => Math.round(height));
+        const legend = svg.querySelectorAll('g[id*="legend_"] text').length;
         return {
-            label: svg.getAttribute("aria-label") || "", outside, touching, pale, faint,
+            label: svg.getAttribute("aria-label") || "",
+            outside, touching, crossed, flat, legend, pale, faint,
             sizes: texts.map(({said, size}) => [said, size]),
         };
     });
@@ -149,7 +228,7 @@ def drawings(page):
     """What is wrong with each drawing of the page as it stands; `faults` puts it into words."""
     page.evaluate(UNFOLD)
     settle(page)
-    return page.evaluate(MEASURE, [DRAWINGS, SLACK, SPACE, CONTRAST])
+    return page.evaluate(MEASURE, [DRAWINGS, SLACK, SPACE, PALE, FLAT, CONTRAST])
 
 
 def names_nothing(label, file=""):
@@ -167,6 +246,12 @@ def faults(drawing, width):
         said.append(f"text leaves its drawing: {drawing['outside']}")
     if drawing["touching"]:
         said.append(f"texts overlap: {drawing['touching']}")
+    if drawing["crossed"]:
+        said.append(f"a line or a mark crosses text: {drawing['crossed']}")
+    if drawing["flat"]:
+        said.append(f"axes lower than {FLAT} px: {drawing['flat']}")
+    if drawing["legend"]:
+        said.append(f"a legend of {drawing['legend']} names: name a line where it is")
     small = [(round(size, 1), text) for text, size in drawing["sizes"] if size < SMALLEST - 0.05]
     if small and width < PHONE:
         said.append(f"{len(small)} texts below {SMALLEST} px: {sorted(set(small))[:4]}")

@@ -4,9 +4,13 @@ What counts as a drawing, and what is measured, is in ``charts``. A figure that 
 say what it shows, too.
 """
 
+import matplotlib as mpl
 import pytest
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
-from tests.browser.charts import DRAWINGS, drawings, faults, names_nothing
+from docs._ext.support import charts as look
+from tests.browser.charts import DRAWINGS, FLAT, drawings, faults, names_nothing
 
 # The look changes colors alone, the width places alone.
 STATES = (("light", 1280), ("light", 390), ("dark", 390))
@@ -22,12 +26,29 @@ RIGHT = """<path d="M 0 50 L 200 60" style="fill: none; stroke: #1f80c4"/>
 <text x="20" y="20">one</text><text x="60" y="20">two</text>
 <text x="20" y="33">three</text>
 <text x="120" y="96" transform="rotate(-60 120 96)">leaning</text>
-<text x="140" y="96" transform="rotate(-60 140 96)">leaning</text>"""
+<text x="140" y="96" transform="rotate(-60 140 96)">leaning</text>
+<path d="M 150 12 H 198" style="fill: none; stroke: currentColor; stroke-opacity: 0.2"/>
+<path d="M 150 26 H 198" style="fill: none; stroke: currentColor"/>
+<circle cx="160" cy="26" r="9" style="fill: #fff; stroke: currentColor"/>
+<clipPath id="clip"><rect x="0" y="0" width="120" height="20"/></clipPath>
+<path clip-path="url(#clip)" d="M 100 40 H 198" style="fill: none; stroke: currentColor"/>
+<text x="156" y="30">B</text><text x="174" y="16">grid</text><text x="165" y="44">cut</text>"""
+STROKE = 'style="fill: none; stroke: #1f80c4"'
 WRONG = [
     ("", '<text x="190" y="50">long</text>', "text leaves its drawing: ['long']"),
     ("", '<text x="90" y="4">high</text>', "text leaves its drawing: ['high']"),
     ("", '<text x="65" y="24">over</text>', "texts overlap: [['two', 'over']]"),
     ("", '<text x="81" y="20">next</text>', "texts overlap: [['two', 'next']]"),
+    ("", '<text x="175" y="30">axis</text>', "a line or a mark crosses text: ['axis']"),
+    ("", f'<path d="M 15 20 L 28 10" {STROKE}/>', "a line or a mark crosses text: ['one']"),
+    ("", f'<path d="M 60 16 h 0.1 h 30" {STROKE}/>', "a line or a mark crosses text: ['two']"),
+    ("", f'<path d="M 67 10 V 40" {STROKE}/>', "a line or a mark crosses text: ['two']"),
+    (
+        "",
+        f'<g transform="scale(2)"><path d="M 5 15 H 40" {STROKE}/></g>',
+        "a line or a mark crosses",
+    ),
+    ("", '<use href="#mark" x="62" y="14" style="fill: #a03010"/>', "a line or a mark crosses"),
     ("", '<text x="90" y="80" style="font-size: 8px">tiny</text>', "1 texts below 10 px: [(8, 't"),
     ("", '<text x="90" y="80" style="fill: #aaa">pale</text>', "contrast of text below 4.5: [['p"),
     ("", '<text x="17" y="84">B</text>', "contrast of text below 4.5: [['B"),
@@ -44,6 +65,39 @@ def test_the_probe_finds(open_page, label, body, said):
     assert [faults(drawing, 390) for drawing in drawings(page)] == [[]]
     page.set_content(DRAWING.format(label=label or "A line that rises", body=RIGHT + body))
     assert any(fault.startswith(said) for fault in faults(drawings(page)[0], 390))
+
+
+def as_charts_once_were():
+    """Twelve lines over three sizes, as a chart of replay buffers first showed them."""
+    sizes = [2**16, 2**20 - 2**17, 2**20]
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(look.settings())
+        figure = Figure(figsize=(look.WIDTH / 72, 3.8), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.subplots()
+        for line in range(12):
+            axes.plot(sizes, [line, line + 1, line + 3], color="C0", label=f"sampler {line}")
+        axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
+        axes.set(xlabel="rows", ylabel="median time of a call that draws 256 rows [ms]")
+        figure.legend(loc="outside upper left", frameon=False)
+        svg = look.render(figure)
+    return look.part_of_page(svg, "old", "Twelve lines that rise")
+
+
+def test_the_faults_of_the_first_charts_are_named(open_page):
+    page = open_page(width=390)
+    page.set_content(f'<html data-theme="light"><article>{as_charts_once_were()}</article>')
+    [drawing] = drawings(page)
+    said = faults(drawing, 390)
+    assert said[:2] == [
+        "text leaves its drawing: ['median time of a call that draws 256 rows [ms]']",
+        "texts overlap: [['917504', '1.04858e+06']]",
+    ]
+    assert "a legend of 12 names: name a line where it is" in said
+    [height] = drawing["flat"]
+    assert height < 42
+    assert f"axes lower than {FLAT} px: [{height}]" in said
 
 
 @pytest.fixture(scope="module")
@@ -104,22 +158,28 @@ def test_the_values_of_a_chart_are_had_by_keyboard(open_page, site_url):
 
 
 @pytest.mark.parametrize(
-    "name", ["tutorials/memory/saving_by_observation_size", "tutorials/recurrent/sequence_training"]
+    ("name", "starts"),
+    [
+        ("tutorials/memory/saving_by_observation_size", "series,line,"),
+        ("tutorials/recurrent/sequence_training", "series,line,"),
+        ("reference/recurrent_slices", "state,"),
+        ("reference/recurrent_state_lifecycle", "feature,"),
+    ],
 )
-def test_the_figure_of_a_lesson_has_its_values_by_keyboard_and_as_a_file(open_page, site_url, name):
+def test_a_chart_has_its_values_by_keyboard_and_as_a_file(open_page, site_url, name, starts):
     page = open_page()
     page.goto(f"{site_url}{name}.html")
-    chart, value = page.locator("figure.gallery-figure > svg").first, page.locator(".chart-value")
+    plate = page.locator(".plate:has(svg[role=slider])").first
+    chart, value = plate.locator("svg[role=slider]"), page.locator(".chart-value")
     texts = chart.locator("title").all_text_contents()
     assert len(texts) > 5
     chart.evaluate("(e) => e.focus({focusVisible: true})")
     page.keyboard.press("ArrowRight")
     assert value.inner_text() == texts[1]
     assert chart.get_attribute("aria-valuetext") == texts[1]
-    link = page.locator(".plate .evidence-origin a.download").first
-    assert link.inner_text() == "CSV of this chart"
+    link = plate.locator(".evidence-origin a", has_text="CSV of this chart")
     lines = page.request.get(link.evaluate("(e) => e.href")).text().splitlines()
-    assert lines[0].startswith("series,line,")
+    assert lines[0].startswith(starts)
     assert len(lines) > len(texts) / 2
 
 

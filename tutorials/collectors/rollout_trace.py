@@ -367,7 +367,7 @@ for ax, (title, events) in zip(axes, panels.items(), strict=True):
     ax.set_title(title, loc="left", fontsize="medium")
 axes[-1].set_xticks(range(2, len(across), 2))
 axes[-1].set_xlabel("order of the calls in one step")
-fig.suptitle("One step of three collectors, call by call")
+fig.suptitle("One step of three collectors, call by call", x=0.01, ha="left")
 # Labels in place of a legend, in the colors of the rings.
 for x, y, kind in (
     (3, 0.1, "the carrier"),

@@ -102,8 +102,8 @@ axes.plot(whole[stored["index"]], stored["advantage"], "x")
 axes.set_ylim(top=20)
 axes.text(3, 18, "after sampling", color="C0")
 axes.text(12, 4, "before the buffer", color="C1")
-axes.set_xlabel("advantage in the order of time")
-axes.set_ylabel("advantage in the minibatch")
+axes.set_xlabel("advantage in the order of time [reward]")
+axes.set_ylabel("advantage in the minibatch [reward]")
 figure.set_label(
     "Advantages computed before the buffer lie on the diagonal. Those computed after sampling "
     f"scatter around it without order: their correlation is {unhealthy['correlation']}."

@@ -98,7 +98,8 @@ axes.plot(glued, "C1x--")
 axes.text(12, float(apart.min()), "seam")
 axes.text(0, float(apart[8]), "each worker alone", color="C0", va="top")
 axes.text(5, float(glued[4]) + 0.2, "glued together", color="C1")
-axes.set(title="Advantages of one batch", xlabel="row of the batch", ylabel="advantage")
+axes.set(title="Advantages of one batch")
+axes.set(xlabel="row of the batch", ylabel="advantage [reward]")
 figure.set_label(
     f"Advantages of {len(glued)} rows. The second worker begins at the seam. When the parts are "
     f"glued together, {int(wrong.sum())} advantages of the first worker differ from those that it "

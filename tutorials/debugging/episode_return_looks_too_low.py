@@ -93,7 +93,7 @@ ax.text(best + 8, 0.7 * sums[best], "running sum")
 beside = {"transform": ax.get_yaxis_transform()}
 ax.text(1.02, unhealthy["of episodes"], "mean return", color="C0", **beside)
 ax.text(1.02, unhealthy["logged"], "logged", color="C1", va="top", **beside)
-ax.set(xlabel="step of the batch", ylabel="episode_reward")
+ax.set(xlabel="step of the batch", ylabel="rewards added up [reward]")
 fig.set_label(
     "The running sum rises during each episode and starts again with the next one. The returns "
     f"of the episodes are its peaks, with the mean {unhealthy['of episodes']}. The logged value "

@@ -138,8 +138,7 @@ frames = [N_ENVS * STEPS * (number + 1) for number in range(BATCHES)]
 for trained, color in ((dead, "C1"), (alive, "C0")):
     for returns, *_ in trained:
         axes.plot(frames, returns, color=color)
-axes.set_xlabel("frames")
-axes.set_ylabel("return of an episode")
+axes.set(xlabel="frames", ylabel="return of an episode [reward]", ylim=(0, None))
 last, better = (sorted(one[0][-1] for one in trained) for trained in (dead, alive))
 axes.text(frames[-2], better[-1], "units alive", color="C0", ha="right")
 axes.text(frames[-1], last[-1] + 3, "units dead", color="C1", ha="right")

@@ -153,8 +153,7 @@ frames = [N_ENVS * STEPS * (number + 1) for number in range(BATCHES)]
 for trained, color in ((slow, "C1"), (fast, "C0")):
     for returns, _ in trained:
         axes.plot(frames, returns, color=color)
-axes.set_xlabel("frames")
-axes.set_ylabel("return of an episode")
+axes.set(xlabel="frames", ylabel="return of an episode [reward]", ylim=(0, None))
 last, better = (sorted(one[-1] for one, _ in trained) for trained in (slow, fast))
 axes.text(frames[-2], better[-1], "normalized", color="C0", ha="right")
 axes.text(frames[-1], last[0] + 5, "in millimeters", color="C1", ha="right")

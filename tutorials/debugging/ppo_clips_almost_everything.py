@@ -150,8 +150,7 @@ frames = [N_ENVS * STEPS * (number + 1) for number in range(BATCHES)]
 for trained, color in ((rough, "C1"), (smooth, "C0")):
     for returns, _ in trained:
         axes.plot(frames, returns, color=color)
-axes.set_xlabel("frames")
-axes.set_ylabel("return of an episode")
+axes.set(xlabel="frames", ylabel="return of an episode [reward]", ylim=(0, None))
 last, better = (sorted(one[-1] for one, _ in trained) for trained in (rough, smooth))
 axes.text(frames[-2], better[-1], "learning rate 0.01", color="C0", ha="right")
 axes.text(frames[-1], last[0] - 4, "learning rate 0.3", color="C1", ha="right")

@@ -293,7 +293,7 @@ beside = {"xytext": (6, 12), "textcoords": "offset points"}
 middle = ((start + end) / 2, (at_start + at_end) / 2)
 above.annotate("written as next:\nwrong", middle, color="C1", **beside)
 above.annotate("real next", (end + 1, real), ha="right", **beside)
-above.set(xlabel="step of the trajectory", ylabel="pole angle, rad")
+above.set(xlabel="step of the trajectory", ylabel="pole angle [rad]")
 above.set_title("In the trajectory")
 below.text(1.5, 0.8, "first slice", ha="center", color="C0")
 below.text(SLICE_FRAMES + 1.5, 0.8, "second slice", ha="center", color="C2")

@@ -233,12 +233,14 @@ assert mean_bias["sharp"] > 2 * mean_bias["smooth"] > 4 * mean_bias["flat"]
 #
 # .. fold:: Draw the bias
 
-fig, axes = plt.subplots(3, sharex=True, sharey=True, layout="constrained")
+fig, axes = plt.subplots(
+    3, sharex=True, sharey=True, figsize=(5.4, 5), layout="constrained"
+)
 for ax, (name, error) in zip(axes, bias.items(), strict=True):
     ax.plot(error.cpu())
     ax.plot(rows[truncated].cpu(), error[truncated].cpu(), "v", color="black")
     ax.set_title(f"{name} value function")
-axes[1].set_ylabel("absolute error of the advantage")
+axes[1].set_ylabel("absolute error of the advantage [reward]")
 axes[2].set_xlabel("row of the rollout; triangles: truncated")
 fig.set_label(
     "The error of the advantage jumps up at each truncated row and fades over the rows before it. "

@@ -441,17 +441,17 @@ for name, end in ("with memory", last), ("memoryless", plateau):
 # .. fold:: Draw the curves, a thin line for each seed
 
 figure, axes = plt.subplots(figsize=(5.4, 4), layout="constrained")
-frames = torch.arange(1, N_BATCHES + 1) * FRAMES_PER_BATCH / 1000
+frames = torch.arange(1, N_BATCHES + 1) * FRAMES_PER_BATCH
 for curves, color, name in [
     (with_memory, "C0", "with memory"),
     (without, "C1", "memoryless"),
 ]:
     axes.plot(frames, curves.T, color=color, lw=0.8, alpha=0.6)
     axes.plot(frames, curves.mean(0), color=color, lw=3)
-    axes.text(frames[-1], curves[:, -1].mean(), f"  {name}", va="center")
+    axes.text(frames[-1], curves[:, -1].mean(), f"  {name}", color=color, va="center")
 axes.set_title("CartPole without velocities: memory pays")
-axes.set_xlabel("frames [thousands]")
-axes.set_ylabel("return of an episode [steps]")
+axes.set_xlabel("frames")
+axes.set_ylabel("return of an episode [reward]")
 axes.set_ylim(bottom=0)
 figure.set_label(
     "Mean return of an episode while training. Both policies improve at first; with memory it "

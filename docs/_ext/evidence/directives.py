@@ -22,7 +22,8 @@ Markup; an address is ``page/script:result``::
     The collector takes :evidence:`collectors_basics/batch_shapes:steps` steps.
 
 The cells of a table are inline markup. A figure is an SVG document; the color ``#010203`` in it
-becomes the color of the text.
+becomes the color of the text. It may be a table, too, which becomes a chart (``chart``): its values
+show to a pointer, and are a file that the page links.
 
 Every script is executed before the pages are read, beside the tutorials, unless its results are
 kept: same script, same stack. What it writes: the table, text or figure, and a line with the date,
@@ -41,6 +42,7 @@ from docutils.parsers.rst import directives
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from docs._ext.evidence import chart
 from docs._ext.evidence.store import Store
 from docs._ext.site.page_stamp import in_short
 from docs._ext.support import charts, table_nodes
@@ -117,7 +119,10 @@ class EvidenceDirective(SphinxDirective):
         address = self.arguments[0]
         try:
             value = result(self.env, address, self.kinds)
-            return [*self.render(value), self.origin(address.partition(":")[0])]
+            name, _, key = address.partition(":")
+            shown, origin = self.render(value), self.origin(name)
+            origin += self.values(name, key, value)
+            return [*shown, origin]
         except ContentError as error:
             complain(self.env, error, self.get_location())
             return []
@@ -140,6 +145,10 @@ class EvidenceDirective(SphinxDirective):
             nodes.Text("."),
             classes=["evidence-origin"],
         )
+
+    def values(self, name, key, value):
+        """The end of that paragraph: a link to the values of a chart."""
+        return []
 
 
 class EvidenceTable(EvidenceDirective):
@@ -170,20 +179,34 @@ class EvidenceOutput(EvidenceDirective):
 class EvidenceFigure(EvidenceDirective):
     """``evidence-figure``: an image that the script drew."""
 
+    kinds = (str, dict)
     has_content = True
     option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
 
     def render(self, value):
         if "alt" not in self.options:
             raise ContentError("unknown", "evidence-figure needs :alt:, for who cannot see it")
-        if "<svg" not in value:
-            raise ContentError("kind", f"{self.arguments[0]} is no SVG document")
         name = f"figure{self.env.new_serialno('evidence-figure')}"
-        svg = charts.part_of_page(value, name, self.options["alt"])
-        figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["evidence-figure"])
+        kind = "evidence-figure"
+        if isinstance(value, dict):
+            svg = chart.draw(value, name, self.options["alt"])
+            kind = "evidence-figure" if "svg" in value else "record-plot"
+        elif "<svg" in value:
+            svg = charts.part_of_page(value, name, self.options["alt"])
+        else:
+            raise ContentError("kind", f"{self.arguments[0]} is no SVG document")
+        figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=[kind])
         if self.content:
             figure += nodes.caption("", "", *self.inline(" ".join(self.content)))
         return [figure]
+
+    def values(self, name, key, value):
+        if not isinstance(value, dict):
+            return []
+        text = nodes.inline("", "CSV of this chart")
+        path = f"{DOWNLOADS}/{name}-{key}.csv"
+        link = link_file(self.env, chart.as_csv(value), path, text)
+        return [nodes.Text(" "), link, nodes.Text(".")]
 
 
 def start_scripts(app):

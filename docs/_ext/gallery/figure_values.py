@@ -17,6 +17,8 @@ from html import escape
 from io import StringIO
 from math import ceil, isfinite
 
+from docs._ext.support.charts import with_unit
+
 MOST = 150  # values of a figure that a pointer finds: more would lie on each other
 RADIUS = 4  # points, of what a pointer has to meet
 DIGITS = 6  # of a value in the file; a value to point at has four
@@ -144,7 +146,7 @@ def to_point_at(found):
         chosen = sorted({*range(0, len(one.points), step), len(one.points) - 1})
         for (x, y), (across, down) in ((one.points[at], one.places[at]) for at in chosen):
             said = f"{one.name}, " if one.name else ""
-            said += f"{x_title} {write_x(x)}: {y_title} {write_y(y)}".replace(":  ", ": ").strip()
+            said += f"{with_unit(x_title, write_x(x))}: {with_unit(y_title, write_y(y))}"
             drawn.append(
                 f"<g><title>{escape(said, quote=False)}</title>"
                 f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{RADIUS}" fill="transparent"/></g>'

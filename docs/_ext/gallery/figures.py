@@ -11,10 +11,11 @@ or two sentences that say what the figure shows::
     figure.set_label(f"The saving grows with the observation, to {saving:.0%}.")
 
 Text, axes and what is drawn in black take the color of the text around the figure, white that of
-the page, and ``C0``, ``C1`` and so on the colors of the site's charts. A figure is at most WIDTH
-wide: a wider one would have smaller letters on a phone. Images of arrays have the pixels of a
-screen of high density. sphinx-gallery's own SVG is a file beside the page, which takes neither the
-page's colors nor its font (its `matplotlib_scraper` with ``format="svg"``).
+the page, and ``C0``, ``C1`` and so on the colors of the site's charts. The title of y is a line
+above its axes, and ticks are plain (``figure_axes``). A figure is at most WIDTH wide: a wider one
+would have smaller letters on a phone. Images of arrays have the pixels of a screen of high density.
+sphinx-gallery's own SVG is a file beside the page, which takes neither the page's colors nor its
+font (its `matplotlib_scraper` with ``format="svg"``).
 
 Written, beside the page of the tutorial: ``images/sphx_glr_<name>_001.html``, which the page
 includes, the same figure as a file, ``..._001.svg``, for the gallery's thumbnails, and its values,
@@ -62,10 +63,10 @@ def use_style(gallery_conf, fname, when):
             "axes.grid": True,
             "axes.grid.axis": "y",
             "axes.prop_cycle": mpl.cycler(color=list(charts.COLORS.values())),
-            "axes.spines.right": False,
-            "axes.spines.top": False,
+            **dict.fromkeys((f"axes.spines.{side}" for side in ("left", "right", "top")), False),
             "axes.titlelocation": "left",
             "axes.titlesize": "medium",
+            "axes.titleweight": "bold",
             "figure.figsize": (WIDTH, 3.6),
             "figure.titlesize": "medium",
             "grid.alpha": 0.2,
@@ -73,6 +74,8 @@ def use_style(gallery_conf, fname, when):
             "legend.fontsize": "medium",
             "legend.frameon": False,
             "savefig.dpi": DENSITY,
+            **{f"{axis}tick.{kind}.size": 0 for axis in "xy" for kind in ("major", "minor")},
+            **{f"{axis}tick.major.pad": 5 for axis in "xy"},
         }
     )
 
@@ -81,12 +84,15 @@ def save(block, block_vars, gallery_conf):
     """image_scrapers hook: write every open figure, and return the reST that shows them."""
     import matplotlib.pyplot as plt
 
+    from docs._ext.gallery import figure_axes  # imports matplotlib
+
     shown = []
     for number in plt.get_fignums():
         figure = plt.figure(number)
         width, height = figure.get_size_inches()
         if width > WIDTH:
             figure.set_size_inches(WIDTH, height * WIDTH / width)
+        figure_axes.restyle(figure)
         path = Path(block_vars["image_path_iterator"].next()).with_suffix(".svg")
         svg = charts.render(figure).replace("#000000", charts.INK)
         path.write_text(svg.replace(charts.INK, ON_WHITE), encoding="utf-8")
@@ -127,13 +133,6 @@ def ask_for_alternative_texts(app, doctree):
             )
 
 
-def walk_points(app, pagename, templatename, context, doctree):
-    """html-page-context: the script of pages whose figures have values."""
-    if '<g class="chart-points">' in context.get("body", ""):
-        app.add_js_file("chart-points.js", loading_method="defer")
-
-
 def setup(app):
     app.connect("doctree-read", ask_for_alternative_texts)
-    app.connect("html-page-context", walk_points)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

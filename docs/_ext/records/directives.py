@@ -318,12 +318,6 @@ def read_again(app, env, added, changed, removed):
     return sorted(waiting & env.found_docs)
 
 
-def walk_points(app, pagename, templatename, context, doctree):
-    """html-page-context: the script of pages with a plot."""
-    if '<figure class="record-plot' in context.get("body", ""):
-        app.add_js_file("chart-points.js", loading_method="defer")
-
-
 def setup(app):
     app.add_config_value("records_folder", str(ROOT / "benchmarks"), "env", [str])
     app.add_config_value("records_series", str(looks.TABLE), "env", [str])
@@ -336,5 +330,4 @@ def setup(app):
     app.add_directive("record-plot", RecordPlot)
     app.add_directive("record-index", RecordIndex)
     app.connect("env-get-outdated", read_again)
-    app.connect("html-page-context", walk_points)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,7 +8,8 @@ figure is its alternative text, which says the finding; the link to its values e
 whose address is ``#plate-2``, and around figure and stamp a ``div`` of class ``plate``, in which
 the stamp stands beside the figure where there is room. Of tables and outputs that follow each other
 with the same stamp, the last keeps it. The number is that of the present page: it is no address
-that lasts (``tools/addresses.py``).
+that lasts (``tools/addresses.py``). A page of figures with values to point at loads
+``chart-points.js``, by which they are had without a mouse.
 """
 
 import re
@@ -108,7 +109,14 @@ def of_tutorial(html, number, run, values=()):
     return [before, stamp, behind]
 
 
+def walk_points(app, pagename, templatename, context, doctree):
+    """html-page-context: the script of pages whose figures have values."""
+    if "<g><title>" in context.get("body", ""):
+        app.add_js_file("chart-points.js", loading_method="defer")
+
+
 def setup(app):
+    app.connect("html-page-context", walk_points)
     app.connect("doctree-read", numbered, priority=600)  # after what looks at a tutorial's figures
     app.connect("doctree-read", stamped_once, priority=610)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

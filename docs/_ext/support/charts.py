@@ -38,6 +38,7 @@ MARKS = {
     "star": "*",
 }
 INK = "#010203"  # stands for the color of the text, and is no color of a series
+MINUS = "\N{MINUS SIGN}"
 # A phone shows this width with 342 pixels, and so a letter of this size with 9.
 WIDTH, LETTER = 394, 10.5  # points
 
@@ -109,7 +110,7 @@ def written(unit, value, digits=3):
     if isinstance(value, str):
         return value
     if value < 0:
-        return f"\N{MINUS SIGN}{written(unit, -value, digits)}"
+        return f"{MINUS}{written(unit, -value, digits)}"
     if unit == "1":
         steps = ((1e6, "M"), (1e3, "k"))
         parts = 10 if value >= 1e4 else 1  # 12.5 k, and 2048 as it is
@@ -126,6 +127,12 @@ def written(unit, value, digits=3):
     else:
         text = f"{value:#.{digits}g}".removesuffix(".")
     return text + (name if name == "×" else f"\u00a0{name}")
+
+
+def with_unit(title, value):
+    """``advantage [reward]`` and ``-2`` give ``advantage \N{MINUS SIGN}2 reward``."""
+    name, _, unit = title.removesuffix("]").partition(" [")
+    return f"{name} {value.replace('-', MINUS)} {unit}".strip()
 
 
 def _grouped(value):

@@ -728,30 +728,24 @@ def draw_values(rows):
         steps = torch.arange(len(rows))
         resets = rows["is_init"].squeeze(-1).nonzero().squeeze(-1).tolist()
         (end,) = rows["next", "done"].squeeze(-1).nonzero().squeeze(-1).tolist()
+        found = []  # the values, in the order of their marks
+
+        def mark(name, step, x, y, **look):
+            axes.plot(x, y, **look, gid=f"point-{len(found)}")
+            found.append([name, str(step), f"{y:.2f}"])
+
         for n, (color, marker) in enumerate(((BLUE, "o"), (ORANGE, "s"))):
+            name, look = f"h[{n}]", {"color": color, "marker": marker}
             for part in (steps < resets[1], steps >= resets[1]):
-                axes.plot(
-                    steps[part].tolist(),
-                    root[part, n].tolist(),
-                    color=color,
-                    marker=marker,
-                    markersize=5,
-                )
-            axes.text(len(rows) - 0.5, root[-1, n].item(), f"h[{n}]", va="center")
-            axes.plot(
-                [end, end + 0.6],
-                [root[end, n].item(), new[end, n].item()],
-                color=color,
-                linestyle=":",
-            )
-            axes.plot(
-                [end + 0.6],
-                [new[end, n].item()],
-                color=color,
-                marker=marker,
-                markersize=7,
-                fillstyle="none",
-            )
+                line = steps[part].tolist(), root[part, n].tolist()
+                axes.plot(*line, color=color)
+                for step, value in zip(*line, strict=True):
+                    mark(name, step, step, value, **look, markersize=5)
+            axes.text(len(rows) - 0.5, root[-1, n].item(), name, va="center", color=color)
+            last = new[end, n].item()
+            axes.plot([end, end + 0.6], [root[end, n].item(), last], color=color, linestyle=":")
+            hollow = {"markersize": 7, "fillstyle": "none"}
+            mark(f'{name} under "next"', end, end + 0.6, last, **look, **hollow)
         low, high = axes.get_ylim()
         axes.set_ylim(low, high + 0.3 * (high - low))
         top = high + 0.2 * (high - low)
@@ -760,10 +754,15 @@ def draw_values(rows):
             axes.text(reset + 0.2, top, "reset", va="bottom")
         axes.axvline(FRAMES - 0.5, color=INK, linewidth=1)
         axes.text(FRAMES - 0.3, high + 0.05 * (high - low), "batch 2", va="bottom")
-        axes.set(xlabel="step", ylabel="hidden state at the root")
+        axes.set(xlabel="step")
+        axes.set_title("hidden state at the root", loc="left", fontsize="medium")
         axes.set_xticks(range(0, len(rows), 2))
-        axes.spines[["top", "right"]].set_visible(False)
-        return rendered(figure)
+        axes.spines[["left", "top", "right"]].set_visible(False)
+        axes.tick_params(length=0)
+        axes.yaxis.set_major_formatter(lambda y, _: f"{y:.3g}".replace("-", "\N{MINUS SIGN}"))
+        axes.grid(True, axis="y", color=INK, alpha=0.2)
+        columns = ["feature", "step", "hidden state"]
+        return {"columns": columns, "rows": found, "svg": rendered(figure)}
 
 
 PANELS = {

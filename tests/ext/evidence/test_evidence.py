@@ -344,9 +344,31 @@ It is :evidence:`facts/toy:number`.
    :alt: A line
 
    What it *shows*.
+
+.. evidence-figure:: facts/toy:chart
+   :alt: A line that falls
+
+.. evidence-figure:: facts/toy:marked
+   :alt: A mark
 """
 SVG = '<svg viewBox="0 0 1 1"><path id="a" stroke="#010203" d="M0 0"/></svg>'
-RESULTS = {"number": 3, "table": TABLE, "text": "one\ntwo", "figure": SVG}
+CHART = {
+    "columns": ["one", "steps", "share [%]"],
+    "rows": [["a & b", "0", "20"], ["a & b", "1", "0.5"], ["c", "1", "40"]],
+}
+MARKED = {
+    "columns": ["one", "step", "value [m]"],
+    "rows": [["a", "3", "-0.5"]],
+    "svg": '<svg viewBox="0 0 1 1"><g id="point-0"><path d="M0 0"/></g></svg>',
+}
+RESULTS = {
+    "number": 3,
+    "table": TABLE,
+    "text": "one\ntwo",
+    "figure": SVG,
+    "chart": CHART,
+    "marked": MARKED,
+}
 
 
 @pytest.fixture(scope="module")
@@ -381,11 +403,28 @@ def test_a_page_shows_the_results_and_the_script(shown):
     assert '<svg role="img" aria-label="A line"' in page
     assert 'stroke="currentColor"' in page
     assert "What it <em>shows</em>." in page
-    assert page.count('href="_downloads/evidence/facts/toy.py"') == 3
+    assert page.count('href="_downloads/evidence/facts/toy.py"') == 5
     stamp = f"Executed 2023-11-14, TorchRL {version('torchrl')}, CPU: output of toy.py."
-    assert re.sub("<[^>]+>", "", page).count(stamp) == 3
+    assert re.sub("<[^>]+>", "", page).count(stamp) == 5
     copy = shown.public / "_downloads" / "evidence" / "facts" / "toy.py"
     assert copy.read_bytes() == (shown.root / "docs" / "evidence" / "facts" / "toy.py").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_chart_has_its_values_to_point_at_and_as_a_file(shown):
+    page = (shown.public / "other.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    drawn = re.findall(r'<figure class="(?:record-plot|evidence).*?</figure>', page, re.DOTALL)
+    _, plot, marked = drawn
+    assert 'aria-label="A line that falls"' in plot
+    titles = [re.findall("<title>(.*?)</title>", one) for one in (plot, marked)]
+    assert titles[0] == ["a &amp; b, 0: 20 %", "a &amp; b, 1: 0.50 %", "c, 1: 40 %"]
+    assert titles[1] == ["a, step 3: value \N{MINUS SIGN}0.5 m"]
+    assert "share" in re.sub("<[^>]+>", "", plot)
+    links = re.findall(r'href="(_downloads/evidence/facts/toy-\w+\.csv)"', page)
+    assert len(links) == 2
+    first, second = ((shown.public / link).read_text().splitlines() for link in links)
+    assert first == ["one,steps,share [%]", "a & b,0,20", "a & b,1,0.5", "c,1,40"]
+    assert second == ["one,step,value [m]", "a,3,-0.5"]
 
 
 @pytest.mark.slow

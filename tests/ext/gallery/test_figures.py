@@ -13,7 +13,7 @@ from docutils.utils import new_document
 from PIL import Image
 from sphinx_gallery.scrapers import ImagePathIterator
 
-from docs._ext.gallery import figures
+from docs._ext.gallery import figure_axes, figures
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def drawn(label="A line that rises"):
     figure, axes = plt.subplots(layout="constrained")
     axes.plot([0, 1], color="black")
     axes.plot([1, 2], marker="o", markeredgecolor="white")
-    axes.set_title("Title")
+    axes.set(title="Title", ylabel="height [m]")
     figure.set_label(label)
     return figure
 
@@ -83,27 +83,27 @@ def said_by(page):
 
 def test_the_values_of_a_figure_are_a_file_and_points_to_point_at(written, tmp_path):
     figure, axes = plt.subplots(layout="constrained")
-    axes.plot([0, 12_000], [1, 0.123456789], color="C0")
+    axes.plot([0, 12_000], [1, -0.123456789], color="C0")
     axes.scatter([3], [0.5], color="C1", label="a dot")
     axes.text(1, 1, "  with\nmemory", color="C0")
     axes.axhline(0.7, color="C2")
-    axes.set(xlabel="frames", ylabel="return & more")
+    axes.set(xlabel="frames", ylabel="return & more [reward]")
     figure.set_label("Says something")
     rest, (page,), _ = written()
     assert ".. rst-class:: figure-values" in rest
     assert ":download:`CSV of this chart <images/sphx_glr_lesson_001.csv>`" in rest
     assert data_of(tmp_path) == [
         [
-            "series,line,frames,return & more",
+            "series,line,frames,return & more [reward]",
             "with memory,1,0,1",
-            "with memory,1,12000,0.123457",
+            "with memory,1,12000,-0.123457",
             "a dot,2,3,0.5",
         ]
     ]
     assert said_by(page) == [
-        "with memory, frames 0: return &amp; more 1",
-        "with memory, frames 12,000: return &amp; more 0.1235",
-        "a dot, frames 3: return &amp; more 0.5",
+        "with memory, frames 0: return &amp; more 1 reward",
+        "with memory, frames 12,000: return &amp; more \N{MINUS SIGN}0.1235 reward",
+        "a dot, frames 3: return &amp; more 0.5 reward",
     ]
 
 
@@ -155,6 +155,73 @@ def test_a_figure_without_values_has_no_file(written, tmp_path):
     assert "download" not in rest
     assert "chart-points" not in page
     assert not data_of(tmp_path)
+
+
+def restyled(figure):
+    figure_axes.restyle(figure)
+    figure.draw_without_rendering()
+
+
+def test_the_title_of_y_is_a_level_line_between_the_axes_and_their_title(written):
+    figure, axes = plt.subplots(layout="constrained")
+    axes.plot([1, 10_000])
+    axes.set(title="A title", ylabel="return [reward]")
+    restyled(figure)
+    [text] = axes.texts
+    title, line = (one.get_window_extent() for one in (axes._left_title, text))
+    names = [label.get_window_extent() for label in axes.get_yticklabels()]
+    names = [box for box in names if axes.bbox.y0 < box.y1 and box.y0 < axes.bbox.y1]
+    assert (text.get_text(), text.get_rotation()) == ("return [reward]", 0)
+    assert max(box.y1 for box in names) < line.y0 < line.y1 < title.y0
+    assert title.y1 < figure.bbox.y1
+    assert line.x0 == pytest.approx(title.x0, abs=1)
+    assert line.x0 == pytest.approx(min(box.x0 for box in names), abs=1)
+    plt.close(figure)
+    drawn()
+    _, (page,), _ = written()
+    assert "rotate(-90" not in page
+
+
+def test_the_one_title_of_axes_that_share_y_is_above_the_first(written):
+    figure, axes = plt.subplots(3, sharey=True)
+    axes[1].set_ylabel("error")
+    restyled(figure)
+    assert [one.get_ylabel() for one in axes] == ["error", "", ""]
+    figure, axes = plt.subplots(2)
+    axes[1].set_ylabel("error")
+    restyled(figure)
+    assert [one.get_ylabel() for one in axes] == ["", "error"]
+
+
+TICKS = [  # ends of an axis, its scale, and what is written
+    ((0, 16_900), "linear", "0, 5 k, 10 k, 15 k"),
+    ((0, 2000), "linear", "0, 500, 1000, 1500, 2000"),
+    ((0, 20), "linear", "0, 5, 10, 15, 20"),
+    ((-0.2, 0.8), "linear", "\N{MINUS SIGN}0.2, 0, 0.2, 0.4, 0.6, 0.8"),
+    ((10, 100_000), "log", "10, 100, 1 k, 10 k, 100 k"),
+]
+
+
+@pytest.mark.parametrize(("ends", "scale", "said"), TICKS)
+def test_ticks_are_plain(written, ends, scale, said):
+    figure, axes = plt.subplots(figsize=(3, 3))
+    axes.set(xscale=scale, xlim=ends)
+    restyled(figure)
+    shown = [
+        text.get_text().replace("\N{NO-BREAK SPACE}", " ")
+        for text in axes.get_xticklabels()
+        if ends[0] - 1e-9 <= text.get_position()[0] <= ends[1]
+    ]
+    assert ", ".join(shown) == said
+
+
+def test_ticks_that_a_tutorial_chose_stay(written):
+    figure, axes = plt.subplots()
+    axes.set_xticks([0, 2.5], ["one", "two"])
+    axes.set_yticks([0, 2.5])
+    restyled(figure)
+    texts = ([text.get_text() for text in axes.get_xticklabels()], axes.get_yticks().tolist())
+    assert texts == (["one", "two"], [0, 2.5])
 
 
 def test_the_same_figure_has_the_same_bytes(written):

@@ -7,7 +7,7 @@ import pytest
 from docutils import nodes
 from docutils.utils import new_document
 
-from docs._ext.site.plates import numbered, stamped_once
+from docs._ext.site.plates import numbered, stamped_once, walk_points
 
 GALLERY = '<figure class="gallery-figure" style="x">\n<svg aria-label="A &lt; b."/>\n</figure>\n'
 
@@ -58,6 +58,14 @@ def test_each_figure_is_numbered_and_stands_with_its_stamp():
     assert [plate[0]["ids"] for plate in (one, two)] == [["plate-1"], ["plate-2"]]
     assert [plate[0][-1].astext() for plate in (one, two)] == ["Plate 1. Time", "Plate 2. "]
     assert [plate[1].astext() for plate in (one, two)] == ["record-stamp", "evidence-origin"]
+
+
+def test_a_page_loads_the_script_where_a_figure_has_values():
+    loaded = []
+    app = SimpleNamespace(add_js_file=lambda name, **_: loaded.append(name))
+    for body in ("<svg><title>An icon</title></svg>", "<g><title>step 3: 5</title></g>"):
+        walk_points(app, "page", "page.html", {"body": body}, None)
+    assert loaded == ["chart-points.js"]
 
 
 def test_a_figure_without_stamp_takes_nothing_with_it():
