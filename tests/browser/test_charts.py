@@ -198,7 +198,7 @@ def test_a_finger_shows_the_nearest_value_of_a_chart(open_page, site_url):
     assert shown["x"] + shown["width"] <= 390
 
 
-@pytest.mark.parametrize("name", ["index.html", "reference/triage.html"])
+@pytest.mark.parametrize("name", ["index.html", "reference/data_layout.html"])
 def test_a_drawing_takes_the_margins_of_a_phone(open_page, site_url, name):
     page = open_page(width=390)
     page.goto(site_url + name)
