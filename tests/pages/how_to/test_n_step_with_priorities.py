@@ -87,3 +87,8 @@ def test_priorities_take_longer_than_rows_at_random_and_their_update_longer_stil
         for key in ("prioritized-reading-100k", "prioritized-update-reading-100k")
     )
     assert 1 < min(drawn) < max(drawn) < min(updated)
+
+
+@guards("multi-step-makes-an-extend-longer")
+def test_an_extend_with_the_transform_takes_longer():
+    assert recorded("multi_step", "extend-n3", "time_vs_plain", "q1") > 1

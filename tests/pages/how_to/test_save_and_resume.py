@@ -22,6 +22,7 @@ from torchrl.objectives import DQNLoss
 
 from tests.support import ROOT
 from tests.support.claims import guards
+from tests.support.suites import recorded
 from tests.support.tutorial_script import run_driver
 
 GUIDE = ROOT / "how-to" / "save_and_resume.py"
@@ -278,3 +279,12 @@ def test_a_new_buffer_on_an_old_storage_writes_over_its_rows_and_counts_more(tmp
     wrong.extend(rows(101, 5))
     assert wrong[:10]["x"].tolist() == [*range(101, 106), *range(6, 11)]
     assert len(wrong) == 15  # though nothing wrote the last five
+
+
+@guards("a-mapped-buffer-is-saved-faster")
+def test_a_save_takes_longest_where_it_copies_the_frames():
+    def save_time(key, of):
+        return recorded("saving", key, "save_time", of)
+
+    assert save_time("none", "q3") < save_time("mapped-pixels", "q1")
+    assert save_time("mapped-pixels", "q3") < save_time("copied-pixels", "q1")
