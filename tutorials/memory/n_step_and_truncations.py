@@ -207,8 +207,7 @@ bias = {}
 print("value   length scale  fit error  change a step  bias  std of the advantage")
 for name, length_scale in {"flat": 100.0, "smooth": 10.0, "sharp": 0.5}.items():
     fitted = fit_value(unlimited["observation"], returns, length_scale)
-    keys = {"in_keys": ["observation"], "out_keys": ["state_value"]}
-    estimator = gae(TensorDictModule(fitted, **keys))
+    estimator = gae(TensorDictModule(fitted, ["observation"], ["state_value"]))
     exact = estimator(full.clone())["advantage"]
     error = (estimator(rebuilt.clone())["advantage"] - exact).abs().squeeze(-1)
     bias[name] = error
@@ -233,9 +232,8 @@ assert mean_bias["sharp"] > 2 * mean_bias["smooth"] > 4 * mean_bias["flat"]
 #
 # .. fold:: Draw the bias
 
-fig, axes = plt.subplots(
-    3, sharex=True, sharey=True, figsize=(5.4, 5), layout="constrained"
-)
+fig, axes = plt.subplots(3, sharex=True, sharey=True, layout="constrained")
+fig.set_figheight(5)
 for ax, (name, error) in zip(axes, bias.items(), strict=True):
     ax.plot(error.cpu())
     ax.plot(rows[truncated].cpu(), error[truncated].cpu(), "v", color="black")

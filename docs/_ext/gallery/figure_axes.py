@@ -11,42 +11,43 @@ ten apart, and are written by ``charts.written``: ``64 k``, ``0.5``, a minus sig
 chose itself, such as names of ticks, stays. It writes nothing.
 """
 
-from matplotlib.ticker import AutoLocator, Formatter, LogFormatter, MaxNLocator, ScalarFormatter
-
 from docs._ext.support.charts import LETTER, written
 
 PAD = 9  # points between axes and the line above
 LINE = 1.3 * LETTER
 
 
-class Plain(Formatter):
-    """Ticks of numbers; those of a linear axis are all in thousands, or none is."""
+def plain(log):
+    """A formatter of numbers; the ticks of a linear axis are all in thousands, or none is."""
+    from matplotlib.ticker import Formatter
 
-    def __init__(self, log):
-        self.log = log
+    class Plain(Formatter):
+        def __call__(self, value, position=None):
+            return written("1", float(f"{value:.6g}"), None)
 
-    def __call__(self, value, position=None):
-        return written("1", float(f"{value:.6g}"), None)
+        def format_ticks(self, values):
+            wide = max(map(abs, values), default=0)
+            values = [0 if abs(value) < 1e-9 * wide else value for value in values]
+            texts = list(map(self, values))
+            mixed = len({text[-1:].isalpha() for text in texts if text != "0"}) > 1
+            if mixed and not log:
+                texts = [written("", float(f"{value:.6g}"), None).strip() for value in values]
+            return texts
 
-    def format_ticks(self, values):
-        wide = max(map(abs, values), default=0)
-        values = [0 if abs(value) < 1e-9 * wide else value for value in values]
-        texts = list(map(self, values))
-        mixed = len({text[-1:].isalpha() for text in texts if text != "0"}) > 1
-        if mixed and not self.log:
-            texts = [written("", float(f"{value:.6g}"), None).strip() for value in values]
-        return texts
+    return Plain()
 
 
 def restyle(figure):
     """Set ticks and titles of all axes, at the places that the layout gives them."""
+    from matplotlib.ticker import AutoLocator, LogFormatter, MaxNLocator, ScalarFormatter
+
     for axes in figure.axes:
         _share_title(axes)
         for axis in (axes.xaxis, axes.yaxis):
             if isinstance(axis.get_major_locator(), AutoLocator):
                 axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10]))
             if isinstance(axis.get_major_formatter(), ScalarFormatter | LogFormatter):
-                axis.set_major_formatter(Plain(axis.get_scale() == "log"))
+                axis.set_major_formatter(plain(axis.get_scale() == "log"))
     above = {axes: _level(axes) for axes in figure.axes}
     figure.draw_without_rendering()
     for axes, title in above.items():

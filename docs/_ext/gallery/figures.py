@@ -29,7 +29,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util import logging
 
-from docs._ext.gallery import figure_values
+from docs._ext.gallery import figure_axes, figure_values
 from docs._ext.support import charts
 
 logger = logging.getLogger(__name__)
@@ -83,8 +83,6 @@ def use_style(gallery_conf, fname, when):
 def save(block, block_vars, gallery_conf):
     """image_scrapers hook: write every open figure, and return the reST that shows them."""
     import matplotlib.pyplot as plt
-
-    from docs._ext.gallery import figure_axes  # imports matplotlib
 
     shown = []
     for number in plt.get_fignums():
