@@ -284,8 +284,9 @@ const memoryPlanner = (data) => {
     const largest = Math.max(...parts.map((part) => part.inBatch), 1);
     const table = element("table", "", { class: "table planner-parts" });
     const head = table.createTHead().insertRow();
-    ["Key", "Bytes of a row", "", "In the buffer"].forEach((text) => head.append(element(text ? "th" : "td", text)));
-    head.cells[1].className = "is-number";
+    ["Key", "Row of the batch", "", "Stored", "Row of the buffer"].forEach((text) =>
+      head.append(element(text ? "th" : "td", text)));
+    head.cells[1].className = head.cells[4].className = "is-number";
     const body = table.createTBody();
     for (const part of parts) {
       const row = body.insertRow();
@@ -296,16 +297,22 @@ const memoryPlanner = (data) => {
       kept.checked = Boolean(part.stored) && !dropped.has(part.key);
       kept.disabled = !part.stored;
       row.insertCell().append(kept);
+      row.append(element("td", part.inBuffer ? inBytes(part.inBuffer) : "", { class: "is-number" }));
     }
-    const row = body.insertRow();
-    row.append(element("th", "together", { scope: "row" }), element("td", inBytes(totals.row), { class: "is-number" }));
-    row.insertCell();
-    row.insertCell().textContent = inBytes(totals.stored_row);
+    const sums = [["Total", inBytes(totals.row), inBytes(totals.stored_row)]];
+    const added = totals.stored_row - totals.kept;
+    if (added) sums.unshift(["index, of the buffer", "", inBytes(added)]);
+    for (const [name, inBatch, inBuffer] of sums) {
+      const row = body.insertRow();
+      row.append(element("th", name, { scope: "row" }), element("td", inBatch, { class: "is-number" }));
+      row.append(element("td", "", { colspan: "2" }), element("td", inBuffer, { class: "is-number" }));
+    }
     return table;
   };
 
   const shownTotals = ({ totals }, storage) => {
     const table = element("table", "", { class: "table planner-totals" });
+    table.createCaption().textContent = "Memory of this plan";
     const body = table.createTBody();
     for (const [name, title] of Object.entries(data.titles)) {
       if (!totals[name] || (name === "buffer_process_most" && storage !== "compressed")) continue;

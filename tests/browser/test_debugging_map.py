@@ -333,6 +333,13 @@ def test_a_hit_of_a_message_shows_the_message_of_the_page(opened):
     assert snippet.startswith("KeyError: ")
 
 
+def test_the_field_of_the_error_index_shows_a_message_of_the_index(opened):
+    page = opened("error_index")
+    shown = page.locator("#search-here").get_attribute("placeholder")
+    assert shown in page.locator(f"{ENTRY} pre").all_inner_texts()
+    assert page.locator(f"{ENTRY} .symptom-effect").count() == 0
+
+
 def test_a_message_that_no_row_raises_leads_to_its_answer(opened):
     page = opened("error_index")
     words = "UserWarning: init_random_frames (-1) is not exactly a multiple of frames_per_batch"

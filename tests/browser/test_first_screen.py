@@ -121,9 +121,10 @@ LAPTOP = {"width": 1280, "height": 800}
     [
         ("index", ".entry-card:nth-child(4)", 800),
         ("how-to/save_and_resume", ".bd-article :not(details) > div > .highlight", 780),
-        ("how-to/index", ".sphx-glr-thumbcontainer:nth-child(4)", 700),
-        ("reference/memory_planner", ".planner-answer table", 560),
-        ("reference/triage", ".bd-article table", 700),
+        ("how-to/index", ".sphx-glr-thumbcontainer:nth-child(4)", 730),
+        ("reference/memory_planner", ".planner-answer table", 580),
+        ("reference/triage", ".bd-article table", 730),
+        ("reference/records", ".record-list tbody tr:nth-child(5)", 780),
     ],
 )
 def test_the_answer_is_on_the_first_screen_of_a_laptop(open_page, site_url, name, answer, most):

@@ -93,6 +93,40 @@ def test_form_fits_and_is_accessible(open_page, site_url, width, mode):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_total_of_the_buffer_is_the_sum_above_it(planner):
+    assert planner.inner_text(".planner-totals caption") == "Memory of this plan"
+    rows = planner.locator(".planner-parts tbody tr")
+    cells = [row.split("\t") for row in rows.all_inner_texts()]
+    stored = [int(row[-1].removesuffix("\u00a0B")) for row in cells]
+    assert cells[-1][0] == "Total"
+    assert stored[-1] == sum(stored[:-1]) == 74
+
+
+def test_controls_are_of_one_kind(planner):
+    heights = planner.locator(".planner-fields > label > :is(input, select)").evaluate_all(
+        "all => all.map((e) => e.offsetHeight).filter(Boolean)"
+    )
+    assert len(set(heights)) == 1
+    of = "(e, [name, pseudo]) => getComputedStyle(e, pseudo)[name]"
+    box = planner.locator("fieldset input").first
+    link = planner.locator(".planner-savings a").first.evaluate(of, ["color", None])
+    assert box.evaluate(of, ["accentColor", None]) == link
+    quiet = planner.locator(".page-stamp").evaluate(of, ["color", None])
+    empty = planner.locator("[name=policy]")
+    assert empty.evaluate(of, ["color", "::placeholder"]) == quiet
+
+
+def test_paper_has_what_was_chosen(planner):
+    planner.check("[name=step_count]")
+    planner.emulate_media(media="print")
+    chosen = ("specs", "rows", "traj_ids", "step_count")
+    shown = planner.locator(".memory-planner [name]").evaluate_all(
+        "all => all.filter((e) => e.checkVisibility()).map((e) => e.name)"
+    )
+    assert set(chosen) <= set(shown)
+    assert not {"policy", "compact", "is_init", "cell", "hidden"} & set(shown)
+
+
 def test_formulas_have_their_defaults(planner):
     names = planner.evaluate(
         "JSON.parse(document.querySelector('.memory-planner + script').textContent).DEFAULTS"

@@ -51,6 +51,27 @@ def test_the_side_bar_is_named_as_its_section(open_page, site_url, sample):
     assert page.locator(".bd-links__title").inner_text() == "Reference"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "reference/debugging_map",
+        "reference/triage",
+        "reference/error_index",
+        "reference/doctor",
+        "reference/doctor_in_a_loop",
+        f"{SYMPTOMS}index",
+        SYMPTOMS + FIRST,
+    ],
+)
+def test_header_way_and_side_bar_agree_on_debugging(open_page, site_url, name):
+    page = open_page()
+    page.goto(f"{site_url}{name}.html")
+    assert page.locator("#pst-header .nav-item.current").all_inner_texts() == ["Debugging"]
+    assert page.locator(".bd-links__title").inner_text() == "Debugging"
+    way = page.locator(".bd-breadcrumbs .breadcrumb-item").all_inner_texts()[1:]
+    assert way[0] == ("Debugging map" if name.endswith("_map") else "Debugging")
+
+
 def test_previous_and_next_say_where_they_stay(open_page, site_url):
     page = open_page()
     page.goto(f"{site_url}{SYMPTOMS}{FIRST}.html")

@@ -36,6 +36,12 @@ def test_numbers_are_aligned_on_their_last_digit(at, path, table):
     }
 
 
+def test_a_page_of_one_table_has_the_room_of_on_this_page(at):
+    page = at("performance/knobs.html", 1280)
+    assert page.locator(".bd-sidebar-secondary").count() == 0
+    assert page.locator("table.knobs").bounding_box()["width"] > 850
+
+
 def test_value_and_range_stay_in_one_line_each(at):
     for width in (390, 1280):
         page = at(COLLECTORS, width)

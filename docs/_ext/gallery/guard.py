@@ -193,7 +193,7 @@ def _forget_earlier_run(target):
 def give_back_times(app):
     """builder-inited, after the gallery: an image that came out the same is not a new one.
 
-    The thumbnail stands on every page that lists the tutorial; Sphinx would read them all again.
+    Sphinx would read the pages again that it is a part of.
     """
     for path, content, stat in _images:
         if path.is_file() and path.read_bytes() == content:

@@ -310,12 +310,17 @@ def noise(record):
 
 
 def index_list(env, taken):
-    """Pairs of an address and its record as a table: each with a link to its section."""
+    """Pairs of an address and its record as a table of suites: a link for each device."""
+    suites = {}
+    for address, record in taken:
+        row = suites.setdefault(record["suite"], {"": record["title"]})
+        row[record["device"]] = link_stamp(env, address, record["taken"]["date"][:10])
     rows = [
-        [link_stamp(env, address, record["title"]), code(address), record["taken"]["date"][:10]]
-        for address, record in taken
+        [code(suite), row[""], *(row.get(device, "–") for device in records.DEVICES)]
+        for suite, row in suites.items()
     ]
-    return table(["What was measured", "Record", "Taken"], rows)
+    names = ["Suite", "What was measured", *(device.upper() for device in records.DEVICES)]
+    return table_nodes.table(names, rows, classes=["record-table", "record-list"])
 
 
 def index_entry(env, record, outdated):

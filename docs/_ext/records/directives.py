@@ -23,6 +23,8 @@ Markup::
        :rows: *-float32-* *-uint8-*
        :log: x
 
+    .. record-list::
+
     .. record-index::
 
 An address is ``suite@device:key:metric``. A value has the digits that its spread allows, and a
@@ -47,6 +49,7 @@ value, ``.csv``; the values of each plot as ``_downloads/records/<page>-plot<num
 with a plot loads ``chart-points.js``, by which its values are had without a mouse.
 """
 
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
@@ -88,7 +91,7 @@ from docs._ext.support.page_state import MISSING, note_target, page_state
 ROOT = Path(__file__).parents[3]
 BETTER = {"Time": "lower is faster", "Wall time": "lower is faster"}
 BETTER["Frames per second"] = "higher is faster"
-INDEX = "records: index"  # page with an index -> the records that it shows
+INDEX = "records: index"  # page with a list or an index -> the records that it shows
 
 
 class Measured(SphinxRole):
@@ -262,29 +265,38 @@ class RecordPlot(RecordDirective):
         return parameters[records.choose(name, parameters, "parameter", f"{self.address}:{key}")]
 
 
-class RecordIndex(SphinxDirective):
-    """``record-index``: a list of the records, then each with its stamp, metrics and values."""
+class RecordList(SphinxDirective):
+    """``record-list``: a line for each suite, with links to its records, and which are missing."""
 
     def run(self):
-        found = library(self.env)
-        taken, result = [], []
+        found, taken = library(self.env), []
         for suite, device in found.taken():
+            with suppress(records.RecordError):  # ``record-index`` complains
+                taken.append((f"{suite}@{device}", reach(self.env, suite, device)[0]))
+        addresses = [address for address, _ in taken]
+        page_state(self.env, INDEX)[self.env.docname] = addresses
+        result = [index_list(self.env, taken)] if taken else []
+        every = {f"{suite}@{device}" for suite in found.suites() for device in records.DEVICES}
+        if missing := sorted(every - set(addresses)):
+            result.append(not_taken(missing, sorted(every)))
+        return result
+
+
+class RecordIndex(SphinxDirective):
+    """``record-index``: each record with its stamp, metrics and values."""
+
+    def run(self):
+        addresses, result = [], []
+        for suite, device in library(self.env).taken():
             try:
                 record, outdated = reach(self.env, suite, device)
             except records.RecordError as error:
                 complain(self.env, error, self.get_location())
                 continue
-            address = f"{suite}@{device}"
-            taken.append((address, record))
-            note_target(self.env, "stamp", address, stamp_id(address))
+            addresses.append(f"{suite}@{device}")
+            note_target(self.env, "stamp", addresses[-1], stamp_id(addresses[-1]))
             result.append(index_entry(self.env, record, outdated))
-        addresses = [address for address, _ in taken]
         page_state(self.env, INDEX)[self.env.docname] = addresses
-        if taken:
-            result.insert(0, index_list(self.env, taken))
-        every = {f"{suite}@{device}" for suite in found.suites() for device in records.DEVICES}
-        if missing := sorted(every - set(addresses)):
-            result.insert(1 if taken else 0, not_taken(missing, sorted(every)))
         return result
 
 
@@ -328,6 +340,7 @@ def setup(app):
     app.add_role("measured", Measured())
     app.add_directive("record-table", RecordTable)
     app.add_directive("record-plot", RecordPlot)
+    app.add_directive("record-list", RecordList)
     app.add_directive("record-index", RecordIndex)
     app.connect("env-get-outdated", read_again)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

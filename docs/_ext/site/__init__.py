@@ -11,6 +11,7 @@ MODULES = (
     "entry_cards",
     "few_pages",
     "fingerprint",
+    "gallery_cards",
     "html_fixes",
     "markdown_twin",
     "mathml",
@@ -25,7 +26,6 @@ MODULES = (
     "style_sheets",
     "term_hints",
     "term_index",
-    "thumbnails",
     "tutorial_head",
 )
 

@@ -99,12 +99,6 @@ FIXES = {
         ),
         r'<div class="sphx-glr-thumbcontainer">\2\3<p class="sphx-glr-thumbnail-intro">\1</p>',
     ),
-    # A script without a figure gets the logo of the gallery's library; no card shows it.
-    "gallery stand-in": Fix(
-        "not reported",
-        re.compile(r'<img alt="" src="[^"]*_thumb\.png" />'),
-        "",
-    ),
     # One per gallery section, all with the same id, and no tutorial has tags.
     "gallery tags": Fix(
         "not reported",

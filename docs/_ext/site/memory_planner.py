@@ -43,8 +43,8 @@ NUMBERS = {
     "workers": "Workers",
     "rows": "Rows of the buffer",
     "frames": "Frames stacked in an image",
-    "share": "Compression keeps at least, %",
-    "share_most": "and at most, %",
+    "share": "Compressed size, least %",
+    "share_most": "Compressed size, most %",
 }
 SWITCHES = {
     "compact": "compact_obs=True",
@@ -134,12 +134,12 @@ def form(data):
 <form class="memory-planner pst-js-only">
 <div class="planner-fields">
 {choice_field("env", "Environment", envs)}
+{choice_field("storage", "Storage", STORAGES)}
 <label class="planner-wide">Specs: key, dtype and shape <input name="specs" spellcheck="false"
 autocomplete="off" value="{html.escape(first["specs"])}"></label>
 <label class="planner-wide">What the policy adds, in the same form <input name="policy"
 spellcheck="false" autocomplete="off" placeholder="action_log_prob: float32 1"></label>
 {numbers}
-{choice_field("storage", "Storage", STORAGES)}
 </div>
 <p class="planner-error" role="alert"></p>
 <div class="planner-answer" aria-live="polite"></div>

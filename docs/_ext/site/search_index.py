@@ -6,6 +6,7 @@ sheet. Markup, for a search field in the text of a page:
 
     .. search-box:: What do you see? Paste a message, name a symptom, type a class
        :whole:
+       :placeholder: KeyError: 'is_init'
 
 With ``:whole:`` all hits stay in the page, as on the search page, in place of a few over the text.
 
@@ -276,23 +277,24 @@ def collect(app, doctree):
 
 # -- The field -----------------------------------------------------------------
 
+PLACEHOLDER = "loss is NaN, LSTM forgets, SliceSampler"
 FIELD = """\
 <form class="manual-search pst-js-only {classes}" role="search" action="{action}" method="get">
 <label for="search-{name}">{label}</label>
 <input type="text" inputmode="search" enterkeyhint="search" id="search-{name}" name="q" \
 role="combobox" aria-expanded="false" aria-autocomplete="list" aria-controls="search-{name}-hits" \
 autocomplete="off" autocorrect="off" autocapitalize="off" spellcheck="false" \
-placeholder="loss is NaN, LSTM forgets, SliceSampler">
+placeholder="{placeholder}">
 <p class="search-status" role="status"></p>
 <div class="search-hits" role="listbox" id="search-{name}-hits" aria-label="Found" hidden></div>
 </form>
 """
 
 
-def field(action, name, label, *classes):
+def field(action, name, label, *classes, placeholder=PLACEHOLDER):
     """A search field; ``name`` tells it from others on the page. It hides without the script."""
-    own = {"name": name, "label": escape(label), "classes": " ".join(classes)}
-    return FIELD.format(action=action, **own)
+    texts = {"label": escape(label), "placeholder": escape(placeholder)}
+    return FIELD.format(action=action, name=name, classes=" ".join(classes), **texts)
 
 
 OTHERS = ("latex", "man", "texinfo", "text")
@@ -307,17 +309,23 @@ class SearchBox(SphinxDirective):
 
     required_arguments = 1
     final_argument_whitespace = True
-    option_spec = {"whole": directives.flag}  # noqa: RUF012 - docutils' interface
+    option_spec = {  # noqa: RUF012 - docutils' interface
+        "whole": directives.flag,
+        "placeholder": directives.unchanged_required,
+    }
 
     def run(self):
         classes = ["bd-search", *(["is-whole"] if "whole" in self.options else [])]
-        return [search_field(label=" ".join(self.arguments[0].split()), classes=classes)]
+        label = " ".join(self.arguments[0].split())
+        placeholder = self.options.get("placeholder", PLACEHOLDER)
+        return [search_field(label=label, classes=classes, placeholder=placeholder)]
 
 
 def visit_field(translator, node):
     builder = translator.builder
     action = builder.get_relative_uri(builder.current_docname, "search")
-    translator.body.append(field(action, "here", node["label"], *node["classes"]))
+    shown = field(action, "here", node["label"], *node["classes"], placeholder=node["placeholder"])
+    translator.body.append(shown)
     raise nodes.SkipNode
 
 

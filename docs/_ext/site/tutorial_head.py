@@ -25,10 +25,12 @@ from pathlib import Path
 from docutils import nodes
 
 from docs._ext.site.page_stamp import gallery_runs, read_stamp, stamp_file
+from docs._ext.support.page_state import page_state
 from docs._ext.symptoms.store import TOPIC
 
 RUN_TIMES = "tutorials/run_times.json"  # below the folder of conf.py
 WORDS_PER_MINUTE = 200
+MINUTES = "minutes to read"  # page of a tutorial or guide -> how many
 NAMES = {"torchrl": "TorchRL", "torch": "PyTorch", "gymnasium": "Gymnasium", "numpy": "NumPy"}
 DOWNLOADS = {".ipynb": "Notebook", ".py": "Python script", ".zip": "Both, zipped"}
 NOTE, FOOTER, OUTPUT = "sphx-glr-download-link-note", "sphx-glr-footer", "sphx-glr-script-out"
@@ -87,8 +89,9 @@ def facts(app, doctree):
     """A list of fields."""
     docname = app.env.docname
     script = Path(app.srcdir, docname).with_suffix(".py")
+    minutes = page_state(app.env, MINUTES)[docname] = minutes_to_read(doctree)
     texts = {
-        "To read": f"{minutes_to_read(doctree)} min",
+        "To read": f"{minutes} min",
         "To run": time_to_run(app, script),
         "Needs": ", ".join(packages(script)),
     }
@@ -131,5 +134,6 @@ def add_head(app, doctree):
 
 
 def setup(app):
+    app.setup_extension("docs._ext.support.page_state")
     app.connect("doctree-read", add_head)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -37,7 +37,7 @@ Markup
     ``:of:`` takes classes and functions that have a parameter (or a dataclass field) of this name,
     or take it out of their keywords (``kwargs.pop(name, default)``). ``:parameter:`` names it where
     the knob has another name. What is no parameter has ``:source:`` and ``:default:`` instead: a
-    claim that a test guards, or ``none`` for what you use or leave. With ``:of:``, ``:source:``
+    claim that a test guards, or ``not used`` for what you use or leave. With ``:of:``, ``:source:``
     says what to link in its place. A remark tells apart knobs that share a name: ``num_threads
     (ParallelEnv)``. ``ProfileConfig.workers`` is the parameter ``workers``, found by the whole
     name, where the last one alone is another word of the glossary. ``knob-index`` is the table of
@@ -204,7 +204,8 @@ class Knob(SphinxDirective):
         body += [fields, nodes.raw("", "</details>", format="html")]
         item = nodes.definition_list_item("", term, body)
         node = nodes.definition_list("", item, classes=["knob"])
-        known = {"name": name, "id": target, "what": what, "default": plain(value)}
+        known = {"name": name, "id": target, "what": what}
+        known["default"] = [(part.astext(), isinstance(part, nodes.literal)) for part in value]
         return node, known | {"line": self.lineno}
 
     def facts(self, name):
@@ -225,7 +226,7 @@ class Knob(SphinxDirective):
         value = []
         for text, classes in owners.items():
             value += [nodes.Text(", ")] if value else []
-            value += [nodes.literal(text, text) if text else nodes.Text("none, it is required")]
+            value += [nodes.literal(text, text) if text else nodes.Text("required")]
             if len(owners) > 1:
                 value += [nodes.Text(f" ({', '.join(classes)})")]
         return value, source
@@ -266,9 +267,10 @@ class KnobIndex(SiteTable):
     @staticmethod
     def row(app, docname, page, entry):
         label = nodes.literal(entry["name"], entry["name"])
-        value = entry["default"]
-        if " " not in value:  # else words, or values with the classes that have them
-            value = nodes.literal(value, value)
+        value = [
+            nodes.literal(text, text) if is_code else nodes.Text(text)
+            for text, is_code in entry["default"]
+        ]
         anchor = make_refnode(app.builder, docname, page, entry["id"], label)
         return [anchor, entry["what"], value]
 

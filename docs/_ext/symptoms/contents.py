@@ -3,7 +3,7 @@
 Switch on: ``"docs._ext.symptoms"`` in ``extensions``. There is no markup. On the index of the
 folder of symptoms each subsystem is a section, whose list links the pages with the mark of their
 effect; on the index above it each subsystem is a link to that section. Both keep the order of
-``order.txt``. Most pages of symptoms have no figure, so none has a thumbnail.
+``order.txt``.
 """
 
 from docutils import nodes

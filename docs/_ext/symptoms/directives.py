@@ -19,7 +19,8 @@ one closed ``<details>`` for each symptom: title and effect; inside, cause and f
 paste, what it printed on the healthy side when the gallery ran the page, the other fields, and a
 link to copy. ``:ref:`symptom-<slug>``` links a symptom of the map. The index is every exception and
 warning that the pages printed, by text, with the pages that print it, and those of public threads
-(``reference/messages.toml`` below the sources) with the places that answer them. The list links the
+(``reference/messages.toml`` below the sources) with the places that answer them; it has no marks of
+effects, as the page of a silent symptom may show what a check of it raises. The list links the
 pages of the silent symptoms of a subsystem, or of several with commas between them. The role is the
 mark of a symptom, to put behind a link to it. The filter narrows the map to words, a subsystem and
 an effect, and keeps all three in the address: ``?q=lstm&subsystem=recurrent+state&effect=silent``.
@@ -208,15 +209,14 @@ class ErrorIndex(SymptomDirective):
     """``error-index``."""
 
     def run(self):
-        answers, effects = {}, {}
+        answers = {}
         for symptom, outputs in self.symptoms():
-            effects[symptom.docname] = symptom.fields["Effect"]
             for message in outputs.messages if outputs else ():
                 answers.setdefault(message, []).append(self.link(symptom))
         ran = bool(answers)
         self.env.note_dependency(Path(self.env.srcdir, PUBLIC_MESSAGES))
         for one in toml(self.env, PUBLIC_MESSAGES).get("message", []):
-            places = [self.place(address, effects) for address in one["targets"]]
+            places = [[thread_answer(address=address)] for address in one["targets"]]
             answers[one["text"]] = [*places, self.inline(self.cited(one["threads"]))]
         found = [] if ran else [nodes.paragraph(NOT_RUN, NOT_RUN)]
         for message in sorted(answers, key=by_text):
@@ -235,13 +235,7 @@ class ErrorIndex(SymptomDirective):
         return found
 
     def link(self, symptom):
-        link = self.inline(f":doc:`/{symptom.docname}` (:ref:`in the map <{label_of(symptom)}>`)")
-        return [mark(symptom.fields["Effect"]), nodes.Text(" "), *link]
-
-    def place(self, address, effects):
-        effect = effects.get(address.removesuffix(".html"))
-        marked = [mark(effect), nodes.Text(" ")] if effect else []
-        return [*marked, thread_answer(address=address)]
+        return self.inline(f":doc:`/{symptom.docname}` (:ref:`in the map <{label_of(symptom)}>`)")
 
     def cited(self, threads):
         """Public threads, named ``owner/name#number``."""

@@ -7,7 +7,8 @@ no markup.
 A page of a symptom, and the index of their folder, get a side bar with a fold for each subsystem:
 the one of the page is open. Previous and next keep to the subsystem, in the order of ``order.txt``;
 before the first and behind the last is the map. The way above the title leads by the map and the
-subsystem, and not by the folders of the tutorials. The page behind the last symptom of the toctree
+subsystem, and not by the folders of the tutorials. As a section, with the pages of its toctree, the
+map is called SECTION. The page behind the last symptom of the toctree
 has the index of the folder before it.
 
 When a symptom comes, goes, moves or gets another title, the pages of all symptoms are written
@@ -24,6 +25,7 @@ from docs._ext.symptoms.store import TOPIC
 SUBSYSTEM = "symptoms: subsystem"  # page -> the subsystem of its symptom
 WRITTEN = "symptoms: side bar"  # index of the folder -> the groups in the last build
 SIDE_BAR = "sidebar-nav-bs"
+SECTION = "Debugging"
 
 
 def folder_index(config):
@@ -79,14 +81,18 @@ def navigate(app, pagename, templatename, context, doctree):
             for name, own in found.items()
         ]
     maps = sorted(page_state(app.env, MAP))
-    context["symptom_map"] = link(maps[0]) if maps else link(index)
+    home = link(maps[0]) | {"title": SECTION} if maps else link(index)
+    context["symptom_map"] = home
+    above = [parent["link"] for parent in context.get("parents") or ()]
+    if maps and (pagename == index or above == [home["link"]]):
+        context["parents"] = [home]
     if subsystem:
         before = maps[:1] or [index]
         pages = [*before, *found[subsystem], *before]
         place = pages.index(pagename, 1)
         if maps:
             group = link(maps[0], anchor=f"#{group_id(subsystem)}")
-            context["parents"] = [link(maps[0]), group | {"title": subsystem.capitalize()}]
+            context["parents"] = [home, group | {"title": subsystem.capitalize()}]
         for key, page in (("prev", pages[place - 1]), ("next", pages[place + 1])):
             word = "Previous" if key == "prev" else "Next"
             is_map = page in before

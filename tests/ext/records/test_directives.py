@@ -44,7 +44,7 @@ size = { title = "Size of a thing" }
 "A" = { look = "blue circle" }
 "B <&>" = { look = "orange square" }
 """
-STAMPS = "Stamps\n======\n\n.. record-index::\n"
+STAMPS = "Stamps\n======\n\n.. record-list::\n\n.. record-index::\n"
 
 
 def entry(title, number, times, **parameters):
@@ -410,7 +410,7 @@ def test_the_index_lists_the_records_and_closes_their_tables(project):
     project.build()
     html = project.html("stamps")
     listed, entry = html.split('id="record-toy-cpu"')
-    assert re.search(r'href="#record-toy-cpu">.*A toy', listed)
+    assert re.search(r'(?s)>toy<.*A toy.*href="#record-toy-cpu">.*2026-\d\d-\d\d.*–', listed)
     outside = re.sub(r"(?s)<details.*?</details>", "", entry)
     assert "Toy CPU, 2 cores" in outside
     assert "<table" not in outside

@@ -57,7 +57,6 @@ def upstream_text():
         ("theme without scripts", 'data-theme="{{ default_mode }}"'),
         ("theme at first sight", 'localStorage.getItem("theme") || "{{ default_mode }}"'),
         ("gallery card", '<div class="sphx-glr-thumbcontainer" {tags}tooltip="{intro}">'),
-        ("gallery stand-in", "no_image.png"),
         ("gallery tags", "<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),
         ("sidebar fold", '"toctree-toggle"'),
         ("long code", '<span class="pre">'),
@@ -109,14 +108,6 @@ def test_icon_script_and_tags_go():
     other = '<script defer src="_static/scripts/bootstrap.js"></script>'
     assert corrected(other) == other
     assert corrected("<div id='sg-tag-list' class='sphx-glr-tag-list'></div>") == ""
-
-
-def test_a_card_has_no_picture_that_stands_in_for_a_figure():
-    card = (
-        '<div class="sphx-glr-thumbcontainer"><img alt="" src="../_images/sphx_glr_a_thumb.{}" />'
-    )
-    assert "<img" not in corrected(card.format("png"))
-    assert "<img" in corrected(card.format("svg"))
 
 
 def test_sidebar_fold_gets_a_name():

@@ -1,0 +1,76 @@
+"""Cards of the gallery: words alone, code in its face, and how long a page takes to read.
+
+Switch on: ``"docs._ext.site"`` in ``extensions``. No markup. The gallery puts a thumbnail on the
+card of a page, which is a figure too small to read or, where a page has none, a logo; and what it
+says of the page is bare text.
+
+What it does: it takes the thumbnails away, marks the code of a page's first paragraph as ``code``,
+and adds the minutes that ``tutorial_head`` counts. When a page takes longer or shorter to read than
+before, pages with cards are written again, without being read again.
+"""
+
+import ast
+import re
+from html import escape
+from pathlib import Path
+from posixpath import dirname, join, normpath
+
+from docutils import nodes
+
+from docs._ext.site.tutorial_head import MINUTES
+from docs._ext.support.page_state import page_state
+
+SHOWN = "gallery cards"  # the pages with cards
+WRITTEN = "gallery cards: minutes"  # "": those of every page in the last build
+THUMBNAIL = re.compile(r"/images/thumb/sphx_glr_\w+_thumb\.\w+")
+CARD = re.compile(r'(?s)(?<=thumbcontainer" tooltip=")([^"]*)(?=">.*?href="([^"#]*)\.html[#"])')
+
+
+def with_code(text, script):
+    """*text* of a card, in which what is code in the first paragraph of *script* is marked."""
+    docstring = ast.get_docstring(ast.parse(script))
+    first = [part for part in docstring.split("\n\n") if not part.startswith("..")][1]
+    names = sorted({escape(name) for name in re.findall("``(.+?)``", first)}, key=len, reverse=True)
+    if not names:
+        return text
+    return re.sub("|".join(map(re.escape, names)), r"<code>\g<0></code>", text)
+
+
+def drop_thumbnails(app, doctree):
+    """doctree-read, before images are collected."""
+    for image in list(doctree.findall(nodes.image)):
+        if THUMBNAIL.search(image["uri"]):
+            image.parent.remove(image)
+            page_state(app.env, SHOWN)[app.env.docname] = True
+
+
+def rewrite(app, env):
+    """env-updated: the pages with cards, when a page takes another time to read."""
+    written, now = page_state(env, WRITTEN), dict(page_state(env, MINUTES))
+    if written.get("") == now:
+        return []
+    written[""] = now
+    return sorted(page_state(env, SHOWN))
+
+
+def fill(app, pagename, templatename, context, doctree):
+    """html-page-context: the words of each card."""
+    if pagename not in page_state(app.env, SHOWN):
+        return
+    minutes = page_state(app.env, MINUTES)
+
+    def filled(card):
+        page = normpath(join(dirname(pagename), card[2]))
+        script = Path(app.srcdir).parent / f"{page}.py"
+        text = with_code(card[1], script.read_text("utf-8"))
+        return f"{text} <small>{minutes[page]} min to read</small>" if page in minutes else text
+
+    context["body"] = CARD.sub(filled, context["body"])
+
+
+def setup(app):
+    app.setup_extension("docs._ext.support.page_state")
+    app.connect("doctree-read", drop_thumbnails, priority=100)
+    app.connect("env-updated", rewrite)
+    app.connect("html-page-context", fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
