@@ -3,18 +3,28 @@
 import copy
 import pickle
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.optim import optimizer as torch_optimizer
-from torchrl.envs import RewardSum, TransformedEnv
-from torchrl.objectives import DQNLoss
-from torchrl_doctor import APPLIES, CLEAR, FAILED, diagnose, watch
+from torchrl.envs import ExplorationType, RewardSum, TransformedEnv, set_exploration_type
+from torchrl.modules import MLP, ValueOperator
+from torchrl.objectives import DQNLoss, ReinforceLoss
+from torchrl_doctor import APPLIES, CLEAR, FAILED, UNDECIDED, diagnose, watch
+from torchrl_doctor.checks.workers import script_never_ends
 from torchrl_doctor.watching import SHARE, SHORTEST_S, Budget, Returns
 
 from tests.doctor.test_doctor_two_looks import no_target_update
 from tests.support.claims import guards
-from tests.support.healthy_pipelines import PIPELINES, cartpole, collect_from, q_policy
+from tests.support.healthy_pipelines import (
+    PIPELINES,
+    cartpole,
+    categorical_actor,
+    collect_from,
+    logits,
+    q_policy,
+)
 from tests.support.object_state import fingerprint
 
 OPTIONS = {"frames": 10, "seconds": 60}
@@ -279,3 +289,28 @@ def test_a_report_of_a_watched_loop_is_that_of_diagnose():
         train()
     given["collector"].shutdown()
     assert type(watching.report) is type(diagnose(**given, **OPTIONS))
+
+
+@guards("doctor-watch-last-batch")
+@pytest.mark.parametrize("drawn", [True, False])
+def test_a_batch_that_the_loop_records_is_looked_at(drawn):
+    """Without a collector nobody else knows how it came about."""
+    env = cartpole()
+    actor = categorical_actor(env, logits())
+    loss = ReinforceLoss(actor, ValueOperator(MLP(in_features=4, out_features=1)))
+    given = {"env": env, "policy": actor, "loss_module": loss}
+    how = ExplorationType.RANDOM if drawn else ExplorationType.DETERMINISTIC
+    with watch(**given, **OPTIONS) as watching, set_exploration_type(how):
+        for _ in range(3):
+            watching.record(env.rollout(50, actor, break_when_any_done=False).detach())
+    state = states(watching.report).get("stochastic_policy_does_not_sample")
+    assert (state == APPLIES) is not drawn
+
+
+@pytest.mark.parametrize(("watched", "state"), [(True, UNDECIDED), (False, APPLIES)])
+def test_workers_may_be_shut_down_after_the_block(watched, state):
+    class MultiCollector:
+        _frames = total_frames = 40
+
+    since = SimpleNamespace(seen={"learned": 3}.get) if watched else None
+    assert script_never_ends(MultiCollector(), since).state == state

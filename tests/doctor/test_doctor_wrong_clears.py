@@ -33,17 +33,26 @@ from torchrl.envs import (
     RewardSum,
     SerialEnv,
     StepCounter,
+    TargetReturn,
     Transform,
     TransformedEnv,
     set_exploration_type,
 )
-from torchrl.modules import AdditiveGaussianModule, TanhModule, ValueOperator
-from torchrl.objectives import A2CLoss, TD3Loss
+from torchrl.modules import MLP, AdditiveGaussianModule, LSTMModule, TanhModule, ValueOperator
+from torchrl.objectives import (
+    A2CLoss,
+    ClipPPOLoss,
+    DiscreteSACLoss,
+    SACLoss,
+    TD3Loss,
+    ValueEstimators,
+)
 from torchrl.objectives.value import GAE
 from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
+from torchrl_doctor.checks.trajectories import advantages_wrong_with_several_workers
 
 from tests.support.defects.pipelines import Joined
-from tests.support.healthy_pipelines import cartpole, categorical_actor, logits
+from tests.support.healthy_pipelines import cartpole, categorical_actor, gaussian_actor, logits
 
 
 def said(slug, **given):
@@ -581,3 +590,127 @@ def test_an_optimizer_that_goes_the_wrong_way_or_none(options, state):
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], **options)
     slug = "learning_rate_is_wrong" if "lr" in options else "a_setting_is_out_of_range"
     assert said(slug, optimizer=optimizer) == state
+
+
+@pytest.mark.parametrize(("target", "state"), [("auto", CLEAR), (0.6, CLEAR), (2.0, APPLIES)])
+def test_an_entropy_that_no_choice_of_two_has(target, state):
+    env = cartpole()
+    critic = TensorDictModule(MLP(4, 2, num_cells=[4]), ["observation"], ["action_value"])
+    actor = categorical_actor(env, logits())
+    options = {"action_space": env.action_spec, "num_actions": 2, "target_entropy": target}
+    loss = DiscreteSACLoss(actor, critic, **options)
+    loss.make_value_estimator(gamma=0.99)
+    assert said("a_setting_is_out_of_range", loss_module=loss, env=env) == state
+
+
+@pytest.mark.parametrize(("target", "state"), [(-1.0, CLEAR), (1.0, UNDECIDED), (2.0, APPLIES)])
+def test_an_entropy_that_lost_its_sign(target, state):
+    env = pendulum()
+    critic = ValueOperator(MLP(4, 1, num_cells=[4]), in_keys=["observation", "action"])
+    loss = SACLoss(gaussian_actor(env, 3), critic, target_entropy=target)
+    loss.make_value_estimator(gamma=0.99)
+    assert said("a_setting_is_out_of_range", loss_module=loss, env=env) == state
+
+
+@pytest.mark.parametrize(("kept", "state"), [(1.0, CLEAR), (0.0, APPLIES)])
+def test_a_hidden_state_that_is_stored_as_zeros(kept, state):
+    policy = LSTMModule(4, 3, in_key="observation", out_key="features")
+    rows = TensorDict(
+        observation=torch.randn(40, 4), is_init=torch.zeros(40, 1).bool(), batch_size=40
+    )
+    rows["is_init"][::20] = True
+    rows["recurrent_state_h"] = kept * torch.rand(40, 1, 3)
+    rows["recurrent_state_c"] = rows["recurrent_state_h"].clone()
+    rows["episode"] = torch.arange(40) // 20
+    sampler = SliceSampler(slice_len=5, traj_key="episode")
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(40), sampler=sampler, batch_size=20)
+    buffer.extend(rows)
+    given = {"replay_buffer": buffer, "policy": policy}
+    assert said("lstm_outputs_differ_in_slices", **given) == state
+
+
+class Duel(EnvBase):
+    """Two players, each with an action of its own, which may do nothing."""
+
+    def __init__(self, heard):
+        super().__init__()
+        self.heard = heard
+        self.observation_spec = Composite(observation=Unbounded((2,)))
+        self.action_spec = Composite(
+            {one: Composite(action=Bounded(-1, 1, (1,))) for one in ("left", "right")}
+        )
+        self.reward_spec = Unbounded((1,))
+
+    def _reset(self, tensordict=None):
+        return TensorDict(observation=torch.zeros(2))
+
+    def _step(self, tensordict):
+        actions = torch.cat([tensordict[one, "action"] for one in ("left", "right")])
+        seen = tensordict["observation"] + self.heard * actions + 1
+        done = torch.zeros(1, dtype=torch.bool)
+        return TensorDict(
+            observation=seen, reward=seen[:1].clone(), done=done, terminated=done.clone()
+        )
+
+    def _set_seed(self, seed):
+        pass
+
+
+@pytest.mark.parametrize(("heard", "state"), [(0.0, APPLIES), (1.0, None)])
+def test_groups_have_actions_of_their_own(heard, state):
+    assert said("actions_have_no_effect", env=Duel(heard)) == state
+
+
+@pytest.mark.parametrize(("missing", "state"), [(0, CLEAR), (1, APPLIES), (50, CLEAR)])
+def test_a_next_observation_is_nan_inside_an_episode(missing, state):
+    rows = cartpole().rollout(50, break_when_any_done=False)
+    rows["next", "done"][20] = False
+    rows["next", "observation"][20 : 20 + missing] = float("nan")
+    if missing == 50:  # nobody kept them
+        rows["next", "observation"].fill_(float("nan"))
+    assert said("numbers_are_not_finite", batch=rows) == state
+
+
+@pytest.mark.parametrize(("drawn", "state"), [(False, CLEAR), (True, APPLIES)])
+def test_the_estimator_of_a_loss_gets_rows_in_no_order(drawn, state):
+    env = cartpole()
+    actor = categorical_actor(env, logits())
+    loss = ClipPPOLoss(actor, ValueOperator(MLP(4, 1, num_cells=[4])))
+    loss.make_value_estimator(ValueEstimators.GAE, gamma=0.99, lmbda=0.95)
+    rows = env.rollout(80, actor, break_when_any_done=False).detach()
+    rows = rows[torch.randperm(80)] if drawn else rows
+    assert said("advantages_look_like_noise", loss_module=loss, batch=rows) == state
+
+
+def test_the_returns_that_an_evaluation_asks_for():
+    """A data set may hold them scaled, and the evaluation not."""
+    rows = pendulum().rollout(60, break_when_any_done=False)
+    rows["return_to_go"] = rows["next", "reward"] / 100
+    network = TensorDictModule(MLP(4, 1), ["observation", "return_to_go"], ["action"])
+    for target, state in ((-0.1, None), (-300.0, APPLIES)):
+        eval_env = pendulum(TargetReturn(target, out_keys=["return_to_go"], mode="constant"))
+        given = {"eval_env": eval_env, "policy": network, "replay_buffer": held(rows)}
+        assert said("evaluation_gives_other_numbers", **given) == state
+
+
+@pytest.mark.parametrize(("norm", "state"), [(0.3, CLEAR), (1e-8, UNDECIDED), (0.0, APPLIES)])
+def test_gradients_that_are_clipped_to_nothing(norm, state):
+    assert said("gradients_are_zero", log={"grad_norm": [norm] * 40}) == state
+
+
+class Workers:
+    """What the check reads of a collector that joins its workers along time."""
+
+    cat_results, num_workers = 0, 2
+
+
+@pytest.mark.parametrize(("ends", "state"), [((9,), APPLIES), ((9, 19), UNDECIDED)])
+def test_workers_whose_episodes_end_with_their_parts(ends, state):
+    rows = TensorDict(batch_size=40)
+    rows["collector", "traj_ids"] = torch.tensor([0, 1, 2, 3]).repeat_interleave(10)
+    done = torch.zeros(40, 1, dtype=torch.bool)
+    done[[*ends, 29]] = True
+    rows["next"] = TensorDict(done=done, batch_size=40)
+    gae = GAE(gamma=0.99, lmbda=0.95, value_network=ValueOperator(MLP(4, 1)))
+    check = advantages_wrong_with_several_workers
+    assert check(rows, gae, Workers()).state == state

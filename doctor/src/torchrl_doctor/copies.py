@@ -111,13 +111,21 @@ def locks_of(env):
 
 
 def legal_action(env, step):
-    """The step with a random action, one that ``action_mask`` allows where there is such a mask."""
-    mask, key = step.get("action_mask", None), env.action_key
-    spec = env.full_action_spec[key].clone()
-    if mask is not None:
-        spec.update_mask(mask.reshape(spec.shape) if type(spec).__name__ == "OneHot" else mask)
-    action = spec.rand()
-    return step.set(key, action.long() if action.dtype is torch.bool else action)
+    """The step with random actions, which ``action_mask`` allows where there is such a mask.
+
+    A group of agents has its mask beside its action.
+    """
+    for key in env.action_keys:
+        group = key[:-1] if isinstance(key, tuple) else ()
+        mask = step.get((*group, "action_mask"), None)
+        if mask is None and len(env.action_keys) == 1:
+            mask = step.get("action_mask", None)
+        spec = env.full_action_spec[key].clone()
+        if mask is not None:
+            spec.update_mask(mask.reshape(spec.shape) if type(spec).__name__ == "OneHot" else mask)
+        action = spec.rand()
+        step = step.set(key, action.long() if action.dtype is torch.bool else action)
+    return step
 
 
 def steppable(env):

@@ -20,6 +20,7 @@ from torchrl_doctor.objects import (
     TRAJ_IDS,
     begins,
     in_words,
+    is_multi_process,
     noisy_in_training,
     recurrent_modules,
 )
@@ -260,6 +261,7 @@ class Watching:
         self.recorded, self.pending = {}, []
         self.returns = Returns()
         self.arrived = None  # when the last batch did
+        self.last = None  # batch that the doctor could not collect itself, as the loop left it
         losses = of_groups(given.get("loss_module"))
         self.learners = {group: Learner(loss) for group, loss in losses.items()}
         self.middle, self.at_middle = None, (0, 0)
@@ -288,6 +290,7 @@ class Watching:
     def record(self, batch=None, **values):
         """Record a batch that no collector has yielded, or numbers, under their names."""
         if batch is not None:
+            self.last = batch
             self.see_batch(batch)
         for name, value in values.items():
             self.add(name, self.steps, value)
@@ -327,6 +330,8 @@ class Watching:
         if since:
             self.tell(since)
         given = dict(self.given)
+        if self.last is not None:
+            given.setdefault("batch", self.last)
         if isinstance(error, Exception):
             given["error"] = error
         untold = {"fps"} if self.budget.clock() - self.began < SHORTEST_S else set()
@@ -436,6 +441,8 @@ class Watching:
 
     def see_batch(self, batch):
         self.batches += 1
+        if is_multi_process(self.given.get("collector"), "MultiSyncCollector"):
+            self.last = batch
         if batch is not None:
             now = self.budget.clock()
             if self.arrived is not None and now > self.arrived:

@@ -110,7 +110,9 @@ def gradients_are_zero(log):
             return applies(f"{one.name} is below 1e-10 in the last {zero} of {len(values)} points")
         if zero:
             return undecided(f"{one.name} is zero in {zero} of the last {len(last)} points")
-        return clear(f"{one.name} is {statistics.median(last):.3g} at the end")
+        if (typical := statistics.median(last)) < 1e-6:
+            return undecided(f"{one.name} is {typical:.3g} at the end: is it clipped to that?")
+        return clear(f"{one.name} is {typical:.3g} at the end")
     return None
 
 

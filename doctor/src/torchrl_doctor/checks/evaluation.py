@@ -115,10 +115,20 @@ NORMALIZE = {"ObservationNorm", "VecNorm", "VecNormV2"}
 def data_beside_evaluation(sample, eval_env, policy):
     """Whether a data set has observations that the environment of the evaluation cannot give."""
     steps = None
-    for key in observed_keys(sample, policy):
+    read = [key for key in getattr(policy, "in_keys", ()) if sample.get(key, None) is not None]
+    for key in dict.fromkeys([*observed_keys(sample, policy), *read]):
         space = getattr(eval_env.observation_spec.get(key, None), "space", None)
         low, high, seen = getattr(space, "low", None), getattr(space, "high", None), sample[key]
-        if low is None or not seen.is_floating_point() or seen.shape[1:] != low.shape:
+        if not seen.is_floating_point():
+            continue
+        if low is None or not (high - low).isfinite().any():  # bounds of an `Unbounded` are huge
+            steps = random_steps(eval_env) if steps is None else steps
+            if found := of_another_scale(
+                key, seen, None if steps is None else steps.get(key, None)
+            ):
+                return applies(found)
+            continue
+        if seen.shape[1:] != low.shape:
             continue
         room = MORE_THAN_ITS_SPEC * (high - low)  # infinite where nothing bounds it
         outside = (seen < low - room) | (seen > high + room)
@@ -135,6 +145,17 @@ def data_beside_evaluation(sample, eval_env, policy):
 
 
 MORE_THAN_ITS_SPEC = 0.05  # of its width
+
+
+def of_another_scale(key, seen, given):
+    """How far the numbers of an evaluation are off those of a data set, if all are; else None."""
+    if given is None or not len(seen) or not given.abs().min() > OTHER_SCALE * seen.abs().max():
+        return None
+    ranges = (f"from {float(one.min()):.3g} to {float(one.max()):.3g}" for one in (given, seen))
+    return f"{key} is {' in the evaluation, '.join(ranges)} in the data set"
+
+
+OTHER_SCALE = 10  # times the largest number
 
 
 def grown_in_evaluation(key, test, number, since):

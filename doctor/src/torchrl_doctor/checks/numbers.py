@@ -64,6 +64,9 @@ def observed(rows, policy):
     return {key: one for key, one in found.items() if isinstance(one, torch.Tensor)}
 
 
+MOST_WITHOUT_NEXT = 0.1  # of the rows: of more, nobody kept the next observation
+
+
 SAID_OF_NAN = (
     "probability tensor contains either `inf`, `nan`",
     "to satisfy the constraint",  # of a distribution
@@ -90,6 +93,14 @@ def numbers_are_not_finite(
         looked_at = observed(rows, policy)
         if (reward := paid_in(rows)) is not None:
             looked_at["next", "reward"] = reward
+        going_on = ~done_of(rows)  # of others, and of compact rows, the next is left out on purpose
+        for key in list(looked_at):
+            later = get_next(rows, key)
+            if isinstance(later, torch.Tensor):
+                wrong = (~later.isfinite()).reshape(*rows.shape, -1).any(-1)
+                if 0 < (count := int((wrong & going_on).sum())) < MOST_WITHOUT_NEXT * rows.numel():
+                    said = f"{next_key(key)} is NaN or infinite in {count} of {rows.numel()} {name}"
+                    return applies(said)
         for name_of_key in ("advantage", "value_target"):
             key = value_key(name_of_key, loss_module, value_estimator)
             if isinstance(values := rows.get(key, None), torch.Tensor):

@@ -206,7 +206,10 @@ def lstm_outputs_differ_in_slices(replay_buffer, sample, policy):
     marks = flag(sample, "is_init")
     if not hidden or marks is None or not hasattr(replay_buffer.sampler, "slice_len"):
         return None
-    if sample.get(hidden[0], None) is not None:
+    if (state := sample.get(hidden[0], None)) is not None:
+        if (~marks).any() and not state[~marks].any():
+            found = f"{hidden[0]} is zero in each of {int((~marks).sum())} rows inside an episode"
+            return applies(f"{found}: nothing was stored that the policy remembered")
         return clear(f"the sample holds {hidden[0]}")
     if sample.get("index", None) is None:
         return undecided(f"the sample holds no {hidden[0]}; do its slices begin episodes?")

@@ -113,11 +113,22 @@ def a_setting_is_out_of_range(
     clipped = number(getattr(loss_module, "noise_clip", None))
     if noise and low is not None and min(noise, clipped or noise) > float((high - low).max()):
         return applies(f"policy_noise is {noise:g}, clipped at {clipped:g}: more than all actions")
-    wanted = number(buffers.get("_target_entropy", buffers.get("target_entropy_buffer")))
+    kept = {
+        **getattr(loss_module, "__dict__", {}),
+        **buffers,
+    }  # it is a number until the first call
+    named = ("_target_entropy", "target_entropy_buffer", "target_entropy")
+    wanted = number(next((kept[name] for name in named if name in kept), None))
+    if wanted is not None:
+        seen.append(f"target_entropy={wanted:g}")
     if wanted is not None and env is not None and wanted > (most := largest_entropy(env)):
         return applies(f"target_entropy is {wanted:g}, and no policy has more than {most:.3g}")
     if endless:
         return undecided(endless)
+    if wanted is not None and wanted > 0 and "DiscreteSACLoss" not in kinds_of(loss_module):
+        return undecided(
+            f"target_entropy is {wanted:g}: did it lose its sign? -dim(action) is usual"
+        )
     return clear(", ".join(dict.fromkeys(seen))) if seen else None
 
 
@@ -135,10 +146,13 @@ FEWEST_CUT = 3
 
 
 def largest_entropy(env):
-    """That of random actions inside their bounds; infinite without bounds."""
+    """That of random actions, one of n or inside their bounds; infinite without bounds."""
     if len(env.action_keys) > 1:
         return math.inf
-    space = getattr(env.full_action_spec[env.action_key], "space", None)
+    spec = env.full_action_spec[env.action_key]
+    space = getattr(spec, "space", None)
+    if type(spec).__name__ in ("OneHot", "Categorical"):
+        return math.log(space.n)
     if getattr(space, "low", None) is None:
         return math.inf
     width = (space.high - space.low).double()

@@ -109,6 +109,12 @@ def advantages_wrong_with_several_workers(batch, value_estimator, collector=None
     if 2 * seams.sum() > seams.numel():
         return None  # rows in another order than that of time
     found = f"along time, {int(seams.sum())} trajectory ids change without done"
+    workers, frames = getattr(collector, "num_workers", 1), ids.shape[-1]
+    joints = [n * frames // workers - 1 for n in range(1, workers)]
+    if not seams.any() and joints and frames % workers == 0:
+        changed = ids[..., 1:] != ids[..., :-1]
+        if changed[..., joints].all():
+            return undecided(f"{found}: each of {workers} workers ends an episode with its part")
     return applies(found) if seams.any() else clear(found)
 
 

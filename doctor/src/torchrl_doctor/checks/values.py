@@ -324,6 +324,7 @@ def advantages_look_like_noise(
         why = in_no_order(sample, inner, network, done_key)
         said = f"the loss sums over the rows that follow ({type(inner).__name__})"
         return applies(f"{said}, and of a sample {why}") if why else None
+    value_estimator = inner if value_estimator is None else value_estimator
     if not follows_rows(value_estimator):
         return None
     done_key = value_key("done", None, value_estimator)

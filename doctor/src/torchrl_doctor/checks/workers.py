@@ -258,14 +258,15 @@ def update_weights_wants_data(error):
 
 
 @check("script_never_ends", "The script is done, and the process never ends")
-def script_never_ends(collector):
+def script_never_ends(collector, since=None):
     if not is_multi_process(collector):
         return None
     if getattr(collector, "closed", False):
         return clear("the collector is shut down")
-    if has_all_frames(collector):
+    watched = since is not None and since.seen("learned") is not None  # its block ends before
+    if has_all_frames(collector) and not watched:
         return applies("all frames are collected, and collector.shutdown() was not called yet")
-    return undecided("the loop may go on; call collector.shutdown() after it")
+    return undecided("call collector.shutdown() once the loop is over")
 
 
 def has_all_frames(collector):
