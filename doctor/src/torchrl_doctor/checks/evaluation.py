@@ -149,13 +149,13 @@ MORE_THAN_ITS_SPEC = 0.05  # of its width
 
 def of_another_scale(key, seen, given):
     """How far the numbers of an evaluation are off those of a data set, if all are; else None."""
-    if given is None or not len(seen) or not given.abs().min() > OTHER_DATA_SCALE * seen.abs().max():
+    if given is None or not len(seen) or not given.abs().min() > OFF_SCALE * seen.abs().max():
         return None
     ranges = (f"from {float(one.min()):.3g} to {float(one.max()):.3g}" for one in (given, seen))
     return f"{key} is {' in the evaluation, '.join(ranges)} in the data set"
 
 
-OTHER_DATA_SCALE = 10  # times the largest number
+OFF_SCALE = 10  # times the largest number
 
 
 def grown_in_evaluation(key, test, number, since):
