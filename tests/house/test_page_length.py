@@ -44,12 +44,12 @@ class Words(HTMLParser):
 
 def words_of(html):
     parser = Words()
-    parser.feed(html)
+    parser.feed(html.replace("<wbr>", ""))  # where the line of a word may end
     return parser.count
 
 
 def test_words_are_those_in_view():
-    page = """<p>nine ten</p><article><h1>One</h1><p>two, <code>three</code> &amp; <br>four</p>
+    page = """<p>nine ten</p><article><h1>One</h1><p>two, <code>th<wbr>ree</code> &amp; <br>four</p>
         <pre>a <span>b</span> c</pre><table><tr><td>5</td></tr></table>
         <details><summary>no</summary><div><p>no</p><pre>no</pre></div></details><p>six</p>
         </article><p>ten</p>"""
