@@ -191,11 +191,12 @@ assert (double.frames, double.updates) == (single.frames, single.updates)
 assert not torch.equal(double.weights, single.weights)
 
 # %%
-# The benchmark on Ray compared one remote collector with one process
-# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and two remote collectors with two workers
-# (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. With Ray installed,
-# this cell does the same. If ``frames_per_batch`` is a multiple of the number of workers, the
-# number of updates stays the same. The weights differ with:
+# The benchmark on Ray compared the frames of one remote collector with those of one process
+# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and of two remote collectors with those of
+# two workers (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. With Ray
+# installed, the cell above compares the results of these pairs as well. If ``frames_per_batch`` is
+# a multiple of the number of workers, the number of updates stays the same. The weights differ
+# with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. Multiplying ``frames_per_batch`` by the number of workers keeps the length, with
@@ -349,25 +350,27 @@ print("batches:", number + 1)
 # What it costs
 # -------------
 #
-# Two workers ("spawn") start in :measured:`collectors@cpu:start-spawn:start_time`. On Ray:
-#
-# .. record-table:: weight_sync_ray@cpu
-#    :rows: start update-w2-20kb
-#    :metrics: start_time construction_time first_update_time first_batch_time update_time
-#    :caption: A local Ray with two remote collectors and a small policy
-#
-# Beside other work, with Ray running, two remote collectors took
-# :measured:`scaling_ray@cpu:start-ray-2:start_time` from the constructor to the first batch, and
-# two workers :measured:`scaling_ray@cpu:start-workers-2:start_time`.
+# Two workers ("spawn") start in :measured:`collectors@cpu:start-spawn:start_time`. With Ray
+# running, two remote collectors are made in
+# :measured:`weight_sync_ray@cpu:update-w2-20kb:construction_time`, and their first update takes
+# :measured:`weight_sync_ray@cpu:update-w2-20kb:first_update_time`. Starts can take several times as
+# long: in another record, two workers took
+# :measured:`scaling_ray@cpu:start-workers-2:start_time` from the constructor to the first batch,
+# and two remote collectors :measured:`scaling_ray@cpu:start-ray-2:start_time`.
 # :claim:`scaling-starts-beside-other-work` On CartPole with two cores, nothing was faster than one
 # process. :claim:`scaling-cheap-steps-do-not-pay`
 #
-# .. dropdown:: Start and time of a batch in each version
+# .. dropdown:: Starts in both records, and time of a batch in each version
+#
+#    .. record-table:: weight_sync_ray@cpu
+#       :rows: start update-w2-20kb
+#       :metrics: start_time construction_time first_update_time first_batch_time update_time
+#       :caption: A local Ray with two remote collectors and a small policy
 #
 #    .. record-table:: scaling_ray@cpu
 #       :rows: start-*
 #       :metrics: start_time
-#       :caption: Constructor, first update and first batch together, beside other work
+#       :caption: Constructor, first update and first batch together
 #
 #    .. record-table:: scaling_ray@cpu
 #       :rows: throughput-*

@@ -196,7 +196,7 @@ for file in sorted(scalars.glob("train/*.csv")):
 #
 # Count frames, as the log does, and show the mean of ``recent``: a single batch has few ends of
 # episodes, or none. ``tqdm(collector)`` counts batches. :claim:`len-of-a-collector-is-batches`
-# With several environments, each step of the policy is as many frames. tqdm is not installed here,
+# Each step of the policy is one frame for each environment. tqdm is not installed here,
 # so this was not run:
 #
 # .. code-block:: python

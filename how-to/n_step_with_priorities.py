@@ -222,7 +222,7 @@ print("the loss is the weighted mean of the squared errors")
 # What it costs
 # -------------
 #
-# A sample from a hundred thousand rows takes
+# A sample from a hundred thousand small rows takes
 # :measured:`replay_buffers_samplers@cpu:prioritized-reading-100k:time_vs_random` times as long by
 # priority as at random, and
 # :measured:`replay_buffers_samplers@cpu:prioritized-update-reading-100k:time_vs_random` times with
@@ -237,7 +237,7 @@ print("the loss is the weighted mean of the squared errors")
 #       :metrics: sample_time time_vs_random
 #       :caption: A sample at random and by priority, by the rows of the buffer
 #
-# The transform works once for each row. An extend with three steps takes
+# The transform works once for each row. With three steps, an extend of small rows takes
 # :measured:`multi_step@cpu:extend-n3:time_vs_plain` times as long as without the transform.
 # :claim:`multi-step-makes-an-extend-longer` It adds four entries to each row:
 

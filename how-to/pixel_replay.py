@@ -62,7 +62,7 @@ def make_env():
 
 
 # %%
-# A buffer of a million steps needs:
+# Bytes and frames of a row, and gigabytes of a million rows:
 #
 # .. fold:: The same rows in five ways
 
@@ -108,7 +108,8 @@ assert size == disk < 1.02 * FRAME_BYTES
 # %%
 # Copy this, too. For a buffer larger than memory, make ``storage`` a ``LazyMemmapStorage`` with a
 # ``scratch_dir`` (:doc:`/tutorials/memory/buffers_on_disk`). The transform reads it in the same
-# way. :claim:`stacked-rows-from-other-storages` Its rows are in memory, too, while there is room.
+# way. :claim:`stacked-rows-from-other-storages` Rows of its files stay in memory while there is
+# room.
 
 from torchrl.envs.transforms import Transform
 
@@ -221,8 +222,8 @@ assert row_bytes == size
 #
 # :source:`torchrl.envs.transforms.CatFrames.make_rb_transform_and_sampler` draws slices as long as
 # a stack, and keeps the last row of each. Its stacks are right, too. But each row needs ``("next",
-# "pixels")``, a second frame, so this method cannot be combined with ``compact_obs``. The buffer
-# has to be a plain ``ReplayBuffer`` without priorities, and its ``batch_size`` is ignored.
+# "pixels")``, a second frame, so this method excludes ``compact_obs``. The buffer has to be a plain
+# ``ReplayBuffer`` without priorities, and its ``batch_size`` is ignored.
 # :claim:`catframes-method-demands` The method marks each pixel that it pads, so a sample writes
 # many times the bytes that the transform above writes. :claim:`catframes-sample-writes-more`
 
@@ -327,7 +328,7 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 # :measured:`pixel_sampling@cpu:sample-frames:time_vs_stacks` times as long as stored stacks, and
 # far longer than every other way. :claim:`catframes-samples-far-slower` Stable-Baselines3 is
 # faster than all of TorchRL's ways: its buffer is a few arrays, and it indexes each of them once.
-# :claim:`sb3-samples-stacks-faster` To speed up the sampling of pixels in TorchRL, see
+# :claim:`sb3-samples-stacks-faster` For faster sampling in TorchRL, see
 # :ref:`performance-replay_buffers-pixels`.
 #
 # .. record-table:: pixel_sampling@cpu

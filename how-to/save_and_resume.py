@@ -216,16 +216,16 @@ for name in expected:
 # earlier saves whole. :claim:`checkpoint-killed-in-save` The hidden folder stays until you delete
 # it. :claim:`checkpoint-stage-stays`
 #
-# Neither the position in an episode nor the generator of an environment is saved. That is why the
+# Neither the position in an episode nor the generator of an environment is saved. So the
 # loop begins a new episode after each save, with a seed that depends on the number of frames: a
-# resumed run then begins the same episode. In both runs, each save cuts an episode off. Without
-# ``start_episode``, a save cuts no episode, but a resumed run gives other numbers.
+# resumed run then begins the same episode. Each save cuts an episode off. Without
+# ``start_episode``, it cuts none, but a resumed run gives other numbers.
 # :claim:`resume-without-start-episode-differs`
 #
-# Only the trajectory ids differ. Loading draws a new :ref:`id <collector-ids>`, so the ids of the
-# resumed run are shifted. :claim:`loading-draws-a-trajectory-number` With asynchronous
-# workers, a prefetching buffer or nondeterministic CUDA kernels, two runs can differ even if none
-# was interrupted.
+# Loading draws a new :ref:`trajectory id <collector-ids>`, so the ids of the resumed run are
+# shifted. :claim:`loading-draws-a-trajectory-number` With asynchronous
+# workers, a prefetching buffer or nondeterministic CUDA kernels, two runs can differ without an
+# interruption.
 
 ids = ("collector", "traj_ids")
 assert not torch.equal(resumed.buffer[:][ids], whole.buffer[:][ids])
@@ -389,8 +389,9 @@ for made in (ahead, same, more):
 # What it costs
 # -------------
 #
-# A save with ten thousand Atari frames takes :measured:`saving@cpu:copied-pixels:save_time`, with
-# the buffer memory-mapped :measured:`saving@cpu:mapped-pixels:save_time`, and without it
+# With ten thousand frames of Atari's size in the buffer, a save takes
+# :measured:`saving@cpu:copied-pixels:save_time`; with the buffer memory-mapped beside the
+# checkpoint, :measured:`saving@cpu:mapped-pixels:save_time`; without a buffer,
 # :measured:`saving@cpu:none:save_time`. :claim:`a-mapped-buffer-is-saved-faster`
 #
 # .. dropdown:: Saving and loading, by what the buffer holds
@@ -418,8 +419,12 @@ assert size(latest) > CAPACITY * rows.bytes() // len(rows)
 # ----------------
 #
 # ``torch.export`` makes a program of the policy that runs without TorchRL. An ``ObservationNorm``
-# cannot be exported, so write the normalization yourself, with its numbers. For ONNX, give the same
-# arguments to ``torch.onnx.export``. It needs another package, and was not run for this page.
+# cannot be exported, so write the normalization yourself, with its numbers.
+#
+# .. dropdown:: ONNX
+#
+#    Give the same arguments to ``torch.onnx.export``. It needs another package, and was not run for
+#    this page.
 
 norm = whole.env.transform[0].to_observation_norm()
 loc, scale = norm.loc.clone(), norm.scale.clone()

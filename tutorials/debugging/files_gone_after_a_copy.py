@@ -3,8 +3,8 @@ The files of a buffer are gone after a copy is deleted
 ======================================================
 
 You loaded a pickled buffer, copied one with ``deepcopy``, or got one from a queue. Some time later,
-the folder of the original is gone, with everything else in it. The original still samples, but it
-cannot be loaded again.
+the folder of the original is gone, with everything else in it. The original still samples, but a
+pickled buffer no longer loads.
 
 :Subsystem: memory and storage
 :Effect: silent
@@ -77,9 +77,9 @@ except RuntimeError as error:
 assert "No such file" in said
 
 # %%
-# ``torch.save`` pickles as well, and so does a queue: the copy in the other process deletes the
-# folder there. :claim:`a-copy-in-another-process-deletes-the-folder` With ``deepcopy``, the same
-# happens:
+# ``torch.save`` pickles as well, and so does a queue. When the other process deletes its copy, the
+# folder is gone for both. :claim:`a-copy-in-another-process-deletes-the-folder` With ``deepcopy``,
+# the same happens:
 
 other = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)
 other.extend(rows)
