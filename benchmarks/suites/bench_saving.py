@@ -1,10 +1,10 @@
 """What it costs to save a run and to load it, by what its replay buffer holds.
 
 The run is DQN with prioritized replay, as in the guide to saving. Its rows are those of CartPole,
-or have a frame of an Atari game besides. A checkpoint with the buffer copies its rows. A
-memory-mapped buffer beside the checkpoint has its rows in the folder that is saved, and copies
-none. A checkpoint without a buffer has weights, targets and moments alone. The files stay in the
-cache of the operating system: the disk is not measured.
+or have random bytes of the size of an Atari frame besides. A checkpoint with the buffer copies its
+rows. A memory-mapped buffer beside the checkpoint has its rows in the folder that is saved, and
+copies none. A checkpoint without a buffer has weights, targets and moments alone. The files stay in
+the cache of the operating system: the disk is not measured.
 """
 
 import shutil
