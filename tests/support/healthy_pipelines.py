@@ -120,6 +120,7 @@ def ppo():
         GymEnv("Pendulum-v1"),
         Compose(ObservationNorm(in_keys=["observation"]), DoubleToFloat(), StepCounter()),
     )
+    env.set_seed(0)  # else its 400 steps may all hang down, and other states lie far off
     env.transform[0].init_stats(num_iter=400, reduce_dim=0, cat_dim=0)
     actor = gaussian_actor(env, 3)
     critic = ValueOperator(mlp(3, 1))
