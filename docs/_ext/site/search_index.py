@@ -11,8 +11,8 @@ With ``:whole:`` all hits stay in the page, as on the search page, in place of a
 
 What it writes: ``_static/search.js``, a script that holds the stemmer that Sphinx ships, the
 library (MiniSearch) and ``search_engine.js``, both shortened by terser, and the index; and the
-library's license beside it. A page loads the script when a search field is first focused, from a
-plain folder as well. Sphinx's own index is not made.
+licenses of library and stemmer beside it. A page loads the script when a search field is first
+focused, from a plain folder as well. Sphinx's own index is not made.
 
 An entry has a kind (``KINDS``), an address, a title, and what the engine weighs: names that lead to
 it (``also``, and the arguments of a class or function), messages that its page prints, and its text
@@ -31,6 +31,7 @@ import tomllib
 from collections import Counter
 from functools import cache, partial
 from html import escape
+from importlib.metadata import files
 from itertools import chain, pairwise
 from math import log
 from pathlib import Path
@@ -519,18 +520,28 @@ def script(env):
     return "\n".join([*parts, f"ManualSearch.load({data});\n"])
 
 
+def licenses():
+    """Those of the library and of the stemmer, which stand without theirs in the script.
+
+    The stemmer's comes with ``snowballstemmer``, on which Sphinx depends: Sphinx ships none.
+    """
+    copying = next(path for path in files("snowballstemmer") if path.name == "COPYING")
+    library = (MINISEARCH / "LICENSE.txt").read_text(encoding="utf-8")
+    return f"MiniSearch\n\n{library}\nSnowball stemmer\n\n{copying.read_text(encoding='utf-8')}"
+
+
 def switch_off(app):
     """builder-inited: no index of Sphinx's own beside this one."""
     app.builder.search = False
 
 
 def write(app, exception):
-    """build-finished: the script and the license; what the theme copied for Sphinx's index goes."""
+    """build-finished: script and licenses; what the theme copied for Sphinx's index goes."""
     if exception or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
     write_if_changed(static / "search.js", script(app.env))
-    write_if_changed(static / "search-license.txt", (MINISEARCH / "LICENSE.txt").read_bytes())
+    write_if_changed(static / "search-license.txt", licenses())
     for name in ("searchtools.js", "language_data.js"):
         (static / name).unlink(missing_ok=True)
 
