@@ -296,6 +296,10 @@ def field(action, name, label, *classes):
     return FIELD.format(action=action, **own)
 
 
+WITHOUT_SCRIPTS = {
+    "reference/debugging_map": "what you see",
+    "reference/error_index": "what it prints",
+}
 OTHERS = ("latex", "man", "texinfo", "text")
 
 
@@ -319,6 +323,13 @@ def visit_field(translator, node):
     builder = translator.builder
     action = builder.get_relative_uri(builder.current_docname, "search")
     translator.body.append(field(action, "here", node["label"], *node["classes"]))
+    links = [
+        f'<a href="{builder.get_relative_uri(builder.current_docname, page)}">{name}</a>'
+        for page, name in WITHOUT_SCRIPTS.items()
+        if page in builder.env.found_docs
+    ]
+    if links:
+        translator.body.append(f"<noscript><p>Look it up: {', '.join(links)}.</p></noscript>\n")
     raise nodes.SkipNode
 
 
