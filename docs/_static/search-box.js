@@ -106,14 +106,15 @@
         options.push(option(all, options.length, element("span", "search-title", "All that is found")));
       }
       const [unknown] = hits.unknown;
-      if (!hits.length || unknown) {
+      if (!hits.length || unknown || !hits.isKnown) {
         const others = NOWHERE.filter(([page]) => !location.pathname.endsWith(page));
         const leads = others.map(([page, title, what], n) =>
           option(root + page, options.length + n, element("span", "search-title", title), element("span", "search-snippet", what)),
         );
-        options.push(...leads);
+        options.splice(hits.isKnown ? options.length : 0, 0, ...leads);
       }
-      const nowhere = unknown ? `No page has “${unknown}”. ` : "";
+      const noPage = unknown ? `No page has “${unknown}”. ` : "";
+      const nowhere = hits.isKnown ? noPage : "No page knows this message. ";
       status.textContent = nowhere + (hits.length ? `${hits.length} found` : "Nothing found. These lead on:");
       list.replaceChildren(...options);
       list.hidden = false;

@@ -196,6 +196,21 @@ def test_a_word_that_no_page_has_is_named(open_page, site_url):
     assert "No page" not in status.inner_text()
 
 
+def test_of_a_message_that_no_page_knows_the_leads_come_first(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    ask(page, "PermissionError: [Errno 13] Permission denied", "here")
+    titles = page.locator("#search-here-hits .search-title").all_inner_texts()
+    assert titles[:3] == ["Error index", "Triage", "Doctor"]
+    assert len(titles) > 3
+    assert page.locator("[aria-selected=true]").count() == 0
+    status = page.locator(".search-status").last.inner_text()
+    assert status.startswith("No page knows this message. ")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/reference/error_index.html")
+
+
 def test_of_a_pasted_traceback_the_message_counts(open_page, site_url):
     page = open_page(permissions=CLIPBOARD)
     page.goto(site_url)

@@ -12,7 +12,7 @@ from tests.support.search import evaluate, index_of
 pytestmark = pytest.mark.site
 
 ROW = re.compile(r'<p id="old-([^"]+)"')
-KNOB = re.compile(r'<dt id="(knob-[^"]+)"><code[^>]*>(?:<span[^>]*>)?([^<]+)<')
+KNOB = re.compile(r'<dt id="(knob-[^"]+)"><code[^>]*>(?:<span[^>]*>)?((?:[^<]|<wbr>)+)<')
 PARAMETER = re.compile(r'class="sig-param">(?:<[^>]+>)*?<span class="n"><span class="pre">(\w+)<')
 BEFORE_A_KNOB = re.compile("#(term|knob|old)-|^reference/api/")
 TERM = re.compile(r'<dt id="(term-[^"]+)">(.*?)<a class="headerlink"')
@@ -82,7 +82,7 @@ def test_what_readers_paste_leads_there_too(search, terms):
 def test_every_knob_is_found_by_its_name(search):
     """Behind its word in the glossary, its page of the API and the table of old names at most."""
     knobs = [
-        (path.relative_to(SITE).as_posix() + "#" + entry, name)
+        (path.relative_to(SITE).as_posix() + "#" + entry, name.replace("<wbr>", ""))
         for path in sorted((SITE / "performance").glob("*.html"))
         for entry, name in KNOB.findall(path.read_text(encoding="utf-8").replace("<wbr>", ""))
     ]

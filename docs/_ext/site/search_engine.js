@@ -19,10 +19,13 @@ const ManualSearch = (() => {
   const PART_OF_NAME = 0.5; // slice, of SliceSampler
   const SPOKEN = 1.5; // what a symbol in the query names
   const ASKED = { "how-to": 1.8, tutorial: 1.2 }; // more of the kind, to a question that begins with "how"
-  const SURE = 2; // times the score of the next page: Enter opens the first hit at once
+  const SURE = 2; // times the score of the next page: Enter opens the first hit at once,
+  const SHARE = 0.6; // of what the query tells, at least, if it has that
+  const KNOWN = 0.5; // of what a message tells, in one of the first hits: else no page has it
   const FILLERS = new Set("agent error problem torchrl train work".split(" ")); // of any question
   const FILLER = 0.4;
-  const COVERED = 2; // power of the number of words that an entry has
+  const COVERED = 2; // power of how much of the query an entry has: a sum over its words
+  const RARE = 0.5; // power of what each of them tells
   const BM25 = { k: 1.2, b: 0.7, d: 0.5 };
   const PREFIX = 0.4;
   const GUESSED = 0.7;
@@ -48,6 +51,7 @@ const ManualSearch = (() => {
   /* -- A pasted message: the last line that names an exception and what follows it, without what
         differs from run to run. */
   const RAISED = /^(?:.*\s)?(?:\w+\.)*\w*(?:Error|Warning|Exception|Interrupt|Exit)\b:?/;
+  const REFUSES = /^\W*(?:cannot|can't|could not|couldn't|failed to|unable to) /i; // a message without its class
   const VARYING = [
     /(?:File )?"[^"]*[/\\][^"]*"(?:, line \d+)?/g, // the place in a file
     /(?:[\w.~-]*[/\\])+[\w.-]*/g,
@@ -220,10 +224,12 @@ const ManualSearch = (() => {
   };
 
   /* What is found, best first; of one kind all of it, where one is named. `unknown` of it are the
-     words of the query that no page has, nor one that is spelled like them. */
+     words of the query that no page has, nor one that is spelled like them; it `isKnown` unless the
+     query is a message of which no page has enough. */
   const search = (query, only) => {
     const own = message(query);
-    const pasted = RAISED.test(own) && /\s/.test(own.trim());
+    const alone = /^\w+(?:Error|Exception)$/.test(own.trim()) && !has(own.trim().toLowerCase());
+    const pasted = alone || (RAISED.test(own) && /\s/.test(own.trim()));
     const text = pasted ? steady(own) : own; // who types a path means it
     const weights = new Map(); // of each term, and the words of the query that it stands for
     const spelled = new Map(); // word -> the name that it probably is
@@ -239,7 +245,8 @@ const ManualSearch = (() => {
         const kind = names.has(term) ? PART_OF_NAME : (names.size ? NAME : 1) * (guessed ? GUESSED : 1);
         const weight = kind * (FILLERS.has(term) ? FILLER : 1);
         const known = weights.get(term);
-        if (!known || known.weight < weight) weights.set(term, { weight, word: n });
+        const isCertain = !guessed || names.size > 0 || named.has(term);
+        if (!known || known.weight < weight) weights.set(term, { weight, word: n, isCertain });
       });
     });
     const unknown = pasted ? [] : words.filter((word) => {
@@ -248,7 +255,7 @@ const ManualSearch = (() => {
       return own?.length > 3 && !has(own) && !stop.has(own) && !typed;
     });
     const right = text.replace(WORD, (word) => spelled.get(word) || word);
-    concepts(stems(text)).forEach((term) => weights.set(term, { weight: SYNONYM, word: -1 }));
+    concepts(stems(text)).forEach((term) => weights.set(term, { weight: SYNONYM, word: -1, isCertain: false }));
     const asked = [...weights.keys()];
     const last = /\w$/.test(query) ? asked.findLast((one) => one[0] !== "=") : null;
     const spelling = pasted ? [] : [...names(query), ...names(right)]; // a message names keys of its own
@@ -285,8 +292,19 @@ const ManualSearch = (() => {
       const ofName = both.length / name.size;
       return (2 * ofQuery * ofName) / (ofQuery + ofName);
     };
+    /* What terms tell, each word of the query by its best one. */
+    const perWord = (terms) => {
+      const best = new Map();
+      for (const term of terms) {
+        const { word } = weights.get(term);
+        best.set(word, Math.max(best.get(word) || 0, told(term)));
+      }
+      return best;
+    };
+    const most = perWord(asked);
     for (const hit of found) {
-      const covered = new Set(hit.queryTerms.map((term) => weights.get(term).word)).size;
+      const parts = perWord(hit.queryTerms); // "error" is little of the name of an exception
+      const covered = [...parts].reduce((rest, [word, own]) => rest + (pasted ? own : most.get(word)) ** RARE, 0);
       const nearest = Math.max(...entries[hit.id].names.map((name) => alikeness(name, hit.terms)));
       hit.score *= (covered ** COVERED / hit.queryTerms.length) * (1 + ALIKE * nearest);
     }
@@ -315,11 +333,15 @@ const ManualSearch = (() => {
       pages.set(page, before + 1);
       return before < SAME_PAGE || exact.has(id) || kind === "term" || kind === "change";
     });
-    const [best, ...others] = hits.map(({ id, score }) => ({ ...entries[id], id, score }));
+    const [best, ...others] = hits.map(({ id, score, queryTerms }) => ({ ...entries[id], score, queryTerms }));
     const pageOf = ({ address }) => address.split("#")[0];
     const next = others.find((one) => pageOf(one) !== pageOf(best))?.score || 0;
     const isNamed = best && level(best) >= 0 && (exact.has(best.id) || plain(best.title).startsWith(plain(query)));
-    const isSure = isNamed || (!unknown.length && best?.score > SURE * next);
+    /* How much of the query a hit has, by weight and rarity; of what is guessed only names are `sure`. */
+    const size = (terms) => [...perWord(terms.filter((term) => term[0] !== "=")).values()].reduce((rest, one) => rest + one, 0);
+    const share = ({ queryTerms }, sure) => size(queryTerms.filter((term) => !sure || weights.get(term).isCertain)) / size(asked);
+    const isKnown = isNamed || !(pasted || REFUSES.test(own)) || hits.slice(0, 3).some((hit) => share(hit) >= KNOWN);
+    const isSure = isNamed || (isKnown && !unknown.length && best?.score > SURE * next && share(best, true) >= SHARE);
     /* The message of the page that has most words of the pasted one. */
     const alike = (lines, terms) => {
       const count = (line) => telling(steady(line)).filter((term) => terms.includes(term)).length;
@@ -329,7 +351,7 @@ const ManualSearch = (() => {
       const entry = entries[id];
       return { ...entry, snippet: (pasted && alike(entry.messages, terms)) || entry.snippet, score, terms, sure: n === 0 && isSure };
     });
-    return Object.assign(answers, { unknown: isNamed ? [] : unknown });
+    return Object.assign(answers, { unknown: isNamed ? [] : unknown, isKnown });
   };
 
   /* Pieces of a text: [words, whether the query asked for them]. */

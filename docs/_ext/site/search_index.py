@@ -12,8 +12,8 @@ With ``:whole:`` all hits stay in the page, as on the search page, in place of a
 
 What it writes: ``_static/search.js``, a script that holds the stemmer that Sphinx ships, the
 library (MiniSearch) and ``search_engine.js``, both shortened by terser, and the index; and the
-library's license beside it. A page loads the script when a search field is first focused, from a
-plain folder as well. Sphinx's own index is not made.
+licenses of library and stemmer beside it. A page loads the script when a search field is first
+focused, from a plain folder as well. Sphinx's own index is not made.
 
 An entry has a kind (``KINDS``), an address, a title, and what the engine weighs: names that lead to
 it (``also``, and the arguments of a class or function), messages that its page prints, and its text
@@ -32,6 +32,7 @@ import tomllib
 from collections import Counter
 from functools import cache, partial
 from html import escape
+from importlib.metadata import files
 from itertools import chain, pairwise
 from math import log
 from pathlib import Path
@@ -297,6 +298,10 @@ def field(action, name, label, *classes, placeholder=PLACEHOLDER):
     return FIELD.format(action=action, name=name, classes=" ".join(classes), **texts)
 
 
+WITHOUT_SCRIPTS = {
+    "reference/debugging_map": "what you see",
+    "reference/error_index": "what it prints",
+}
 OTHERS = ("latex", "man", "texinfo", "text")
 
 
@@ -326,6 +331,13 @@ def visit_field(translator, node):
     action = builder.get_relative_uri(builder.current_docname, "search")
     shown = field(action, "here", node["label"], *node["classes"], placeholder=node["placeholder"])
     translator.body.append(shown)
+    links = [
+        f'<a href="{builder.get_relative_uri(builder.current_docname, page)}">{name}</a>'
+        for page, name in WITHOUT_SCRIPTS.items()
+        if page in builder.env.found_docs
+    ]
+    if links:
+        translator.body.append(f"<noscript><p>Look it up: {', '.join(links)}.</p></noscript>\n")
     raise nodes.SkipNode
 
 
@@ -527,18 +539,28 @@ def script(env):
     return "\n".join([*parts, f"ManualSearch.load({data});\n"])
 
 
+def licenses():
+    """Those of the library and of the stemmer, which stand without theirs in the script.
+
+    The stemmer's comes with ``snowballstemmer``, on which Sphinx depends: Sphinx ships none.
+    """
+    copying = next(path for path in files("snowballstemmer") if path.name == "COPYING")
+    library = (MINISEARCH / "LICENSE.txt").read_text(encoding="utf-8")
+    return f"MiniSearch\n\n{library}\nSnowball stemmer\n\n{copying.read_text(encoding='utf-8')}"
+
+
 def switch_off(app):
     """builder-inited: no index of Sphinx's own beside this one."""
     app.builder.search = False
 
 
 def write(app, exception):
-    """build-finished: the script and the license; what the theme copied for Sphinx's index goes."""
+    """build-finished: script and licenses; what the theme copied for Sphinx's index goes."""
     if exception or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
     write_if_changed(static / "search.js", script(app.env))
-    write_if_changed(static / "search-license.txt", (MINISEARCH / "LICENSE.txt").read_bytes())
+    write_if_changed(static / "search-license.txt", licenses())
     for name in ("searchtools.js", "language_data.js"):
         (static / name).unlink(missing_ok=True)
 

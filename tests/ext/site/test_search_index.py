@@ -200,7 +200,20 @@ def test_sphinx_makes_no_index_beside_it(site):
     static = site.html / "_static"
     assert not (site.html / "searchindex.js").exists()
     assert not (static / "searchtools.js").exists()
-    assert "Permission is hereby granted" in (static / "search-license.txt").read_text()
+    licenses = (static / "search-license.txt").read_text()
+    assert "Permission is hereby granted" in licenses  # of the library
+    assert "Dr Martin Porter" in licenses  # of the stemmer
+
+
+def test_without_scripts_a_field_has_links_to_the_maps_that_there_are(site):
+    site.append("index.rst", "\n.. search-box:: What do you see?\n")
+    build(site)
+    assert "<noscript>" not in (site.html / "index.html").read_text()
+    (site.docs / "reference").mkdir()
+    (site.docs / "reference" / "error_index.rst").write_text(":orphan:\n\nErrors\n======\n")
+    build(site, "-a", "-E")
+    line = '<noscript><p>Look it up: <a href="reference/error_index.html">what it prints</a>.</p>'
+    assert line in (site.html / "index.html").read_text()
 
 
 WORDS = {
