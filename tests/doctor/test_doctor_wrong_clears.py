@@ -671,6 +671,14 @@ def test_a_next_observation_is_nan_inside_an_episode(missing, state):
     assert said("numbers_are_not_finite", batch=rows) == state
 
 
+def test_a_reconstructed_row_has_no_next_observation_at_the_end_of_a_batch_and_before_a_cut():
+    rows = cartpole().rollout(50, break_when_any_done=False)
+    rows["next", "done"][[20, 49]] = False
+    rows["collector", "traj_ids"] = (torch.arange(50) > 20).long()
+    rows["next", "observation"][[20, 49]] = float("nan")
+    assert said("numbers_are_not_finite", batch=rows) == CLEAR
+
+
 @pytest.mark.parametrize(("drawn", "state"), [(False, CLEAR), (True, APPLIES)])
 def test_the_estimator_of_a_loss_gets_rows_in_no_order(drawn, state):
     env = cartpole()

@@ -73,6 +73,16 @@ SAID_OF_NAN = (
 )
 
 
+def goes_on_in(rows):
+    """Which rows the next row continues: of others, a reconstructor leaves the next one out."""
+    going_on = ~done_of(rows)
+    going_on[..., -1] = False
+    if (ids := rows.get(TRAJ_IDS, None)) is not None:
+        ids = ids.reshape(rows.shape)
+        going_on[..., :-1] &= ids[..., 1:] == ids[..., :-1]
+    return going_on
+
+
 def parts_of(policy):
     return list(getattr(policy, "named_parameters", dict)()) if policy is not None else []
 
@@ -93,7 +103,7 @@ def numbers_are_not_finite(
         looked_at = observed(rows, policy)
         if (reward := paid_in(rows)) is not None:
             looked_at["next", "reward"] = reward
-        going_on = ~done_of(rows)  # of others, and of compact rows, the next is left out on purpose
+        going_on = goes_on_in(rows)
         for key in list(looked_at):
             later = get_next(rows, key)
             if isinstance(later, torch.Tensor):
