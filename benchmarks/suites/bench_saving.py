@@ -8,6 +8,7 @@ the cache of the operating system: the disk is not measured.
 """
 
 import shutil
+import time
 
 import pytest
 import torch
@@ -118,31 +119,28 @@ CASES += [(way, content) for way in ("copied", "mapped") for content in ROWS]
 
 
 @pytest.mark.parametrize(("way", "content"), CASES)
-@pytest.mark.parametrize("what", ["save", "load"])
-def bench_run(benchmark, device, tmp_path, way, content, what):
+def bench_run(benchmark, device, tmp_path, way, content):
     if device.type == "cuda":
         pytest.skip("a buffer on the CPU and files are measured")
     count, data = ROWS[content], make_rows(content)
     run, folder = Run(way, count, tmp_path), tmp_path / "save"
     run.train(data)
     run.save(folder)
-    fresh = Run(way, count, tmp_path)
-    fresh.load(folder)
-    assert_same(run, fresh, data)
     sizes = [bytes_in(folder) + (bytes_in(run.beside) if run.beside else 0)]
 
-    def another():
-        if what == "load":
-            return (Run(way, count, tmp_path), folder), {}
-        shutil.rmtree(folder)
-        return (run, folder), {}
-
     benchmark.pedantic(
-        lambda one, place: getattr(one, what)(place),
-        setup=another,
+        run.save,
+        setup=lambda: (shutil.rmtree(folder), ((folder,), {}))[1],
         rounds=ROUNDS,
         warmup_rounds=WARMUP_ROUNDS,
     )
+    loads = []
+    for _ in range(WARMUP_ROUNDS + ROUNDS):
+        fresh = Run(way, count, tmp_path)
+        start = time.perf_counter()
+        fresh.load(folder)
+        loads.append(time.perf_counter() - start)
+    assert_same(run, fresh, data)
     shown, key, title = {"way": WAYS[way]}, way, WAYS[way]
     if way != "none":
         shown |= {"content": content, "rows": count}
@@ -150,9 +148,9 @@ def bench_run(benchmark, device, tmp_path, way, content, what):
     measure.note(
         benchmark,
         key,
-        f"{what}_time",
+        "save_time",
         title=title,
         parameters=shown,
-        sampled={"saved_bytes": sizes} if what == "save" else {},
+        sampled={"load_time": loads[WARMUP_ROUNDS:], "saved_bytes": sizes},
     )
     benchmark.extra_info["warmup_rounds"] = WARMUP_ROUNDS

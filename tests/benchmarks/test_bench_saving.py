@@ -19,7 +19,7 @@ def few_rows(monkeypatch):
 
 def saved_bytes(folder, way, content):
     folder.mkdir()
-    (size,) = noted(suite.bench_run, CPU, folder, way, content, "save")["sampled"]["saved_bytes"]
+    (size,) = noted(suite.bench_run, CPU, folder, way, content)["sampled"]["saved_bytes"]
     return size
 
 
@@ -33,13 +33,14 @@ def test_a_save_has_the_rows_wherever_the_buffer_is(tmp_path):
 
 
 @pytest.mark.parametrize(("way", "content"), suite.CASES)
-def test_loading_is_timed_with_a_key_of_its_own(tmp_path, way, content):
-    said = noted(suite.bench_run, CPU, tmp_path, way, content, "load")
+def test_one_run_times_the_save_and_the_load(tmp_path, way, content):
+    said = noted(suite.bench_run, CPU, tmp_path, way, content)
     assert said["key"] == (way if way == "none" else f"{way}-{content}")
-    assert said["metrics"] == {"load_time"}
+    assert said["metrics"] == {"save_time", "load_time", "saved_bytes"}
+    assert len(said["sampled"]["load_time"]) == suite.ROUNDS
 
 
 @pytest.mark.parametrize("way", ["none", "copied", "mapped"])
 def test_a_run_that_loads_nothing_fails_the_suite(tmp_path, way):
     with mock.patch.object(suite.Run, "load"), pytest.raises((AssertionError, KeyError)):
-        noted(suite.bench_run, CPU, tmp_path, way, "state", "save")
+        noted(suite.bench_run, CPU, tmp_path, way, "state")
