@@ -7,6 +7,26 @@ the stacks when you sample.
 """
 
 # %%
+# Copy this, and put your environment in place of ``Blocks()``, whose frames are ``uint8``, of shape
+# ``(1, 84, 84)``. ``CatFrames`` makes the policy's ``"stack"``.
+
+import torch
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import CatFrames, Compose, GymWrapper, StepCounter, TransformedEnv
+
+SEED, TIME_LIMIT_STEPS, N_FRAMES, CAPACITY_ROWS = 0, 30, 500, 400
+
+
+def make_env():
+    stack = CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["stack"])
+    transform = Compose(StepCounter(TIME_LIMIT_STEPS), stack)
+    env = TransformedEnv(GymWrapper(Blocks()), transform)
+    env.set_seed(SEED)
+    return env
+
+
+# %%
 # .. fold:: An environment that draws its episode and its step into each frame
 
 import tempfile
@@ -15,10 +35,8 @@ from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
-import torch
 import torchrl
 
-SEED, TIME_LIMIT_STEPS, N_FRAMES, CAPACITY_ROWS = 0, 30, 500, 400
 torch.manual_seed(SEED), torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
@@ -47,27 +65,11 @@ class Blocks(gym.Env):
 
 
 # %%
-# Copy this, and put your environment in place of ``Blocks()``, whose frames are ``uint8``, of shape
-# ``(1, 84, 84)``. ``CatFrames`` makes the policy's ``"stack"``.
-
-from torchrl.envs import CatFrames, Compose, GymWrapper, StepCounter, TransformedEnv
-
-
-def make_env():
-    stack = CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["stack"])
-    transform = Compose(StepCounter(TIME_LIMIT_STEPS), stack)
-    env = TransformedEnv(GymWrapper(Blocks()), transform)
-    env.set_seed(SEED)
-    return env
-
-
-# %%
 # Bytes and frames of a row, and gigabytes of a million rows:
 #
 # .. fold:: The same rows in five ways
 
-from torchrl.collectors import Collector
-from torchrl.data import LazyMemmapStorage, LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data import LazyMemmapStorage
 
 FRAME_BYTES, MILLION, STACKS = 84 * 84, 1_000_000, ["stack", ("next", "stack")]
 

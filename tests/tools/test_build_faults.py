@@ -577,7 +577,12 @@ def test_interrupted_build_leaves_no_process_and_no_half_site(site):
         "conf.py", '\ntutorial_time_limits = {"tutorials/basics/slow.py": (120, "waits")}\n'
     )
     before = tree(site.public)
-    building = subprocess.Popen(site.command(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    building = subprocess.Popen(
+        site.command(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's & ignores it
+    )
     marker = site.root / "tutorials/basics/started"
     deadline = time.monotonic() + 60
     while not marker.exists():

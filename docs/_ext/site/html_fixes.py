@@ -114,7 +114,7 @@ FIXES = {
     # A browser ends a line of code behind a hyphen or a space, else in the middle of a name.
     "long code": Fix(
         "not reported",
-        re.compile(r'<code class="([^"]*)">((?:(?!</code>).)*class="pre".*?)</code>'),
+        re.compile(r'<code class="([^"]*)">((?:(?!</code>).)*class="pre".*?)</code>', re.DOTALL),
         lambda match: with_breaks(*match.groups()),
     ),
     # In a side bar a long name breaks anywhere; between two words of it is better.

@@ -145,6 +145,8 @@ def test_only_long_code_breaks_and_between_its_words():
     ):
         assert corrected(code(plain)) == code(broken, mark=" is-long")
         assert corrected(code(plain, "--seed")) == code(broken, "--seed", mark=" is-long")
+    lines = code("ceil(frames_per_batch", "/", "environments)").replace(" <", "\n<")
+    assert corrected(lines) == lines.replace("literal", "literal is-long")
 
 
 @pytest.mark.parametrize("name", DIALOGS)
