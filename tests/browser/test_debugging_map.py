@@ -336,7 +336,7 @@ def test_a_hit_of_a_message_shows_the_message_of_the_page(opened):
 def test_the_field_of_the_error_index_shows_a_message_of_the_index(opened):
     page = opened("error_index")
     shown = page.locator("#search-here").get_attribute("placeholder")
-    assert shown in page.locator(f"{ENTRY} pre").all_inner_texts()
+    assert shown in [text.rstrip() for text in page.locator(f"{ENTRY} pre").all_inner_texts()]
     assert page.locator(f"{ENTRY} .symptom-effect").count() == 0
 
 
