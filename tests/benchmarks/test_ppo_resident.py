@@ -32,6 +32,7 @@ from tests.support.ppo_recipes import (
     complaints,
     planted_in,
 )
+from tests.support.shown_calls import bound_calls
 from tests.support.suites import CPU, noted
 
 SMALL = ["--envs", "8", "--steps", "8", "--frames", "320", "--threshold", "1000"]
@@ -311,6 +312,7 @@ ISAAC = [*SMALL, "--isaac", "Fake-Isaac-v0"]
 
 @guards("resident-isaac-calls-bind")
 def test_the_calls_for_isaac_lab_are_those_of_the_installed_wrapper(isaac):
+    assert bound_calls("docs/performance/recipes/ppo_resident.rst") == ["IsaacLabWrapper"]
     signature = inspect.signature(isaac_lab.IsaacLabWrapper.__init__)
     with mock.patch.object(isaac_lab, "IsaacLabWrapper") as wrapper:
         recipe.make_isaac(recipe.parse([*ISAAC, "--device", "cuda:0"]), 3)

@@ -34,6 +34,7 @@ from benchmarks.timing import Benchmark
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
 from tests.support.forks import in_a_fork
+from tests.support.shown_calls import bound_calls
 from tests.support.suites import COMMITTED, CPU, noted
 from tests.support.suites import recorded as recorded_of
 
@@ -394,6 +395,7 @@ def test_mujoco_environments_dispatch():
 
 @guards("isaaclab-is-gym-wrapper", "isaaclab-leaves-actions", "native-autoreset-rows")
 def test_isaac_lab_wrapper_as_read():
+    assert bound_calls("docs/performance/environments.rst") == ["IsaacLabWrapper"]
     wrapper = isaac_lab.IsaacLabWrapper
     assert issubclass(wrapper, GymWrapper)
     own = inspect.signature(wrapper.__init__).parameters
