@@ -7,20 +7,21 @@ the stacks when you sample.
 """
 
 # %%
-# Copy this, and put your environment in place of ``Blocks()``, whose frames are ``uint8``, of shape
-# ``(1, 84, 84)``. ``CatFrames`` makes the policy's ``"stack"``.
+# Copy this, and replace ``Blocks()`` with your environment. Its observation has to be a dictionary
+# with ``"pixels"``, as ``uint8`` of shape ``(1, 84, 84)``. The policy reads ``"stack"``.
 
 import torch
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.envs import CatFrames, Compose, GymWrapper, StepCounter, TransformedEnv
 
-SEED, TIME_LIMIT_STEPS, N_FRAMES, CAPACITY_ROWS = 0, 30, 500, 400
+SEED, TIME_LIMIT_STEPS = 0, 30
+N_FRAMES, CAPACITY_ROWS = 500, 400  # as small as the limit above, for this page
 
 
 def make_env():
     stack = CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["stack"])
-    transform = Compose(StepCounter(TIME_LIMIT_STEPS), stack)
+    transform = Compose(StepCounter(TIME_LIMIT_STEPS), stack)  # both are needed
     env = TransformedEnv(GymWrapper(Blocks()), transform)
     env.set_seed(SEED)
     return env
@@ -110,8 +111,8 @@ assert size == disk < 1.02 * FRAME_BYTES
 # %%
 # Copy this, too. For a buffer larger than memory, make ``storage`` a ``LazyMemmapStorage`` with a
 # ``scratch_dir`` (:doc:`/tutorials/memory/buffers_on_disk`). The transform reads it in the same
-# way. :claim:`stacked-rows-from-other-storages` Rows of its files stay in memory while there is
-# room.
+# way. :claim:`stacked-rows-from-other-storages` The operating system caches its files in free
+# memory.
 
 from torchrl.envs.transforms import Transform
 
@@ -153,7 +154,7 @@ buffer = TensorDictReplayBuffer(storage=storage, transform=transform, batch_size
 for batch in collector:
     buffer.extend(batch)
     sample = buffer.sample()
-    sample = sample[sample["complete"]]  # train on "stack" and ("next", "stack")
+    sample = sample[sample["complete"]]  # 256 rows at most: train on these
 collector.shutdown()
 
 # %%
@@ -166,14 +167,15 @@ collector.shutdown()
 # * **Where episodes meet** the transform compares the trajectory id and the step count of each
 #   frame with those of the row. If a frame is of another episode or was overwritten, the row is
 #   incomplete.
-# * **Drop incomplete rows.** These are the last row of an episode that the time limit cut off, the
-#   newest row, and the oldest rows of a full buffer. Terminated rows stay. The last frame of their
+# * **Drop incomplete rows:** the last row of an episode that the time limit cut off, the newest
+#   row, and the oldest rows of a full buffer. Terminated rows stay. The last frame of their
 #   next stack is of another episode, but no loss bootstraps from that stack.
 #
 # Scale the pixels inside the network. The buffer draws single rows, so priorities work, too
 # (``TensorDictPrioritizedReplayBuffer``). :claim:`stacked-rows-take-priorities` With several
-# environments, extend with ``batch.reshape(-1)``; the first three rows and the last one of each
-# environment in a batch can then be incomplete. :claim:`stacked-rows-of-batched-environments`
+# environments, extend with ``batch.reshape(-1)``. Four rows of each environment in a batch can then
+# be incomplete, the first three and the last one, so collect long batches.
+# :claim:`stacked-rows-of-batched-environments`
 #
 # Every stack is right
 # --------------------
@@ -226,8 +228,8 @@ assert row_bytes == size
 # a stack, and keeps the last row of each. Its stacks are right, too. But each row needs ``("next",
 # "pixels")``, a second frame, so this method excludes ``compact_obs``. The buffer has to be a plain
 # ``ReplayBuffer`` without priorities, and its ``batch_size`` is ignored.
-# :claim:`catframes-method-demands` The method marks each pixel that it pads, so a sample writes
-# many times the bytes that the transform above writes. :claim:`catframes-sample-writes-more`
+# :claim:`catframes-method-demands` It also marks each padded pixel, so a sample writes many
+# times the bytes that the transform above writes. :claim:`catframes-sample-writes-more`
 
 from torchrl.data import ReplayBuffer, SliceSampler
 
@@ -261,7 +263,7 @@ for name, rows in {"stored": full, "sampled": sample}.items():
 #
 #    ``CatFrames`` on longer slices, keeping every row. It treats the start of each slice as the
 #    start of an episode, and repeats that frame. As a transform of the buffer, it takes frames of
-#    the slice before: :ref:`symptom-stacked-frames-of-different-episodes`.
+#    the slice before instead: :ref:`symptom-stacked-frames-of-different-episodes`.
 
 
 def draw_slices(rows, slice_len):
@@ -302,6 +304,8 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 # does not save the frames. :claim:`compressed-pixels-are-not-dumped`
 #
 # .. dropdown:: A storage that compresses the pixels
+#
+#    It needs ``import zlib``, and the names of the code to copy.
 #
 #    .. literalinclude:: ../../benchmarks/suites/bench_pixel_replay.py
 #       :pyobject: CompressedPixels
