@@ -154,7 +154,7 @@ buffer = TensorDictReplayBuffer(storage=storage, transform=transform, batch_size
 for batch in collector:
     buffer.extend(batch)
     sample = buffer.sample()
-    sample = sample[sample["complete"]]  # 256 rows at most: train on these
+    sample = sample[sample["complete"]]  # a batch at most: train on these
 collector.shutdown()
 
 # %%
