@@ -181,7 +181,7 @@ def same(one, other):
 
 for version, found in results.items():
     print(f"{version:<12}{found.frames:>4} frames {found.updates:>2} updates  ", end="")
-    print(f"batch {found.batch!s:<9} greedy return {found.episode_return:>3.0f}")
+    print(f"batch {found.batch!s:<9} return {found.episode_return:>3.0f}")
     assert found.batch == VERSIONS[version][1]
 for twins in TWINS:
     assert same(*map(results.get, twins))
@@ -191,12 +191,11 @@ assert (double.frames, double.updates) == (single.frames, single.updates)
 assert not torch.equal(double.weights, single.weights)
 
 # %%
-# The benchmark on Ray compared the frames of one remote collector with those of one process
-# (:measured:`scaling_ray@cpu:start-ray-1:same_frames`), and of two remote collectors with those of
-# two workers (:measured:`scaling_ray@cpu:start-ray-2:same_frames`); 1 means the same bits. With Ray
-# installed, the cell above compares the results of these pairs as well. If ``frames_per_batch`` is
-# a multiple of the number of workers, the number of updates stays the same. The weights differ
-# with:
+# The return is that of a greedy episode after the last update. With Ray, the cell also compares one
+# remote collector with one process, and two with two workers
+# (:measured:`scaling_ray@cpu:guide:same_results` in the benchmark, where 1 means the same results).
+# If ``frames_per_batch`` is a multiple of the number of workers, the number of updates stays the
+# same. Batches of workers have a dimension more, and the weights differ with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. Multiplying ``frames_per_batch`` by the number of workers keeps the length, with
@@ -350,15 +349,13 @@ print("batches:", number + 1)
 # What it costs
 # -------------
 #
-# Two workers ("spawn") start in :measured:`collectors@cpu:start-spawn:start_time`. With Ray
-# running, two remote collectors are made in
-# :measured:`weight_sync_ray@cpu:update-w2-20kb:construction_time`, and their first update takes
-# :measured:`weight_sync_ray@cpu:update-w2-20kb:first_update_time`. Starts can take several times as
-# long: in another record, two workers took
-# :measured:`scaling_ray@cpu:start-workers-2:start_time` from the constructor to the first batch,
-# and two remote collectors :measured:`scaling_ray@cpu:start-ray-2:start_time`.
-# :claim:`scaling-starts-beside-other-work` On CartPole with two cores, nothing was faster than one
-# process. :claim:`scaling-cheap-steps-do-not-pay`
+# With Ray running, two remote collectors gave their first batch after
+# :measured:`scaling_ray@cpu:start-ray-2:start_time`, two workers ("spawn") after
+# :measured:`scaling_ray@cpu:start-workers-2:start_time`, and one process after
+# :measured:`scaling_ray@cpu:start-one:start_time`. ``ray.init`` took
+# :measured:`scaling_ray@cpu:init:init_time` more, once. A later update of a small policy takes
+# :measured:`weight_sync_ray@cpu:update-w2-20kb:update_time`. On CartPole with two cores, nothing
+# was faster than one process. :claim:`scaling-cheap-steps-do-not-pay`
 #
 # .. dropdown:: Starts in both records, and time of a batch in each version
 #
@@ -369,8 +366,8 @@ print("batches:", number + 1)
 #
 #    .. record-table:: scaling_ray@cpu
 #       :rows: start-*
-#       :metrics: start_time
-#       :caption: Constructor, first update and first batch together
+#       :metrics: start_time construction_time first_update_time first_batch_time processor_time
+#       :caption: From the constructor to the first batch, and the parts of that time
 #
 #    .. record-table:: scaling_ray@cpu
 #       :rows: throughput-*

@@ -2,20 +2,27 @@
 
 One machine plays the cluster. Every way collects as many frames of CartPole in a batch, with the
 same policy; they take turns, since one that waits for all its workers is idle between two batches.
-Workers start by "spawn", TorchRL's default. The keys of deaths use the policy and the environment
-of the suite weight_sync, so that the frames tell the weights that made them. A cluster of two nodes
-is simulated by ray.cluster_utils.
+Workers start by "spawn", TorchRL's default. The guide from one process to Ray runs once, with Ray,
+and compares the results of its versions. The keys of deaths use the policy and the environment of
+the suite weight_sync, so that the frames tell the weights that made them. A cluster of two nodes is
+simulated by ray.cluster_utils.
 """
 
+import ast
 import contextlib
 import functools
+import hashlib
+import itertools
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from statistics import median
 
+import psutil
 import pytest
 import torch
 from tensordict.nn import TensorDictModule
@@ -28,12 +35,14 @@ from benchmarks import measure, metrics
 from benchmarks.suites import bench_weight_sync as local
 
 ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "how-to" / "from_one_process_to_ray.py"
 FRAMES = 400  # of all workers together
 MANY_FRAMES = 10**6  # Ray's collector wants a number
 WAYS = {"one": 0, "workers-2": 2, "ray-1": 1, "ray-2": 2}  # workers
 TWINS = {"ray-1": "one", "ray-2": "workers-2"}  # the same seeds
 CPUS = sum(WAYS[way] for way in WAYS if way.startswith("ray"))
-STARTS = 2
+STARTS = 4
+PARTS = ("construction_time", "first_update_time", "first_batch_time")  # of a start, in this order
 ROUNDS = 15
 WARMUP_ROUNDS = 2
 UPDATES = 3  # between batches that are compared
@@ -47,8 +56,20 @@ TITLES = {
     "ray-2": "two remote collectors",
 }
 METRICS = metrics.declare("""
+init_time [s] Start of Ray: Wall time of ray.init on this machine, once.
 start_time [s] Time to the first batch: Wall time of the constructor, the first call of
     update_policy_weights_ and the first batch; Ray itself runs already.
+construction_time [s] Construction: Of that, the constructor; on Ray it makes the actors, which
+    import TorchRL.
+first_update_time [s] First update: Of that, the first call of update_policy_weights_.
+first_batch_time [s] First batch: Of that, the first batch.
+processor_time [s] Processor time: Processor time until the first batch, of this process and of all
+    that descend from it, Ray's own among them. With other load on the machine, it grows less than
+    wall time.
+guide_time [s] Time of the guide: Wall time of the script of the guide.
+same_results [1, exact] The same results: 1 where one remote collector and one process, and two
+    remote collectors and two workers, have trained the same weights, bit for bit, with as many
+    frames and updates and the same return; else 0.
 round_time [s] Time of a batch: Wall time of one batch.
 frames_per_second [1] Frames per second: Frames of a batch, divided by its wall time.
 vs_one [1] Frames per second against one process: Frames per second, divided by those of Collector
@@ -107,17 +128,31 @@ def make_collector(way, policy, factories=None, total_frames=MANY_FRAMES, **remo
     return Collector(factories, policy, backend="ray", backend_options=options, **common)
 
 
+def processor_seconds():
+    """Processor time so far of this process and of all that descend from it."""
+    this = psutil.Process()
+    return sum(sum(one.cpu_times()[:4]) for one in [this, *this.children(recursive=True)])
+
+
 class Running:
-    """A collector from its constructor to its first batch, with the seconds that took."""
+    """A collector from its constructor to its first batch, with the seconds that took by metric."""
 
     def __init__(self, way):
-        begin = time.perf_counter()
         self.policy = make_policy()
+        before, marks = processor_seconds(), [time.perf_counter()]
         self.collector = make_collector(way, self.policy)
+        marks.append(time.perf_counter())
         self.collector.update_policy_weights_()
+        marks.append(time.perf_counter())
         self.batches = iter(self.collector)
         first = next(self.batches)
-        self.seconds = time.perf_counter() - begin
+        marks.append(time.perf_counter())
+        self.spent = {"start_time": marks[-1] - marks[0]}
+        self.spent |= {
+            part: end - begin
+            for part, (begin, end) in zip(PARTS, itertools.pairwise(marks), strict=True)
+        }
+        self.spent["processor_time"] = processor_seconds() - before
         assert first.numel() == FRAMES
         self.first = first.clone()
 
@@ -159,20 +194,25 @@ def ray():
     multiprocessing.set_start_method(before, force=True)
 
 
+def by_metric(starts):
+    return {name: [spent[name] for spent in starts] for name in starts[0]}
+
+
 @pytest.fixture(scope="module")
 def running(ray):
-    """All ways at once, and the seconds that each took to start; those of some starts in turn."""
+    """All ways at once; what some starts of each took, by metric; and the seconds of Ray's own."""
+    begin = time.perf_counter()
     start(ray)
-    kept, seconds = {}, {way: [] for way in WAYS}
+    init, kept, spent = time.perf_counter() - begin, {}, {way: [] for way in WAYS}
     for last in [False] * (STARTS - 1) + [True]:
         for way in WAYS:
             started = Running(way)
-            seconds[way].append(started.seconds)
+            spent[way].append(started.spent)
             if last:
                 kept[way] = started
             else:
                 started.collector.shutdown()
-    yield kept, seconds
+    yield kept, {way: by_metric(starts) for way, starts in spent.items()}, init
     for started in kept.values():
         started.collector.shutdown()
     ray.shutdown()
@@ -184,8 +224,9 @@ def parameters(way, **more):
 
 @pytest.mark.parametrize("way", WAYS)
 def bench_start(benchmark, running, way):
-    kept, seconds = running
-    benchmark.state(seconds[way])
+    kept, spent, _ = running
+    sampled = dict(spent[way])
+    benchmark.state(sampled.pop("start_time"))
     exact = {}
     if way in TWINS:
         twin = Running(TWINS[way])
@@ -199,6 +240,15 @@ def bench_start(benchmark, running, way):
         title=f"Start, {TITLES[way]}",
         parameters=parameters(way, start="spawn" if "workers" in way else "none"),
         exact=exact,
+        sampled=sampled,
+    )
+    benchmark.extra_info["warmup_rounds"] = 0
+
+
+def bench_init(benchmark, running):
+    benchmark.state([running[-1]])
+    measure.note(
+        benchmark, "init", "init_time", title="Start of a local Ray", parameters={"cpus": CPUS}
     )
     benchmark.extra_info["warmup_rounds"] = 0
 
@@ -206,7 +256,7 @@ def bench_start(benchmark, running, way):
 @pytest.fixture(scope="module")
 def turns(running):
     """The seconds of a batch, for each way in turn."""
-    kept, _ = running
+    kept, _, _ = running
     spent = {way: [] for way in WAYS}
     for _ in range(WARMUP_ROUNDS + ROUNDS):
         for way, started in kept.items():
@@ -231,6 +281,32 @@ def bench_throughput(benchmark, turns, way):
         sampled={"frames_per_second": rates, "vs_one": ratios},
     )
     benchmark.extra_info["warmup_rounds"] = WARMUP_ROUNDS
+
+
+def versions_of_the_guide():
+    """A digest of the code of the guide up to where it has compared its versions."""
+    source = GUIDE.read_text("utf-8").partition("# Where it goes wrong")[0]
+    statements = map(ast.unparse, ast.parse(source).body[1:])  # without the docstring
+    return hashlib.sha256("\n".join(statements).encode()).hexdigest()[:12]
+
+
+def bench_guide(benchmark, ray):
+    ray.shutdown()
+    begin = time.perf_counter()
+    run = subprocess.run([sys.executable, GUIDE], capture_output=True, text=True, check=True)
+    benchmark.state([time.perf_counter() - begin])
+    said = set(run.stdout.splitlines())
+    pairs = [("one process", "one"), ("two workers", "two")]
+    lines = {f"{local} and {n} remote: the same results" for local, n in pairs}
+    measure.note(
+        benchmark,
+        "guide",
+        "guide_time",
+        title="The versions of the guide",
+        parameters={"versions": versions_of_the_guide()},
+        exact={"same_results": int(lines <= said)},
+    )
+    benchmark.extra_info["warmup_rounds"] = 0
 
 
 # -- What does not raise where one expects it, and deaths --------------------------------

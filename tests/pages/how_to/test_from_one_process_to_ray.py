@@ -20,7 +20,7 @@ from benchmarks.suites import bench_scaling_ray as suite
 from tests.support import ROOT
 from tests.support.claims import guards
 from tests.support.guides import defined_by
-from tests.support.suites import COMMITTED, noted, recorded
+from tests.support.suites import benchmarks_of, noted, recorded
 
 GUIDE = ROOT / "how-to" / "from_one_process_to_ray.py"
 SOURCE = GUIDE.read_text("utf-8")
@@ -240,17 +240,29 @@ def test_remote_collectors_give_the_same_frames():
         assert seen(f"start-{key}", "same_frames") == 1
 
 
-@guards("scaling-starts-beside-other-work")
-def test_the_starts_that_were_compared_took_several_times_as_long():
-    """The same steps of records that were taken on other days; batches varied as well."""
-    noisy = COMMITTED.find("scaling_ray", "cpu")["noise"]["above"]
-    assert {f"throughput-{way}:round_time" for way in suite.WAYS} <= set(noisy)
-    parts = ("construction_time", "first_update_time", "first_batch_time")
-    alone = sum(recorded("weight_sync_ray", "update-w2-20kb", part) for part in parts)
-    assert seen("start-ray-2", "start_time") > 2 * alone
-    assert seen("start-workers-2", "start_time") > 2 * recorded(
-        "collectors", "start-spawn", "start_time"
+def test_the_versions_gave_the_same_results_on_ray():
+    """The record is of the code that the guide shows now."""
+    taken = benchmarks_of("scaling_ray")["guide"]
+    assert taken["parameters"]["versions"] == suite.versions_of_the_guide(), (
+        "the versions of the guide have changed since they ran on Ray: make bench SUITE=scaling_ray"
     )
+    assert seen("guide", "same_results") == 1
+
+
+@pytest.mark.parametrize("way", suite.WAYS)
+def test_the_parts_of_a_start_are_all_of_it(way):
+    metrics = benchmarks_of("scaling_ray")[f"start-{way}"]["metrics"]
+    smallest, largest = (sum(metrics[part][end] for part in suite.PARTS) for end in ("min", "max"))
+    assert smallest <= metrics["start_time"]["min"] * 1.001
+    assert largest >= metrics["start_time"]["max"] * 0.999
+
+
+def test_a_start_has_parts(guide):
+    started = suite.Running("one")
+    started.collector.shutdown()
+    spent = started.spent
+    assert sum(spent[part] for part in suite.PARTS) == pytest.approx(spent["start_time"])
+    assert spent["processor_time"] > 0
 
 
 @guards("scaling-restart-is-stale")
