@@ -366,7 +366,7 @@ print("batches:", number + 1)
 #
 #    .. record-table:: scaling_ray@cpu
 #       :rows: start-*
-#       :metrics: start_time construction_time first_update_time first_batch_time processor_time
+#       :metrics: start_time construction_time first_update_time first_batch_time
 #       :caption: From the constructor to the first batch, and the parts of that time
 #
 #    .. record-table:: scaling_ray@cpu

@@ -22,7 +22,6 @@ import time
 from pathlib import Path
 from statistics import median
 
-import psutil
 import pytest
 import torch
 from tensordict.nn import TensorDictModule
@@ -63,9 +62,6 @@ construction_time [s] Construction: Of that, the constructor; on Ray it makes th
     import TorchRL.
 first_update_time [s] First update: Of that, the first call of update_policy_weights_.
 first_batch_time [s] First batch: Of that, the first batch.
-processor_time [s] Processor time: Processor time until the first batch, of this process and of all
-    that descend from it, Ray's own among them. With other load on the machine, it grows less than
-    wall time.
 guide_time [s] Time of the guide: Wall time of the script of the guide.
 same_results [1, exact] The same results: 1 where one remote collector and one process, and two
     remote collectors and two workers, have trained the same weights, bit for bit, with as many
@@ -128,18 +124,12 @@ def make_collector(way, policy, factories=None, total_frames=MANY_FRAMES, **remo
     return Collector(factories, policy, backend="ray", backend_options=options, **common)
 
 
-def processor_seconds():
-    """Processor time so far of this process and of all that descend from it."""
-    this = psutil.Process()
-    return sum(sum(one.cpu_times()[:4]) for one in [this, *this.children(recursive=True)])
-
-
 class Running:
     """A collector from its constructor to its first batch, with the seconds that took by metric."""
 
     def __init__(self, way):
         self.policy = make_policy()
-        before, marks = processor_seconds(), [time.perf_counter()]
+        marks = [time.perf_counter()]
         self.collector = make_collector(way, self.policy)
         marks.append(time.perf_counter())
         self.collector.update_policy_weights_()
@@ -152,7 +142,6 @@ class Running:
             part: end - begin
             for part, (begin, end) in zip(PARTS, itertools.pairwise(marks), strict=True)
         }
-        self.spent["processor_time"] = processor_seconds() - before
         assert first.numel() == FRAMES
         self.first = first.clone()
 

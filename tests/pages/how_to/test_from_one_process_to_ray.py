@@ -262,7 +262,6 @@ def test_a_start_has_parts(guide):
     started.collector.shutdown()
     spent = started.spent
     assert sum(spent[part] for part in suite.PARTS) == pytest.approx(spent["start_time"])
-    assert spent["processor_time"] > 0
 
 
 @guards("scaling-restart-is-stale")
