@@ -1,12 +1,14 @@
 """Paper: dark on white, whole to its last words, no heading alone, stamp and address on top."""
 
+import ctypes
 import functools
 import html
-import io
 import re
 import unicodedata
+from typing import NamedTuple
 
-import pypdf
+import pypdfium2
+import pypdfium2.raw as pdfium
 import pytest
 
 from tests.support import ROOT
@@ -39,24 +41,35 @@ def letters(text):
     return "".join(unicodedata.normalize("NFKC", text).replace("\u00ad", "").split())
 
 
-def lines_of(sheet):
-    """The text of a sheet above its margin, by height: what is positioned ends the file."""
-    lines = {}
+class Sheet(NamedTuple):
+    """What is on a sheet: its text in the order of the file, its lines by height, its own height.
 
-    def note(text, current, matrix, *_):
-        height = matrix[4] * current[1] + matrix[5] * current[3] + current[5]
-        if text.strip() and height > MARGIN:
-            lines[round(height)] = lines.get(round(height), "") + text
+    Heights are in points above the foot. The lines are those above the margin.
+    """
 
-    sheet.extract_text(visitor_text=note)
-    return lines
+    text: str
+    lines: dict[int, str]
+    height: float
+
+
+def read(page):
+    text, lines = page.get_textpage(), {}
+    left, base = ctypes.c_double(), ctypes.c_double()
+    for number in range(text.count_chars()):
+        pdfium.FPDFText_GetCharOrigin(text, number, left, base)
+        if base.value > MARGIN:
+            letter = chr(pdfium.FPDFText_GetUnicode(text, number))
+            lines[round(base.value)] = lines.get(round(base.value), "") + letter
+    filled = {height: line for height, line in lines.items() if line.strip()}
+    return Sheet(text.get_text_range(), filled, page.get_height())
 
 
 def lowest(sheet):
     """The last line of a sheet. Letters of another font in it may stand a point lower."""
-    lines = lines_of(sheet)
-    foot = [height for height in sorted(lines, reverse=True) if height <= min(lines) + 2]
-    return letters("".join(lines[height] for height in foot))
+    foot = [
+        height for height in sorted(sheet.lines, reverse=True) if height <= min(sheet.lines) + 2
+    ]
+    return letters("".join(sheet.lines[height] for height in foot))
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +91,7 @@ def printed(browser, site_url, sample):
             pdf = page.pdf(format="A4")
             page.emulate_media(media="print", color_scheme="dark")
             said = page.locator("article").evaluate(WORDS)
-            return pypdf.PdfReader(io.BytesIO(pdf)).pages, said
+            return [read(sheet) for sheet in pypdfium2.PdfDocument(pdf)], said
         finally:
             page.close()
 
@@ -87,14 +100,13 @@ def printed(browser, site_url, sample):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_paper_has_the_whole_page(printed, kind):
-    pages, said = printed(kind)
-    sheets = [page.extract_text() for page in pages]
-    whole = letters("".join(sheets))
+    sheets, said = printed(kind)
+    whole = letters("".join(sheet.text for sheet in sheets))
     last = letters("".join(said["words"][-3:]))
     assert last in whole, f"{kind}: {' '.join(said['words'][-3:])!r} is not on paper"
     lost = [title for title in said["headings"] if letters(title) not in whole]
     assert not lost, f"{kind}: headings that are not on paper"
-    start = letters(sheets[0])
+    start = letters(sheets[0].text)
     assert letters(said["address"]) in start, f"{kind}: the address is not on the first sheet"
 
 
@@ -108,7 +120,7 @@ def test_no_heading_is_alone_at_the_foot_of_a_sheet(printed, kind):
 
 def test_paper_has_the_fix_of_each_symptom_and_no_check(printed):
     sheets, _ = printed("map")
-    whole = letters("".join(sheet.extract_text() for sheet in sheets))
+    whole = letters("".join(sheet.text for sheet in sheets))
     symptoms = len([*(ROOT / "tutorials" / "debugging").glob("*.py")])
     for part in ("Cause:", "Fix:"):
         assert whole.count(part) >= symptoms
@@ -117,8 +129,8 @@ def test_paper_has_the_fix_of_each_symptom_and_no_check(printed):
 
 
 def test_paper_has_the_values_of_a_chart(printed, site):
-    pages, _ = printed("home")
-    whole = letters("".join(page.extract_text() for page in pages))
+    sheets, _ = printed("home")
+    whole = letters("".join(sheet.text for sheet in sheets))
     fold = (site / "index.html").read_text("utf-8").partition('<details class="record-points">')[2]
     values = re.findall(r'<span class="one-line">(.*?)</span>', fold.partition("</details>")[0])
     assert len(values) > 4
@@ -127,15 +139,15 @@ def test_paper_has_the_values_of_a_chart(printed, site):
 
 def test_a_short_page_does_not_leave_a_sheet_to_its_foot(printed):
     """The symptom page with a figure and two listings fits on two."""
-    pages, _ = printed("symptom")
-    assert len(pages) == 2
+    sheets, _ = printed("symptom")
+    assert len(sheets) == 2
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "tall drawings", "map"])
 def test_no_sheet_but_the_last_is_blank_by_a_third(printed, kind):
     sheets, _ = printed(kind)
-    ends = {n: min(lines_of(sheet)) for n, sheet in enumerate(sheets[:-1], 1)}
-    bound = float(sheets[0].mediabox.height) / 3
+    ends = {n: min(sheet.lines) for n, sheet in enumerate(sheets[:-1], 1)}
+    bound = sheets[0].height / 3
     assert not {n: end for n, end in ends.items() if end > bound}, f"{kind}: sheets that end early"
 
 
@@ -151,7 +163,7 @@ def test_the_stamp_is_above_the_title(open_page, site_url, sample, kind):
 
 def test_a_whole_script_is_not_printed(printed):
     sheets, _ = printed("recipe")
-    whole = letters("".join(sheet.extract_text() for sheet in sheets))
+    whole = letters("".join(sheet.text for sheet in sheets))
     assert "sac_halfcheetah.pyisnotprinted" in whole
     assert "importargparse" not in whole
 
