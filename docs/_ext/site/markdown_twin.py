@@ -147,7 +147,7 @@ def converted(html, link=str):
     soup = BeautifulSoup(lightened(corrected(html)), "html.parser")
     for node in soup.select(LEFT_OUT):
         node.decompose()
-    for node in soup.select("summary span + span"):
+    for node in soup.select("summary span + span, .symptom-band span + span"):
         node.insert_before(" · ")
     for node in soup.select(BOLD):
         node.name = "strong"

@@ -78,6 +78,7 @@ See :ref:`there <part>`, :doc:`/reference/page`, :ref:`genindex` and
             "<details><summary><span>a</span><span>b</span></summary>\n<p>c</p></details>",
             "**a · b**\n\nc",
         ),
+        ('<p class="symptom-band"><span>a</span> <span>b</span></p>', "a · b"),
         (
             '<dl class="field-list"><dt>A:</dt><dd><p>b <em>c</em></p></dd>'
             "<dt>D:</dt><dd><ul><li><p>e</p></li></ul></dd></dl>",
