@@ -6,9 +6,8 @@ Leave ``cat_results`` at its default, compute advantages on the batch as the col
 and flatten it afterwards. If you flatten several environments first,
 :class:`~torchrl.objectives.value.GAE` mixes their trajectories, without an error.
 
-After this lesson you can predict the shape of a batch before you run its collector, tell which of
-its rows get a wrong advantage, and repair it in one of four ways. You should know what an advantage
-is.
+You should know what an advantage is. After this lesson you can predict the shape of a batch, tell
+which of its rows get a wrong advantage, and repair it in one of four ways.
 """
 
 # %%

@@ -256,9 +256,10 @@ assert len(set(carriers)) == N_STEPS + 1
 # ``device="cpu"`` adds two lines to every step: a cast that copies nothing, and a sync point that
 # has nothing to wait for.
 #
-# The three :term:`collector devices` are equal, so the loop casts neither for the policy nor for
-# the environment. The last cast depends on ``storing_device`` alone, which is set. A is on the CPU
-# already, so the cast returns A. The carrier keeps its device, so there is no ``clear_device_``.
+# The three :term:`collector devices` (``policy_device``, ``env_device`` and ``storing_device``) are
+# equal, so the loop casts neither for the policy nor for the environment. The last cast depends on
+# ``storing_device`` alone, which is set. A is on the CPU already, so the cast returns A. The
+# carrier keeps its device, so there is no ``clear_device_``.
 #
 # .. fold:: The lines, predicted
 

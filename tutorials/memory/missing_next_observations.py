@@ -2,9 +2,9 @@
 Missing next observations
 =========================
 
-Rebuilt batches hold NaN where the next observation is unknown. If you call GAE or a TD estimator on
-them, the advantages are finite. The losses of DQN and discrete SAC become NaN, unless you first
-drop the rows that they cannot use.
+A batch that is collected with ``compact_obs`` and rebuilt holds NaN where the next observation is
+unknown. If you call GAE or a TD estimator on it, the advantages are finite. The losses of DQN and
+discrete SAC become NaN, unless you first drop the rows that they cannot use.
 """
 
 # %%
