@@ -6,9 +6,8 @@ Leave ``cat_results`` at its default, compute advantages on the batch as the col
 and flatten it afterwards. If you flatten several environments first,
 :class:`~torchrl.objectives.value.GAE` mixes their trajectories, without an error.
 
-After this lesson you can predict the shape of a batch before you run its collector, tell which of
-its rows get a wrong advantage, and repair it in one of four ways. You should know what an advantage
-is.
+You should know what an advantage is. After this lesson you can predict the shape of a batch, tell
+which of its rows get a wrong advantage, and repair it in one of four ways.
 """
 
 # %%
@@ -92,7 +91,8 @@ def print_table(header, rows):
 # The right order
 # ---------------
 #
-# Two workers collect from one CartPole each. Their batch has one line of steps per worker:
+# Two workers collect from one CartPole each, and their batch has one line of steps per worker. A
+# worker may run the script again, so all code that acts is below ``if __name__ == "__main__"``.
 
 if __name__ == "__main__":
     collector = MultiSyncCollector(
@@ -122,11 +122,11 @@ if __name__ == "__main__":
 #    * - workers with ``cat_results=0``, each with a batched environment
 #      - correct
 #    * - workers with ``cat_results=0``, one environment each
-#      - wrong before the :term:`seam`
+#      - wrong before the :term:`seam` between two workers
 #    * - workers with ``cat_results=-1``
-#      - wrong before the seam
+#      - wrong before the seam between two workers
 #    * - several environments, flattened first
-#      - wrong before each seam
+#      - wrong before the seam between two environments
 #    * - several environments, with time as the first dimension and without names
 #      - most rows wrong
 #
@@ -218,10 +218,7 @@ if __name__ == "__main__":
 # that has not ended there goes on with the rows of another worker. The advantages of its rows up to
 # the seam are wrong, all others correct.
 #
-# To count the incorrect rows, the next cell computes each advantage from the definition, one
-# trajectory at a time. The error of a step is ``reward + gamma * V(next) - V(now)``, without
-# ``V(next)`` after ``terminated``. The advantage is this error plus ``gamma * lambda`` times the
-# advantage of the next row of the same trajectory, if the batch has one.
+# To count the incorrect rows, compute each advantage from its definition, one trajectory at a time:
 #
 # .. fold:: Ground truth: trajectories by id, steps by their count
 
@@ -241,6 +238,8 @@ def true_advantage(batch):
         trajectories.setdefault(trajectory, []).append(row)
     advantage = torch.zeros(len(rows))
     for members in trajectories.values():
+        # A step's error is reward + gamma * V(next) - V(now), without V(next) after terminated. The
+        # advantage is this error plus gamma * lambda times that of the next row of the trajectory.
         following = 0.0
         for row in sorted(members, key=steps.__getitem__, reverse=True):
             bootstrap = 0.0 if terminated[row] else GAMMA * after[row]
@@ -404,9 +403,9 @@ if __name__ == "__main__":
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    In the first line of the output, an unmarked batch is split. More rows are wrong than without
-#    the split: not only those of the trajectory that is open at the seam, but also of the one that
-#    is open at the end of the batch. Only valid rows are counted.
+#    The first line of the output splits an unmarked batch. That makes it worse: besides the rows of
+#    the trajectory that is open at the seam, those of the trajectory that is open at the end of the
+#    batch become wrong. Padded rows are not counted.
 
 if __name__ == "__main__":
     lines = []

@@ -2,18 +2,14 @@
 Trace one rollout
 =================
 
-If a collector copies too much, waits too long or fails, you want to know which call touched which
-object, and in which order. In this lesson you put a tracer around the loop of a
-:class:`~torchrl.collectors.Collector`. It prints the calls of one step, and says for each call
-whether it returned the same object or another one.
+If a :class:`~torchrl.collectors.Collector` copies too much, waits too long or fails, put the tracer
+of this lesson around its loop. It prints the calls of one step in their order, and says for each
+call whether it returned the object that it got or another one.
 
 To trace your own collector, open and copy the first cell, and call
-``order_table(trace(collector))``.
-
-After this lesson you can predict the calls of one step from the devices that you give to the
-collector, find each cast and the :term:`sync point` after it, and say what a trace cannot show. You
-need this to debug a collector, not to use one. :doc:`/reference/collectors_internals` explains the
-loop.
+``order_table(trace(collector))``. You need this to debug a collector, not to use one. After the
+lesson you can predict the calls from the devices that you give to the collector. You can also find
+each cast, which may copy, and each :term:`sync point`, where the loop may wait for a device.
 """
 
 # %%
@@ -204,29 +200,31 @@ def make_collector(env=None, steps=1, policy=TensorDictModule, **options):
 #    tutorials/collectors/rollout_trace.html#all-defaults
 #
 # In each step one TensorDict, the :term:`carrier`, goes through the policy and the environment. If
-# you pass no device and the environment has none, the loop does not cast it, does not copy it and
-# does not wait:
+# you pass no device and the environment has none, the loop does not cast the carrier, does not copy
+# it and does not wait:
 
 defaults = trace(make_collector())
 order_table(defaults)
 
 # %%
-# Each object gets a letter when it first appears, so ``policy(A) -> A`` means that the policy
-# returned the object that it was given. The last column says whether the first returned object is
-# the one that the call acted on. The trace shows the calls of the loop, not the calls inside them.
-# The line ``carrier = B`` is not a call: from there on B is the carrier.
+# Each object gets a letter when it first appears. If ``policy(A)`` returns A, the policy has
+# returned the object that it was given. The last column compares the first returned object with the
+# one that the call acted on. The trace shows the calls of the loop, not the calls inside them. A
+# line such as ``carrier = B`` is no call: from there on B is the carrier.
 #
-# You can predict these lines from the source of the loop (:source:`rollout
+# Each line follows from the source of the loop (:source:`rollout
 # <torchrl.collectors.Collector.rollout>`) and the attributes of the collector:
 #
-# #. ``policy_device`` and ``env_device`` are both ``None``, so nothing is cast before the policy.
-# #. The policy writes its action into A, so there is nothing to update.
-# #. The environment writes ``"next"`` into A, and returns a second object, B, the root of the next
-#    step.
-# #. ``storing_device`` is ``None``, so nothing is cast before the row is kept.
-# #. B becomes the carrier. The first carrier was made without a device, so the loop clears the
-#    device of B. Then it writes the trajectory ids of A into B.
-# #. ``_update_traj_ids`` reads in A whether the trajectory has ended.
+# * Line 0: The constructor has reset the environment and made the carrier.
+# * Line 1: ``policy_device`` and ``env_device`` are both ``None``, so nothing is cast before the
+#   policy. The policy writes its action into A, so there is nothing to update.
+# * Line 2: The environment writes ``"next"`` into A, and returns a second object, B, the root of
+#   the next step. ``storing_device`` is ``None``, so nothing is cast before the row is kept.
+# * Lines 3 to 5: B becomes the carrier. The first carrier was made without a device, so the loop
+#   clears the device of B. Then it writes the trajectory ids of A into B.
+# * Line 6: ``_update_traj_ids`` reads in A whether the trajectory has ended.
+#
+# .. fold:: The same lines, predicted
 
 PREDICTED_DEFAULTS = [
     "carrier = A",
@@ -241,9 +239,8 @@ PREDICTED_DEFAULTS = [
 assert lines(defaults) == PREDICTED_DEFAULTS
 
 # %%
-# The first line is the state at the start: the constructor reset the environment and made the
-# carrier. The carrier is not one container that is used again. Each step has its own carrier, and
-# after the step the old one becomes a row of the batch:
+# The loop does not use one container again and again. Each step has its own carrier, and after the
+# step the old one becomes a row of the batch:
 
 several = trace(make_collector(steps=N_STEPS))
 carriers = [event.on for event in several if event.call.startswith("carrier")]
@@ -259,9 +256,12 @@ assert len(set(carriers)) == N_STEPS + 1
 # ``device="cpu"`` adds two lines to every step: a cast that copies nothing, and a sync point that
 # has nothing to wait for.
 #
-# The three :term:`collector devices` are equal, so the loop casts neither for the policy nor for
-# the environment. The last cast depends on ``storing_device`` alone, which is set. A is on the CPU
-# already, so the cast returns A. The carrier keeps its device, so there is no ``clear_device_``.
+# The three :term:`collector devices` (``policy_device``, ``env_device`` and ``storing_device``) are
+# equal, so the loop casts neither for the policy nor for the environment. The last cast depends on
+# ``storing_device`` alone, which is set. A is on the CPU already, so the cast returns A. The
+# carrier keeps its device, so there is no ``clear_device_``.
+#
+# .. fold:: The lines, predicted
 
 PREDICTED_CPU = [
     "carrier = A",
@@ -273,6 +273,8 @@ PREDICTED_CPU = [
     "B.set(collector) -> B",
     "_update_traj_ids(A)",
 ]
+
+# %%
 
 cpu = trace(make_collector(device="cpu"))
 assert lines(cpu) == PREDICTED_CPU
@@ -286,20 +288,10 @@ order_table(cpu)
 # from the carrier: one for the policy, one for the environment, one for the batch. A sync point
 # follows each cast.
 #
-# The second device is simulated. For PyTorch ``"cpu"`` and ``"cpu:0"`` are not equal, and the
+# Here the second device is simulated. For PyTorch ``"cpu"`` and ``"cpu:0"`` are not equal, and the
 # collector compares devices in the same way. So it takes the same branch as with a GPU.
 #
-# #. The loop casts the carrier A to the device of the policy. The result is B. The sync point of
-#    the policy follows.
-# #. The policy writes into B, which is not the carrier. So the loop updates A with the outputs of
-#    the policy.
-# #. The loop casts A to the device of the environment. The result is C. The sync point of the
-#    environment follows.
-# #. The environment writes into C, which is not the carrier either. So the loop sets ``"next"`` in
-#    A.
-# #. The loop casts A for the batch, which gives E, because A has no device. The last sync point
-#    follows.
-# #. D, which the environment returned, becomes the carrier.
+# .. fold:: The lines, predicted
 
 PREDICTED_ACROSS = [
     "carrier = A",
@@ -319,12 +311,27 @@ PREDICTED_ACROSS = [
     "_update_traj_ids(C)",
 ]
 
+# %%
+
 ACROSS = {"policy_device": "cpu:0", "env_device": "cpu", "storing_device": "cpu"}
 across = trace(make_collector(**ACROSS))
 assert lines(across) == PREDICTED_ACROSS
 order_table(across)
 
 # %%
+# The loop casts three times, and each cast makes another object:
+#
+# * Lines 1 and 2: The loop casts the carrier A to the device of the policy. The result is B. The
+#   sync point of the policy follows.
+# * Lines 3 and 4: The policy writes into B, which is not the carrier. So the loop updates A with
+#   the outputs of the policy.
+# * Lines 5 and 6: The loop casts A to the device of the environment. The result is C. The sync
+#   point of the environment follows.
+# * Lines 7 and 8: The environment writes into C, which is not the carrier either. So the loop sets
+#   ``"next"`` in A.
+# * Lines 9 and 10: The loop casts A for the batch, which gives E. The last sync point follows.
+# * Line 11: D, which the environment returned, becomes the carrier.
+#
 # The carrier has no device of its own, so that it can hold an observation on one device and an
 # action on another. Therefore ``.to`` makes another object, and the row of the batch is E, not A. A
 # cast copies only the tensors that are on another device. :claim:`cast-of-no-device-is-new` Both
@@ -434,7 +441,9 @@ for options, touched, new in SWITCHES:
 # the end. Build yours with a small ``frames_per_batch``. If the policy needs no transform of the
 # environment, pass ``auto_register_policy_transforms=False``, as here. By default, a collector
 # whose policy is a module warns about a missing ``InitTracker``, needed or not.
-# :claim:`collector-told-no-transform` Look for three things:
+# :claim:`collector-told-no-transform`
+#
+# Look for three things in the trace:
 #
 # #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you
 #    want that copy?
@@ -466,9 +475,8 @@ order_table(own[:4])
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    If you write your own tracer, do not wrap ``collector.policy``. The loop calls
-#    ``_wrapped_policy`` instead, which the constructor made. So your wrapper is never called, and
-#    nothing is raised.
+#    In a tracer of your own, do not wrap ``collector.policy``. The loop calls ``_wrapped_policy``,
+#    which the constructor made, so your wrapper is never called, and nothing is raised.
 
 collector = make_collector(steps=N_STEPS)
 seen = []
@@ -482,7 +490,7 @@ assert seen == []
 # %%
 # Also let your tracer keep the objects, not their ``id(td)``. A carrier may be freed during the
 # rollout, and Python may give its id to a later object. :claim:`first-carrier-is-freed` Then two
-# objects would share one letter. Keeping them costs memory, so trace few steps.
+# objects would share one letter. Kept objects cost memory, so trace few steps.
 #
 # Some of the functions that the tracer of this lesson replaces are private:
 # :source:`_wrapped_policy <torchrl.collectors.Collector._wrapped_policy>`, :source:`_sync_policy
@@ -503,18 +511,17 @@ assert seen == []
 # * other processes: a collector with :term:`workers <worker>` has no loop of its own in this one.
 #   :claim:`multi-collector-has-no-loop`
 #
-# The tracer is not a profiler either, because each line takes time. To measure times, a benchmark
-# puts a stopwatch in the same places, with less work per call. One step takes
-# :measured:`collector_rollout@cpu:flow-defaults:step_time` with this stopwatch and
-# :measured:`collector_rollout@cpu:ids-on:step_time` without it. These are separate runs, so compare
-# them only roughly. The parts of the step:
+# Nor is the tracer a profiler: each line of the trace takes time of its own. A benchmark puts a
+# stopwatch, which does less work per call, in the same places:
 #
 # .. record-table:: collector_rollout@cpu
 #    :rows: flow-defaults flow-cpu-devices flow-simulated
 #    :metrics: step_time policy_time env_step_time carrier_time
 #    :caption: One step by devices, on the CPU
 #
-# The next table has the same parts with a real second device, on CUDA:
+# To judge what the stopwatch itself costs, compare two separate runs, roughly: one step takes
+# :measured:`collector_rollout@cpu:flow-defaults:step_time` with it and
+# :measured:`collector_rollout@cpu:ids-on:step_time` without it.
 #
 # .. record-table:: collector_rollout@cuda
 #    :rows: flow-defaults flow-policy-on-cuda flow-policy-on-cuda-no-sync flow-cuda-devices

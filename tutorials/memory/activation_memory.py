@@ -49,8 +49,8 @@ net = MLP(in_features=4, out_features=1, num_cells=[512], device=DEVICE)
 critic = ValueOperator(net, in_keys=["observation"])
 
 # %%
-# Copy this code. Add an :class:`~torchrl.envs.transforms.InitTracker` to the environment: it writes
-# ``is_init``, which marks where the recurrent state restarts.
+# Copy this code, and add an :class:`~torchrl.envs.transforms.InitTracker` to the environment: it
+# writes ``is_init``, which marks where the recurrent state restarts.
 
 buffer = TensorDictReplayBuffer(
     storage=LazyTensorStorage(N_FRAMES, device=DEVICE),
@@ -100,7 +100,7 @@ advantages = GAE(gamma=0.99, lmbda=0.95, value_network=critic, num_chunks=8)(bat
 #
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#sequences-without-padding
 #
-# If you stack slices of unequal length into a rectangle, every slice is padded, here to
+# If you stack slices of unequal length into a rectangle, the short ones are padded, here to
 # ``slice_len``. A :class:`~torchrl.data.SliceSampler` returns them end to end instead. If the data
 # holds :term:`is_init`, a :class:`~torchrl.data.TensorDictReplayBuffer` sets it at each slice
 # start, and the recurrent module restarts there.
@@ -131,9 +131,9 @@ print(f"{N_SLICES} slices: {n_rows} rows, padded {N_SLICES * SEQUENCE_FRAMES}")
 #     runs the scan as CUDA kernels, on CUDA only. With this backend, bidirectional layers and
 #     projections run through ``"pad"``, also on the CPU.
 #
-# Predict what one row keeps with recomputation: its observation, two copies of ``is_init``, and two
-# vectors for each state of the module (the state that enters the step, and the state to reset to).
-# A GRU has one state, an LSTM two.
+# Predict what autograd keeps of one row with recomputation: its observation, two copies of
+# ``is_init``, and two vectors for each state of the module (the state that enters the step, and the
+# state to reset to). A GRU has one state, an LSTM two.
 #
 # .. fold:: Modules with equal weights, and the bytes that autograd keeps
 
@@ -177,6 +177,8 @@ def train_pass(module, batch):
 
 # %%
 # All runs return the same features and gradients, within a tolerance. The bytes differ:
+#
+# .. fold:: Run each backend forward and backward
 
 RECOMPUTE = {"recurrent_recompute": "full"}
 RUNS = [("pad", {}), ("scan", RECOMPUTE)]
@@ -196,6 +198,9 @@ for kind in ("GRU", "LSTM"):
         saved_bytes[kind, backend] = n_saved
         how = f"{backend} {' '.join(options)}"
         print(f"{kind:4}  {how:24} {n_saved:9,} bytes, {n_saved // n_rows:5,} a row")
+
+# %%
+# The prediction for recomputation:
 
 for kind, n_states in (("GRU", 1), ("LSTM", 2)):
     kept = n_rows * ((4 + 2 * n_states * 64) * 4 + 2)
@@ -222,8 +227,8 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 #    :if-absent: Triton has not been measured on CUDA yet.
 #
 # :doc:`/tutorials/recurrent/sequence_training` trains a policy on such slices. `Recurrent modules
-# <https://docs.pytorch.org/rl/0.14/reference/modules_rnn.html>`__ in the TorchRL documentation is
-# about the layout of flat slices and the backends.
+# <https://docs.pytorch.org/rl/0.14/reference/modules_rnn.html>`__ in the TorchRL documentation
+# describes the layout of flat slices and the backends.
 #
 # Value networks in chunks
 # ------------------------
@@ -262,6 +267,8 @@ class PeakBytes(TorchDispatchMode):
 
 # %%
 # The same advantage, four ways:
+#
+# .. fold:: Call GAE with each, and note the peak
 
 FLOAT32_BYTES = 4
 CHUNKINGS = [

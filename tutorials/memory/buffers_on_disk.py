@@ -2,8 +2,8 @@
 Buffers on disk
 ===============
 
-A replay buffer may be larger than the memory of your process. With a ``scratch_dir``,
-``LazyMemmapStorage`` keeps its rows in files. The system evicts their pages when it needs memory.
+A replay buffer can be larger than memory. With a ``scratch_dir``, ``LazyMemmapStorage`` keeps its
+rows in files. The system caches their pages, and evicts them when it needs memory.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#buffers-larger-than-memory
 """
@@ -30,7 +30,6 @@ SEED, N_FRAMES = 0, 200
 torch.manual_seed(SEED)
 torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
-
 env = GymEnv("CartPole-v1")
 env.set_seed(SEED)
 collector = Collector(env, frames_per_batch=200, total_frames=200, compact_obs=True)
@@ -70,15 +69,15 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 #      - ``dumps``, then ``loads``: the files alone are not read
 #      - ``existsok=True`` overwrites them
 #
-# Size of a row: :doc:`memory_efficient_rl`. Speed: :doc:`/performance/replay_buffers`.
+# The size of a row: :doc:`memory_efficient_rl`. The speed: :doc:`/performance/replay_buffers`.
 #
 # What lands on disk
 # ------------------
 #
 # The storage writes nothing before the first rows come. Then it makes one file for each entry, for
 # the *full* capacity. So the size of these files is the capacity times the bytes of a row. Each row
-# has one integer more than the batch, its index in the buffer. On a file system with sparse files,
-# disk space is used only as rows are written.
+# has one integer more than in the batch: its index in the buffer. On a file system with sparse
+# files, disk space is used only as rows are written.
 
 
 def bytes_on_disk(folder):
@@ -142,9 +141,9 @@ del in_shared_memory
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    A second buffer on the same directory. The docstring has ``existsok`` backwards: False is the
-#    default, and it raises. True does not reopen the buffer. It starts an empty one, which writes
-#    over the same files.
+#    A second buffer on the same directory. By default, its first ``extend`` raises. The docstring
+#    has ``existsok`` backwards: False raises, and is the default. True does not reopen the buffer:
+#    it starts an empty one, which writes over the same files.
 
 assert inspect.signature(LazyMemmapStorage).parameters["existsok"].default is False
 second = memmap_buffer("replay")
@@ -159,7 +158,7 @@ else:
 
 # %%
 # To keep a buffer, use ``dumps`` and ``loads``. They carry the rows and the position of the writer,
-# so the next ``extend`` appends:
+# so the next ``extend`` appends to what was loaded:
 
 loaded = memmap_buffer("reloaded")
 assert bytes_on_disk(folder / "reloaded") == 0
@@ -184,8 +183,8 @@ print("the rows of the loaded buffer are overwritten")
 #
 # .. redirect-from:: tutorials/memory/buffers_on_disk.html#larger-than-the-limit
 #
-# A forked child limits its memory (``RLIMIT_DATA``, which does not count files) to room for three
-# chunks of pixels. Then it tries to fill a buffer in memory and one on disk with more rows.
+# Let a child process try. Its memory limit, ``RLIMIT_DATA``, has room for three chunks of pixels.
+# It writes eight to a buffer in memory and to one on disk, each with a capacity above the limit.
 #
 # .. fold:: A child with a memory limit, which fills both buffers with pixels
 
@@ -261,7 +260,7 @@ def run_child(target, folder):
 
 
 # %%
-# The tensors of ``LazyTensorStorage`` count against the limit. The pages of the files do not:
+# The limit counts the tensors of ``LazyTensorStorage``, but not the pages of the files:
 
 if ON_LINUX:
     report = run_child(child_under_limit, folder / "limited")
@@ -276,10 +275,11 @@ if ON_LINUX:
 # Where it stops being true
 # -------------------------
 #
-# A container also counts file pages while they are in memory. The system can write these pages back
-# to their files, but it can only swap shared memory. Random access to a file that does not fit into
-# memory runs at the speed of the disk. Keep the directory as long as you need the data: if you
-# delete it, the buffer goes on sampling without an error, and no file is left.
+# * A container also counts file pages while they are in memory. The system can write these pages
+#   back to their files, but it can only swap shared memory.
+# * Random access to a file that does not fit into memory runs at the speed of the disk.
+# * Keep the directory as long as you need the data. If you delete it, the buffer goes on sampling
+#   without an error, and no file is left.
 
 shutil.rmtree(folder / "replay")
 assert buffer.sample().numel() == 64
@@ -294,7 +294,7 @@ assert not folder.exists()
 assert not multiprocessing.active_children()
 
 # %%
-# :doc:`/reference/memory_planner` computes how large a buffer will be. The symptoms:
-# :ref:`symptom-memmap-buffer-fills-memory`,
-# :ref:`symptom-buffer-file-already-exists`, :ref:`symptom-buffer-outlives-its-files`,
-# :ref:`symptom-files-gone-after-a-copy`, :ref:`symptom-memmap-storage-refuses-gpu`.
+# To size a buffer: :doc:`/reference/memory_planner`. The symptoms:
+# :ref:`symptom-memmap-buffer-fills-memory`, :ref:`symptom-buffer-file-already-exists`,
+# :ref:`symptom-buffer-outlives-its-files`, :ref:`symptom-files-gone-after-a-copy`,
+# :ref:`symptom-memmap-storage-refuses-gpu`.

@@ -2,8 +2,9 @@
 Memory-efficient RL
 ===================
 
-A rollout stores most observations twice. Drop the second copy when you collect, and rebuild it when
-you sample. With large observations, this nearly halves the memory of the batch and of the buffer.
+A rollout stores most observations twice: as the next observation of one row, and as the observation
+of the row after it. Drop the next observations when you collect, and rebuild them when you sample.
+With large observations, this nearly halves the memory of the batch and of the buffer.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#setup
 """
@@ -21,14 +22,7 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this code for losses on single transitions, such as DQN. It drops sampled rows whose next
-# observation cannot be rebuilt. It keeps terminated rows, because no loss bootstraps from their
-# next observation. Do not leave out ``step_count_key``: without it, rebuilt observations can be
-# wrong, and no error says so. With several environments, pass ``ndim=2`` to the storage.
-#
-# For GAE, leave out the rest of the loop after ``buffer.sample()`` (:ref:`memory-pipeline`). The
-# rows with a NaN next observation are the ends of slices. Without them, GAE would sum across
-# unrelated slices.
+# For a loss on single transitions, such as DQN, copy this:
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -53,6 +47,15 @@ for batch in collector:
 collector.shutdown()
 
 # %%
+# * Always pass ``step_count_key``. Without it, some rebuilt observations are wrong, and no error
+#   says so.
+# * The next observation of the last row of a slice is usually not in the sample: it comes back as
+#   NaN. The last three lines of the loop drop these rows, but keep terminated ones, whose target
+#   does not use the value of the next observation.
+# * **With GAE, stop at** ``buffer.sample()`` and keep all rows. The NaN rows are ends of slices;
+#   without them, GAE would sum across unrelated slices (:ref:`memory-pipeline`).
+# * With several environments, pass ``ndim=2`` to the storage.
+#
 # .. list-table:: Which way to store observations
 #    :header-rows: 1
 #
@@ -62,7 +65,7 @@ collector.shutdown()
 #    * - large observations, sampled in slices
 #      - ``compact_obs``, rebuilt as above
 #      - the next observation where a trajectory or a slice ends
-#    * - float observations, sampled singly or needed at trajectory ends
+#    * - float observations; you sample single rows, or need every next observation
 #      - :ref:`NextObservationDelta <memory-delta>`
 #      - half of the saving, and a rounding error
 #    * - n-step returns
@@ -77,8 +80,6 @@ collector.shutdown()
 #    * - other pixels as ``uint8``
 #      - ``compact_obs`` with a :ref:`fill_value <memory-integers>`
 #      - a check of step counts to find the missing rows
-#
-# A box titled *Wrong on purpose* marks code to avoid; most of it runs without an error.
 
 # %%
 # Where the observation memory goes
@@ -126,7 +127,7 @@ def collect(*transforms, policy=None, **options):
 
 
 # %%
-# Now measure the bytes. The ``nbytes`` of all entries add up to ``bytes()`` of the rollout.
+# Now measure. ``nbytes`` has the bytes of one entry, ``bytes()`` those of the whole rollout:
 
 plain = collect()
 entries = plain.items(include_nested=True, leaves_only=True)
@@ -138,17 +139,18 @@ for key, n_bytes in measured.items():
 print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES}")
 
 # %%
-# The next observation is about a quarter of this frame, as large as the one-hot action. Dropping it
-# cannot halve a CartPole rollout.
+# The next observation is about a quarter of this frame, as large as the one-hot action. So on
+# CartPole you can save a quarter; it takes larger observations to save nearly half.
 #
 # Why the next observation is kept
 # --------------------------------
 #
-# The row after the end of a trajectory is the *reset* of another one. So the last next observation
-# of a trajectory is stored only once. If the trajectory :term:`terminated`, the value of this
-# observation counts as zero. If the trajectory was :term:`truncated`, the target of a loss uses
-# this value. From here on, a time limit truncates some trajectories. The savings are measured
-# without it.
+# Where a trajectory ends, the following row is the *reset* of another one. So the final observation
+# of a trajectory is stored only once, under ``"next"``. If the trajectory was :term:`truncated`, a
+# target uses the value of this observation. If it :term:`terminated`, the value counts as zero. The
+# next observation of the last row of a batch is stored only once, too: no row follows.
+#
+# From here on, a time limit truncates some trajectories, except where savings are measured.
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -185,16 +187,16 @@ for o in (predicted["observation"], 84 * 84):
 
 # %%
 # :doc:`saving_by_observation_size` measures this curve, and what step counts and trajectory ids
-# cost. The formula holds for the batch that you get. The peak memory of the process falls by less,
-# because the collector holds the single rows while it stacks them.
+# cost. The formula is for the finished batch. The peak memory of the process falls by less, because
+# the collector still holds the single rows while it stacks them.
 #
 # Rebuilding the next observation
 # -------------------------------
 #
-# :class:`~torchrl.envs.transforms.NextStateReconstructor` is a transform for the replay buffer. In
-# a sampled batch, it copies the observation of row ``i + 1`` to the next observation of row ``i``
-# if three markers say that row ``i + 1`` is the next step. Otherwise it writes NaN. By default, it
-# rebuilds only ``"observation"``. For others, list all entries to rebuild in ``keys``. The markers:
+# :class:`~torchrl.envs.transforms.NextStateReconstructor` is a transform for the replay buffer. If
+# row ``i + 1`` of a sampled batch is the next step of row ``i``, the transform copies its
+# observation into the next observation of row ``i``. Otherwise it writes NaN. It decides by three
+# markers:
 #
 # ``traj_key``
 #     Both rows carry the same trajectory id. Collectors write it, unless you set
@@ -202,7 +204,11 @@ for o in (predicted["observation"], 84 * 84):
 # ``done_key``
 #     Row ``i`` does not end its trajectory.
 # ``step_count_key``
-#     The step count of row ``i + 1`` is one more than that of row ``i``. **Off by default.**
+#     The step count of row ``i + 1`` is one more than that of row ``i``. ``StepCounter`` on the
+#     environment writes it. **Off by default.**
+#
+# By default, only ``"observation"`` is rebuilt. If you need other entries, list all of them in
+# ``keys``.
 #
 # On a whole rollout in order, only the last row of each trajectory and the last row of the batch
 # become NaN:
@@ -221,10 +227,10 @@ print(f"{int((~missing).sum())} rows rebuilt bit for bit, {int(missing.sum())} N
 #
 #    ``NextStateReconstructor()`` with its defaults, on slices. A
 #    :class:`~torchrl.data.SliceSampler` fills the batch with :term:`slices <slice>` from random
-#    places. Sometimes two slices of one trajectory are neighbors in the batch. Then the last row of
-#    the first slice and the first row of the second have the same trajectory id, and the stored
-#    done flag is false, unless the trajectory ends there. So the transform takes the first
-#    observation of the second slice as the next observation of that last row.
+#    places. Sometimes two slices of one trajectory are neighbors in the batch. Where they touch,
+#    both rows carry the same trajectory id, and the first row is not done, unless the trajectory
+#    ends there. So the transform takes the first observation of the second slice for the next
+#    observation of the first slice's last row.
 #
 # .. fold:: Count rows whose next observation is missing or wrong
 
@@ -252,8 +258,8 @@ def sample_batches(transform):
 
 
 # %%
-# Set ``step_count_key``. Then the transform uses row ``i + 1`` only if its step count is one more
-# than that of row ``i``:
+# With ``step_count_key``, the transform also compares the step counts, and writes NaN where two
+# such slices touch:
 
 touching, nan_by_default, wrong = sample_batches(NextStateReconstructor())
 cure = NextStateReconstructor(step_count_key="step_count")
@@ -307,19 +313,22 @@ figure.set_label(
 )
 
 # %%
-# The sampler marks the end of each slice as done, but the buffer merges these marks *after* its
-# transforms have run (:source:`torchrl.data.TensorDictReplayBuffer.sample`). So the rows with a
-# wrong next observation have ``done=True`` in your sample, and had ``done=False`` when the
-# transform saw them. :claim:`touching-rows-are-done-in-the-sample` To find them in your sample,
-# compare step counts: a row is wrong if its next observation is not NaN, although the row below
-# does not count one step more.
+# The done flags do not prevent this. The sampler marks the end of each slice as done, but the
+# buffer merges these marks *after* its transforms have run
+# (:source:`torchrl.data.TensorDictReplayBuffer.sample`). So the rows with a wrong next observation
+# have ``done=True`` in your sample, but had ``done=False`` when the transform saw them.
+# :claim:`touching-rows-are-done-in-the-sample` To find them in a sample, compare step counts: a row
+# is wrong if it has a next observation, and the step count of the row below is not one higher.
 #
-# With ``step_count_key``, the next observation in the last row of a slice is NaN, unless the
-# following slice starts at the very next step. GAE and the TD estimators stay finite on such rows
-# when you call them on the batch. A loss that calls ``value_estimate()`` of TD(0), such as
-# :class:`~torchrl.objectives.DQNLoss` or :class:`~torchrl.objectives.DiscreteSACLoss`, becomes NaN;
-# ``CrossQLoss`` may raise instead. For these losses, drop the NaN rows, but keep and fill the
-# terminated ones, as the code at the top of this page does (:doc:`missing_next_observations`).
+# With ``step_count_key``, the last row of a slice has a NaN next observation, unless the following
+# slice starts at the very next step. The consequence depends on the loss
+# (:doc:`missing_next_observations`):
+#
+# * GAE and the TD estimators stay finite when you call them on the batch.
+# * :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss` become
+#   NaN, as does a loss that calls ``value_estimate()`` of TD(0) on such rows; ``CrossQLoss`` may
+#   raise instead. For these losses, drop the NaN rows, but keep and fill the terminated ones, as
+#   the code at the top of this page does.
 #
 # .. _memory-delta:
 #
@@ -329,8 +338,8 @@ figure.set_label(
 # :class:`~torchrl.envs.transforms.NextObservationDelta` on the environment stores the difference
 # ``next - obs`` in ``float16``, half the width of a ``float32`` observation. The same transform on
 # the buffer, with the entries in ``in_keys``, adds the difference back.
-# :claim:`buffer-delta-names-entries` You keep half of the saving. In return, *every* row has its
-# next observation, including the ends of trajectories, with a rounding error.
+# :claim:`buffer-delta-names-entries` This saves half as much as ``compact_obs``. In return, *every*
+# row gets its next observation back, ends of trajectories included, with a rounding error.
 
 from torchrl.envs.transforms import NextObservationDelta
 
@@ -353,10 +362,11 @@ print(f"{saving:.1%} saved, largest error {error:.0e}")
 # All of it together
 # ------------------
 #
-# A policy collects compact rows, and a buffer keeps them on disk, in ``scratch_dir``. The
-# reconstructor rebuilds the next observations of the sampled slices, and PPO takes one step. The
-# NaN rows stay in the batch, because GAE stops at their ``done``. For comparison, the code takes
-# the same step with ``NextObservationDelta``.
+# PPO from end to end: a policy collects compact rows, a buffer keeps them on disk, in
+# ``scratch_dir``, and the reconstructor rebuilds the next observations of the sampled slices. Then
+# come GAE, the loss, and one step of the optimizer. The NaN rows stay in the batch, because GAE
+# stops at their ``done``. For comparison, the code takes the same step with
+# ``NextObservationDelta``.
 #
 # .. fold:: A policy and a critic
 
@@ -415,12 +425,12 @@ restore = NextObservationDelta(in_keys=["observation"])
 delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
-# Both calls of ``ppo_step`` sample the same rows. GAE treats the end of a slice as a truncation,
-# unless the episode terminated there. With the delta, GAE bootstraps there from the real next
-# observation. With ``compact_obs``, it bootstraps from the current one, so the last advantage of a
-# slice is off by ``gamma`` times the change of the value in one step. The error fades over the rows
-# before it. The error is small with this untrained critic, and large if the value changes fast
-# (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
+# Both calls sample the same rows, but their advantages differ a little. GAE treats the end of a
+# slice as a truncation, unless the episode terminated there. With the delta, GAE bootstraps there
+# from the real next observation. With ``compact_obs``, it bootstraps from the current one, so the
+# last advantage of a slice is off by ``gamma`` times the change of the value in one step, and the
+# error fades over the rows before it. The error is small with this untrained critic, and large if
+# the value changes fast (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
 assert difference.max() > DELTA_TOLERANCE

@@ -2,8 +2,9 @@
 Missing next observations
 =========================
 
-Rebuilt batches hold NaN where the next observation is unknown. If you call GAE or a TD estimator on
-them, the advantages are finite. The losses of DQN and discrete SAC become NaN.
+A batch that is collected with ``compact_obs`` and rebuilt holds NaN where the next observation is
+unknown. If you call GAE or a TD estimator on it, the advantages are finite. The losses of DQN and
+discrete SAC become NaN, unless you first drop the rows that they cannot use.
 """
 
 # %%
@@ -44,10 +45,7 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this function for an off-policy loss on single transitions. It keeps the rows whose next
-# observation is known, and the :term:`terminated` rows. The target of a terminated row does not use
-# the value of the next observation, so the function fills in zeros there. Do not use it before GAE,
-# which needs the row that ends a slice.
+# For an off-policy loss on single transitions, keep only the rows that this function returns:
 
 NEXT_OBS = ("next", "observation")
 
@@ -61,6 +59,10 @@ def usable(sample):
 
 
 # %%
+# It keeps the rows whose next observation is known, and the :term:`terminated` rows. The target of
+# a terminated row does not use the value of the next observation, so the function fills in zeros
+# there. Do not use it before GAE, which needs the row that ends a slice.
+#
 # .. list-table:: What a missing next observation does
 #    :header-rows: 1
 #
@@ -90,9 +92,9 @@ def usable(sample):
 # Where rows are missing
 # ----------------------
 #
-# The lesson :doc:`memory_efficient_rl` introduces ``compact_obs`` and the reconstructor. Here you
-# compare a full rollout of CartPole with the compact one. With a time limit, some trajectories are
-# terminated and others :term:`truncated`.
+# :doc:`memory_efficient_rl` introduces ``compact_obs``, which drops next observations, and the
+# reconstructor, which rebuilds them. Here you compare a full rollout of CartPole with the compact
+# one. With a time limit, some trajectories are terminated and others :term:`truncated`.
 #
 # .. fold:: Collect both rollouts
 
@@ -178,22 +180,22 @@ for sampler in (slices, RandomSampler):
 
 # %%
 # With ``step_count_key``, these rows are NaN. So is the last row of a slice, unless the next slice
-# happens to continue it. With a random sampler, there is almost nothing to rebuild. If such a
-# sampler puts two rows of one trajectory side by side and the first row does not end it, the
-# default fills in a next observation that is nearly always wrong.
+# happens to continue it. With a random sampler, there is almost nothing to rebuild. And if two rows
+# of one trajectory happen to be neighbors, and the first does not end it, the default fills in a
+# next observation that is nearly always wrong.
 #
 # NaN safety
 # ----------
 #
 # .. redirect-from:: tutorials/memory/memory_efficient_rl.html#nan-safety
 #
-# Multiplying by a mask does not remove a NaN, because zero times NaN is NaN. And GAE sums backward
-# over time, so by default one NaN would spread to every row before it. With ``vectorized=True``, it
-# would stay within its trajectory. TorchRL prevents this in one place of the :term:`value
-# estimator`, the :term:`sanitizer`
-# (:source:`torchrl.objectives.value.advantages.ValueEstimatorBase._sanitize_next_obs_nan`). Where
-# the next observation is NaN, the sanitizer uses the current observation instead. It runs in
-# ``forward``, when you call the estimator. Switch it off to see what it does:
+# When you call a :term:`value estimator` on a batch, its :term:`sanitizer`
+# (:source:`torchrl.objectives.value.advantages.ValueEstimatorBase._sanitize_next_obs_nan`) uses the
+# current observation where the next one is NaN. Without it, one NaN would spread. A mask does not
+# remove a NaN, because zero times NaN is NaN. And GAE sums backward over time, so by default a NaN
+# would reach every row before it. With ``vectorized=True``, it would stay within its trajectory.
+#
+# Switch the sanitizer off to see what it does:
 #
 # .. fold:: Networks, and a way to switch the sanitizer off
 
@@ -235,8 +237,9 @@ assert all(row[0] == 0 for row in nan_rows.values())
 assert all(row[2] > 0 for name, row in nan_rows.items() if name != "GAE")
 
 # %%
-# ``value_estimate()`` of GAE calls its networks as ``forward`` does, and stays finite. In TD(0) and
-# TD(lambda), ``value_estimate()`` evaluates the next observation itself and skips the sanitizer.
+# The sanitizer runs in ``forward``, when you call the estimator. ``value_estimate()`` of GAE calls
+# its networks as ``forward`` does, and stays finite. In TD(0) and TD(lambda), ``value_estimate()``
+# evaluates the next observation itself and skips the sanitizer.
 #
 # A finite advantage can still be wrong. At a terminated row, it does not matter which observation
 # is used. At a truncated row, the current observation causes :ref:`a bias <memory-bias>`. And the

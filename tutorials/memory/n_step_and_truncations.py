@@ -9,7 +9,7 @@ are frequent and the value changes fast. Without it, targets are silently wrong.
 """
 
 # %%
-# .. fold:: Imports, seed, device and log level
+# .. fold:: Imports, and a function that collects the same trajectories on each call
 
 import matplotlib.pyplot as plt
 import torch
@@ -31,14 +31,8 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SEED, GAMMA, LAMBDA = 0, 0.99, 0.95
 torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
-
 N_FRAMES, TIME_LIMIT_STEPS = 200, 12
 TRAJ_KEY, NEXT_OBS = ("collector", "traj_ids"), ("next", "observation")
-
-# %%
-# Copy this code for n-step returns. It stores both observations of a step: no ``compact_obs`` on
-# the collector, and no ``NextObservationDelta`` on the environment.
-
 N_STEPS = 3
 
 
@@ -53,6 +47,11 @@ def collect(*transforms, time_limit=TIME_LIMIT_STEPS, **options):
         return next(iter(collector))
     finally:
         collector.shutdown()
+
+
+# %%
+# For n-step returns, copy ``make_buffer``, and store both observations of a step: no
+# ``compact_obs`` on the collector, and no ``NextObservationDelta`` on the environment.
 
 
 def make_buffer(data, *transforms):
@@ -101,9 +100,11 @@ sample = buffer.sample()
 #
 # :class:`~torchrl.envs.transforms.MultiStepTransform` replaces the next observation by the one
 # ``N_STEPS`` later (:term:`n-step return`). Rows near the end of a trajectory get its final
-# observation, stored only under ``"next"``. The transform works when you extend the buffer. It
-# holds back the last ``N_STEPS`` rows until the next batch, even if the trajectory has ended. Its
-# ``done_keys`` must not contain ``"terminated"``: :doc:`/how-to/n_step_with_priorities`.
+# observation, which is stored only under ``"next"``. The transform works when you extend the
+# buffer, and holds back the last ``N_STEPS`` rows until the next batch, even if the trajectory has
+# ended. Its ``done_keys`` must not contain ``"terminated"``: :doc:`/how-to/n_step_with_priorities`.
+#
+# .. fold:: Look up the row of each next observation by hand
 
 done = full["next", "done"].squeeze(-1)
 terminated = full["next", "terminated"].squeeze(-1)
@@ -114,6 +115,9 @@ n_step = buffer[:]
 rows = torch.arange(N_FRAMES, device=DEVICE)
 end_of = torch.stack([rows[trajectory_end & (rows >= t)][0] for t in rows])
 lookup = torch.minimum(rows + N_STEPS - 1, end_of)[: len(n_step)]
+
+# %%
+# A look-up by hand gives the same:
 
 assert torch.equal(n_step[NEXT_OBS], full[NEXT_OBS][lookup])
 assert torch.equal(n_step["next", "terminated"].squeeze(-1), terminated[lookup])
@@ -126,7 +130,8 @@ print(f"{len(n_step)} rows written, {fallback} with a final observation")
 #
 #    ``MultiStepTransform`` with ``compact_obs`` or with the delta. The transform acts when data is
 #    written, but the next observation is reconstructed when data is read. With ``compact_obs``,
-#    there is no next observation to shift. With the delta, the difference of a later step is added.
+#    there is no next observation to shift. With the delta, the difference of a later step is added
+#    to the observation of this one.
 
 compact = collect(compact_obs=True)
 rebuild = NextStateReconstructor(step_count_key="step_count")
@@ -136,6 +141,12 @@ pipelines = {
     "compact_obs": (compact, rebuild),
     "delta": (collect(NextObservationDelta()), restore),
 }
+
+# %%
+# With both of these, the n-step rewards are right, and the next observations are not:
+#
+# .. fold:: Compare samples of each pipeline with the n-step rows from above
+
 DELTA_TOLERANCE = 1e-3
 print("pipeline           n-step rows  reward right  next obs right  largest error")
 for name, (data, *transforms) in pipelines.items():
@@ -165,8 +176,8 @@ for name, (data, *transforms) in pipelines.items():
 # (:doc:`missing_next_observations`). At a :term:`terminated` row this is exact, because the value
 # is masked. At a :term:`truncated` row, the error is ``GAMMA * (V(obs) - V(next obs))``. GAE
 # carries it back along the trajectory, where it fades by the factor ``GAMMA * LAMBDA`` a step. The
-# faster the value changes in one step, the larger the error. Fit three value functions to the same
-# returns, each with its own length scale: how far an observation moves before the value changes.
+# faster the value changes in one step, the larger the error. To see it, fit three values to the
+# same returns. They differ in length scale: how far an observation moves until the value changes.
 #
 # .. fold:: A value function with a length scale
 
@@ -200,6 +211,8 @@ def gae(value_network, **options):
 
 # %%
 # The mean change of each value in one step, and the mean bias over the truncated rows:
+#
+# .. fold:: Measure the bias
 
 unlimited = collect(time_limit=None)
 returns = discounted_returns(unlimited["next", "reward"], unlimited["next", "done"])
@@ -223,6 +236,9 @@ for name, length_scale in {"flat": 100.0, "smooth": 10.0, "sharp": 0.5}.items():
     numbers = (fit, jump.mean(), error[truncated].mean(), exact.std())
     cells = "{:10.1f} {:14.1f} {:5.1f} {:21.1f}".format(*numbers)
     print(f"{name:8} {length_scale:11} {cells}")
+
+# %%
+# The faster the value changes, the larger the mean error of the advantage:
 
 mean_bias = {name: error.mean() for name, error in bias.items()}
 assert mean_bias["sharp"] > 2 * mean_bias["smooth"] > 4 * mean_bias["flat"]
@@ -255,9 +271,11 @@ fig.set_label(
 # ----------------
 #
 # ``GAE(shifted=True)`` makes a :term:`shifted value call`: the value network runs on ``T + budget``
-# rows, instead of on ``T`` rows and the ``T`` next ones. Each truncation inside the batch needs one
+# rows, in place of ``T`` rows and the ``T`` next ones. Each truncation inside the batch needs one
 # extra row, and the end of the batch one more. Rows that do not fit are False in
 # :term:`shifted_valid`. Their advantages are zero and mean nothing: leave them out of the loss.
+#
+# .. fold:: Compare the shifted pass with plain GAE, by data and budget
 
 torch.manual_seed(SEED)
 net = MLP(in_features=4, out_features=1, num_cells=[64], device=DEVICE)
@@ -282,11 +300,14 @@ for name, data in {"both": full, "compact_obs": compact}.items():
         _, valid, off = shifted_pass(data, budget)
         n_valid[name, budget], n_off[name, budget] = int(valid.sum()), int(off.sum())
         print(f"{name:12} {budget:15} {int(valid.sum()):11} {int(off.sum()):13}")
+
+# %%
+# On full data, the shifted pass is exact if the budget is one row for each truncation plus one:
+
 assert n_valid["both", full_budget] == N_FRAMES
 assert n_off["both", full_budget] == 0
 
 # %%
-# On full data, the shifted pass is exact if the budget is one row for each truncation plus one.
 # With a smaller budget (the default is one row), the rows at the end do not fit. The trajectory
 # that fits only in part is cut short, so its valid rows are wrong, too. On compact data the pass
 # needs no reconstructor and gives no NaN, but with any budget it has the bias from above.
@@ -295,6 +316,5 @@ assert n_off["both", full_budget] == 0
 # ---------------
 #
 # * :ref:`symptom-n-step-next-observation-wrong`, the symptom page
-# * `Time limits in reinforcement learning <https://arxiv.org/abs/1712.00378>`__, on why a truncated
-#   trajectory must bootstrap
+# * `Time limits in reinforcement learning <https://arxiv.org/abs/1712.00378>`__
 # * `Generalized advantage estimation <https://arxiv.org/abs/1506.02438>`__

@@ -30,8 +30,27 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# Copy this function and give it your own environment. :doc:`memory_efficient_rl` introduces both
-# options.
+# .. list-table:: What to expect
+#    :header-rows: 1
+#
+#    * - Your observation
+#      - ``compact_obs``
+#      - ``NextObservationDelta``
+#    * - four floats, as CartPole's
+#      - a quarter: look at the other entries first
+#      - half as much
+#    * - hundreds of floats and more
+#      - nearly one half
+#      - nearly one quarter
+#    * - pixels as ``uint8``
+#      - nearly one half
+#      - nothing
+#    * - floats whose change in one step is beyond the range of ``float16``
+#      - as for other floats
+#      - infinite values: scale first
+#
+# :doc:`memory_efficient_rl` introduces both options. To measure ``compact_obs`` on your
+# environment, copy these functions:
 
 
 def collect(env, frames, **options):
@@ -59,25 +78,6 @@ def saving_of_compact_obs(make_env, frames=4):
 print(f"CartPole: {saving_of_compact_obs(lambda: GymEnv('CartPole-v1')):.1%}")
 
 # %%
-# .. list-table:: What to expect
-#    :header-rows: 1
-#
-#    * - Your observation
-#      - ``compact_obs``
-#      - ``NextObservationDelta``
-#    * - four floats, as CartPole's
-#      - a quarter: look at the other entries first
-#      - half as much
-#    * - hundreds of floats and more
-#      - nearly one half
-#      - nearly one quarter
-#    * - pixels as ``uint8``
-#      - nearly one half
-#      - nothing
-#    * - floats whose change in one step is beyond the range of ``float16``
-#      - as for other floats
-#      - infinite values: scale first
-#
 # How the saving grows with the observation
 # -----------------------------------------
 #
@@ -125,8 +125,10 @@ def synthetic(shape, dtype=np.float32, *transforms, scale=1.0):
 
 
 # %%
-# The bytes grow in proportion to the number of frames, so four frames are enough to compute the
-# exact share that is saved.
+# The saving follows the formula exactly. (The bytes grow in proportion to the number of frames, so
+# four frames are enough.)
+#
+# .. fold:: Collect observations of five sizes, with both options and without
 
 FEW_FRAMES = 4
 PIXELS = (4, 84, 84)
@@ -194,7 +196,7 @@ fig.set_label(
 # What else is in a frame
 # -----------------------
 #
-# With a small observation, the other entries matter. Compare seven configurations of CartPole:
+# With a small observation, the other entries matter. On CartPole:
 #
 # * ``track_traj_ids=False`` saves as much as the delta. But then the slice sampler and the
 #   reconstructor have no ``traj_key`` to read, only end flags and step counts.
@@ -244,7 +246,9 @@ def part_of(key):
 
 
 # %%
-# Bytes of a frame by entry:
+# The bytes of a frame by entry:
+#
+# .. fold:: Print the table
 
 print(
     f"{'configuration':22}"
@@ -267,9 +271,9 @@ for name, batch in batches.items():
 # Where the delta loses
 # ---------------------
 #
-# The delta stores ``next - obs`` in ``delta_dtype``. Rounding moves a delta by at most half a unit
-# in the last place of the largest one (``bound``). The sum is rounded once more, in the type of the
-# observation. A delta in ``float32`` saves nothing on ``float32`` observations:
+# The delta stores ``next - obs`` in ``delta_dtype``. Rounding changes it by at most half a unit in
+# the last place of the largest delta, the ``bound`` in the table. The sum is rounded once more, in
+# the type of the observation. A delta in ``float32`` saves nothing on ``float32`` observations:
 
 SHORT_FRAMES = 2 * TIME_LIMIT_STEPS  # at least one end of a trajectory
 full = batches["markers"]

@@ -2,9 +2,9 @@
 Recurrent backends
 ==================
 
-The argument ``recurrent_backend`` chooses the code that runs a slice through an LSTM or a GRU.
-Without dropout its four values give the same outputs, next states and gradients, up to rounding. So
-choose by speed, by memory, and by what each backend supports.
+Start with ``recurrent_backend="pad"``. The argument chooses the code that runs an LSTM or a GRU
+over sequences. Without dropout, its four values give the same outputs, next states and gradients,
+up to rounding. So choose by speed, by memory, and by what each backend supports.
 
 .. list-table::
    :header-rows: 1
@@ -26,14 +26,10 @@ choose by speed, by memory, and by what each backend supports.
      - ``"pad"`` in eager mode, ``"scan"`` when compiled
      - in eager mode; name a backend if you compile
 
-:doc:`/reference/recurrent_backends` has the measured times and peaks of memory. After this lesson
-you can
-
-* say which stored states a backend reads, and where it writes the next ones;
-* say which backend ``"auto"`` runs;
-* say what the options of the backends change, and where they change nothing.
-
-:doc:`/reference/recurrent_state_lifecycle` says where the states come from.
+:doc:`/reference/recurrent_backends` has the measured times and peaks of memory. This lesson shows
+which stored states a backend reads and where it writes the next ones, which backend ``"auto"``
+runs, and what the options change. :doc:`/reference/recurrent_state_lifecycle` explains where the
+states come from.
 """
 
 # %%
@@ -96,9 +92,9 @@ slices = TensorDict(
 # .. redirect-from:: tutorials/recurrent/backends.html#setup
 #    tutorials/recurrent/backends.html#choose-a-backend
 #
-# Pass the backend when you make the module. It matters in :term:`recurrent mode`, where the module
-# runs over whole slices. With any backend, a single step runs the layer of the module, which is
-# PyTorch's unless you pass ``python_based=True``.
+# Pass the backend when you make the module. It matters in :term:`recurrent mode`, where a loss runs
+# the module over whole :term:`slices <slice>`. A single step, as in collection, runs the layer of
+# the module with any backend. This layer is PyTorch's unless you pass ``python_based=True``.
 
 
 def make_module(kind, backend, **options):
@@ -132,18 +128,18 @@ print("features", tuple(whole.shape), "next h", tuple(after_whole["h"].shape))
 #
 # .. redirect-from:: tutorials/recurrent/backends.html#by-hand
 #
-# ``is_init`` marks the *resets*, the slots of a row where the next trajectory starts. They cut the
-# row into *pieces*. For each piece, a backend has to do the same as PyTorch's layer would on that
-# piece alone:
+# The batch has one slice per row. ``is_init`` marks the *resets*, the steps where another
+# trajectory starts. They cut the row into *pieces*. On each piece, a backend has to do what
+# PyTorch's layer would do on that piece alone:
 #
 # * the :term:`stored state` of the first step of a piece goes in;
 # * one output for each step comes out;
-# * one next state comes out, at the last step of the piece. Other slots of ``("next", "h")`` are
+# * one next state comes out, at the last step of the piece. At other steps, ``("next", "h")`` is
 #   zero.
 #
-# The test slices contain the difficult cases: a reset in the last slot, resets in two neighboring
-# slots, a row without a reset, rows that do not start with a reset, and stored states that are not
-# zero.
+# The slices of this lesson have the difficult cases: a reset at the last step, resets at two
+# successive steps, a row without a reset, rows that do not start with a reset, and stored states
+# that are not zero.
 #
 # .. fold:: Ground truth: one piece at a time, in float64
 
@@ -314,9 +310,10 @@ for kind in KINDS:
 
 # %%
 # Outputs, next states, and the gradients of parameters, inputs and stored states agree up to the
-# rounding of float32. All backends read and write states at the same slots. A backend does *not*
-# zero the state at a reset. It reads the stored state, which is zero in collected data because the
-# primer put zeros there.
+# rounding of float32. All backends read and write states at the same steps.
+#
+# At a reset, a backend does *not* zero the state. It reads the stored state. In collected data this
+# state is zero at the start of an episode, because the primer put zeros there.
 #
 # In eager mode, ``"auto"`` equals ``"pad"`` to the last bit:
 
@@ -330,12 +327,13 @@ print("auto equals pad, bitwise")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``("next", "h")`` has a value at every slot, but most of these values are zeros that only fill
-#    the tensor. If you continue from one of them, you start from zero, and no error says so.
+#    Continuing from ``("next", "h")`` in the middle of a piece. The key has a value at every step,
+#    but most of these values are zeros that only fill the tensor. So you start from zero, and no
+#    error says so.
 #
 # Row 2 has no reset. Cut it in the middle, and run the second half from ``("next", "h")`` at the
-# cut. After a run of the whole row, that state is zero. After a run of only the first half, it is
-# the state of the last step. The two cases are compared.
+# cut. If the whole row ran before, that state is zero. If only the first half ran, it is the state
+# of its last step, and the second half continues correctly:
 
 CUT = STEPS // 2
 whole, after_whole = features_of(lstm, slices[2:3].clone())
@@ -455,8 +453,8 @@ for backend in ("pad", "auto"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Passing these options to another backend than ``"triton"``. It ignores them, even a type that
-#    does not exist: the outputs are the same to the last bit.
+#    Passing these options to a backend other than ``"triton"``. The backend ignores them, even a
+#    type that does not exist: the outputs are the same to the last bit.
 
 ignored = {
     "recurrent_matmul_precision": "tf32",

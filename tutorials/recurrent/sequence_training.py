@@ -2,23 +2,14 @@
 Sequence training
 =================
 
-A policy that cannot see velocities needs memory. In this lesson you train a GRU policy with PPO,
-until it clearly beats the same policy without memory.
+A policy that cannot see velocities needs memory. In this lesson you train a GRU policy with PPO on
+CartPole, until it clearly beats the same policy without memory.
 
-Four parts have to fit together (to copy the first two, see :ref:`recurrent-wiring`):
-
-* the recurrent module reads its :term:`hidden state` from one key, and writes the new state to the
-  same key under ``"next"``;
-* the environment has an :class:`~torchrl.envs.transforms.InitTracker`, which marks the first steps
-  of episodes, and the primer of the module, which provides a hidden state at each reset;
-* the buffer cuts what it stores into slices with :class:`~torchrl.data.SliceSampler`;
-* the loss module runs the policy over whole slices.
-
-A mistake in these parts often raises no error. The lesson shows three such mistakes, and a check on
-one batch that finds them before you train.
-
-You should know PPO. You do not need to know recurrent policies in TorchRL yet:
-:doc:`/reference/recurrent_state_lifecycle` follows the hidden state step by step.
+Here the policy sees only the position and the angle. One observation does not tell whether the pole
+is falling or rising; for that, the policy needs the earlier ones. You should know PPO. You need not
+know recurrent policies in TorchRL: four parts carry the memory, and the lesson builds them one by
+one. A mistake in one of them often raises no error, so run :ref:`two checks <sequence-checks>` on
+one sample before you train.
 """
 
 # %%
@@ -141,13 +132,9 @@ class CartPoles(EnvBase):
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#setup
 #    tutorials/recurrent/sequence_training.html#cartpole-without-velocities
 #
-# The task is CartPole, and the policy sees only the position and the angle. A single observation
-# does not tell whether the pole is falling or rising. For that, the policy needs the earlier
-# observations.
-#
-# The policy is one :class:`~torchrl.modules.GRUModule` and a linear head. The module writes the new
-# hidden state under ``("next", ...)``, as an environment does with a new observation. After the
-# step, the state and the observation both move to the root.
+# **The policy** is one :class:`~torchrl.modules.GRUModule` and a linear head. The module reads its
+# :term:`hidden state` from one key, and writes the new state to the same key under ``"next"``, as
+# an environment does with a new observation. After the step, both move to the root.
 
 
 def make_policy(memory=True):
@@ -171,10 +158,12 @@ def make_policy(memory=True):
 
 
 # %%
-# The environment gets two transforms. ``InitTracker`` writes ``"is_init"``, true on the first step
-# of an episode. The module makes its own :class:`~torchrl.envs.transforms.TensorDictPrimer`, which
-# writes a hidden state of zeros at each reset. The primer also tells the environment about the key.
-# Without it, the environment does not carry the hidden state from step to step.
+# **The environment** gets two transforms. :class:`~torchrl.envs.transforms.InitTracker` writes
+# ``"is_init"``, true on the first step of an episode. The primer, a
+# :class:`~torchrl.envs.transforms.TensorDictPrimer` that the module makes, writes a hidden state of
+# zeros at each reset. It also adds the key of the state to the specs of the environment: without
+# it, the environment does not carry the hidden state from step to step. For other modules and
+# environments, see :ref:`recurrent-wiring`.
 
 
 def make_env(features, seed, primer=True):
@@ -185,9 +174,9 @@ def make_env(features, seed, primer=True):
 
 
 # %%
-# The sampler draws slices, each from a single trajectory. Pass ``strict_length=False``: by default
-# the sampler leaves out trajectories shorter than a slice, and a policy that has not learned yet
-# produces many of them.
+# **The buffer** samples slices, each from a single trajectory. Pass ``strict_length=False`` to
+# :class:`~torchrl.data.SliceSampler`: by default it leaves out trajectories shorter than a slice,
+# and a policy that has not learned yet produces many of them.
 
 
 def make_buffer():
@@ -201,9 +190,10 @@ def make_buffer():
 
 
 # %%
-# The critic sees the whole state, velocities included. You need a critic only in training, where
-# the simulator knows the state. So it needs no memory, and :class:`~torchrl.objectives.value.GAE`
-# works as usual. For a critic with memory see :ref:`recurrent-advantages`.
+# **The loss** module runs the policy over whole slices. The critic sees the whole state, velocities
+# included: you need a critic only in training, where the simulator knows the state. So the critic
+# needs no memory, and :class:`~torchrl.objectives.value.GAE` works as usual. For a critic with
+# memory, see :ref:`recurrent-advantages`.
 
 
 def make_loss(policy):
@@ -247,15 +237,18 @@ def make_collector(env, policy, n_batches=1):
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#one-batch
 #
 # Each row stores the hidden state that the policy read at that step. The state is zero on the first
-# step of an episode. At other steps, it is the state that the previous step wrote. This holds
-# across two batches too: if an episode goes on, its first row in the second batch has the state
-# that its last step in the first batch wrote.
+# step of an episode. At other steps, it is the state that the previous step wrote, even across two
+# batches: if an episode goes on, its first row in the second batch has the state that its last step
+# in the first batch wrote.
 
 torch.manual_seed(0)
 features, policy = make_policy()
 collector = make_collector(make_env(features, seed=0), policy, n_batches=2)
 first, batch = (data.clone() for data in collector)
 collector.shutdown()
+
+# %%
+# .. fold:: Compare the states of all rows
 
 assert STATE_KEY in batch
 is_init = batch["is_init"].squeeze(-1)
@@ -301,6 +294,8 @@ print(
 )
 
 # %%
+# .. _sequence-checks:
+#
 # Two checks before you train
 # ---------------------------
 #
@@ -313,8 +308,9 @@ print(
 # through the slice. Check two numbers on one sample:
 #
 # * ``max_ratio``, the largest ratio of new to old probability, must be one;
-# * the *reach* must be all rows. To measure it, set the advantage to zero except in the last row of
-#   each slice, and count the rows whose observation gets a gradient.
+# * the *reach*, the number of rows that the gradient reaches, must be the number of all rows. To
+#   measure it, set the advantage to zero except in the last row of each slice, and count the rows
+#   whose observation gets a gradient.
 #
 # The argument ``mistake`` is for the end of the lesson; here it is ``None``.
 
@@ -416,8 +412,8 @@ def train(seed, memory=True, mistake=None):
 
 
 # %%
-# Before you run the loop, overfit *one* sample: repeated updates must lower its loss. Do not expect
-# this of the loop itself, where the loss of PPO need not fall from batch to batch.
+# Before you run the loop, overfit *one* sample: repeated updates must lower its loss. In the loop
+# itself, the loss of PPO need not fall from batch to batch.
 
 optimizer = torch.optim.Adam(loss_module.parameters(), lr=LEARNING_RATE)
 losses = [update(loss_module, optimizer, sample) for _ in range(30)]
@@ -475,17 +471,19 @@ plt.show()
 #    each of them before the first update.
 #
 # **No primer.** The module finds no hidden state and starts from zeros at every step. The loss
-# still runs over whole slices, with memory. So the policy that collects differs from the one that
-# you train.
+# still runs over whole slices, with memory. So the policy that you train is not the one that
+# collects.
 #
 # **All-False is_init in the loss.** Without the marks, the loss treats the sample as one long
-# sequence. The hidden state at the end of a slice runs into the next slice, which comes from
+# sequence. The hidden state at the end of a slice runs into the next slice, which can come from
 # anywhere in the data.
 #
 # **No recurrent mode.** A loss module switches recurrent mode on; a plain function that you write
 # as a loss does not. Here ``__wrapped__``, the ``forward`` without the switch, stands for such a
 # function. The GRU treats each row as a single step that starts from the stored state, and zeroes
 # that state where ``is_init`` marks the start of a slice.
+#
+# .. fold:: Check and train with each mistake
 
 MISTAKES = ["no primer", "all-False is_init", "no recurrent mode"]
 print(f"{'mistake':18} max_ratio  reach [rows]  last return")
@@ -506,10 +504,10 @@ for mistake in [None, *MISTAKES]:
         assert plateau.max() < final < last.mean(), mistake
 
 # %%
-# In these runs with one seed, the return stays on the plateau without the primer. The other two
-# mistakes cost part of the return, as if the policy learned slowly. Without recurrent mode, the
-# gradient of a row reaches no earlier row, so nothing trains the GRU to remember over several
-# steps. The return reveals one of the three mistakes; ``max_ratio`` reveals all three.
+# The return gives away one of the three mistakes, ``max_ratio`` all three. In these runs with one
+# seed, the return stays on the plateau without the primer. The other two mistakes cost part of the
+# return, as if the policy learned slowly. Without recurrent mode, the gradient of a row reaches no
+# earlier row, so nothing trains the GRU to remember over several steps.
 #
 # If the environment never sets ``is_init`` to true, nothing changes *in this setup*: the sampler
 # writes its own marks, and the primer has set the states to zeros. Missing marks do harm if a loss

@@ -265,7 +265,7 @@ else:
 # included. The kernels need a hidden size that is a power of two; the wrapper pads other sizes.
 # :claim:`triton-hidden-size-padded`
 #
-# The interpreter does not simulate ``"tf32"``. It multiplies in float32, so ``"tf32"`` changes no
+# The interpreter does not simulate ``"tf32"``: it multiplies in float32, so ``"tf32"`` changes no
 # bit here.
 #
 # The compiled kernels, on a GPU
@@ -273,9 +273,9 @@ else:
 #
 # .. redirect-from:: tutorials/recurrent/triton_kernels.html#on-cuda
 #
-# On a machine with CUDA, this cell compares the compiled kernels in the same way. With ``"ieee"``
-# products, they have to stay within the same tolerance. With ``"tf32"``, they may be further off,
-# and on a GPU with TF32 ``"tf32x3"`` has to be closer than ``"tf32"``.
+# On a machine with CUDA, the next cell compares the compiled kernels in the same way. With
+# ``"ieee"`` products, they have to stay within the same tolerance. With ``"tf32"``, they may be
+# further off, and on a GPU with TF32, ``"tf32x3"`` has to be closer than ``"tf32"``.
 #
 # .. fold:: The same comparison on CUDA
 
@@ -313,10 +313,14 @@ else:
 # ---------
 #
 # ``recurrent_matmul_precision``
-#   How the Triton kernels multiply. ``"ieee"`` is plain float32. ``"tf32"`` rounds the operands to
-#   TF32, which keeps ten bits of the mantissa. ``"tf32x3"`` makes three such products, to lose less
-#   precision. The meaning of three more values is decided at each call. On NVIDIA GPUs since
-#   Ampere, ``"fast"`` means ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``. Elsewhere, both mean
+#   How the Triton kernels multiply:
+#
+#   * ``"ieee"``: plain float32;
+#   * ``"tf32"``: operands rounded to TF32, which keeps ten bits of the mantissa;
+#   * ``"tf32x3"``: three such products, to lose less precision.
+#
+#   Three more values are resolved to one of these at each call. On NVIDIA GPUs since Ampere,
+#   ``"fast"`` means ``"tf32"`` and ``"high-prec"`` means ``"tf32x3"``. Elsewhere, both mean
 #   ``"ieee"``. ``"auto"``, the default, follows ``torch.get_float32_matmul_precision``, unless
 #   :func:`~torchrl.modules.set_recurrent_matmul_precision` or the variable
 #   ``TORCHRL_RNN_PRECISION`` says otherwise. :claim:`auto-precision-default`
