@@ -86,7 +86,7 @@ def has_memory(*transforms, module):
 
 
 @kinds
-@guards("each-step-from-zero", "no-primer-no-entry")
+@guards("each-step-from-zero", "no-primer-no-entry", "missing-primer-default")
 def test_a_policy_without_a_primer_has_no_memory(kind):
     module = make_module(kind)
     primer = module.make_tensordict_primer()
