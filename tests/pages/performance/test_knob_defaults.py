@@ -15,15 +15,6 @@ from tensordict.nn.probabilistic import interaction_type
 from torchrl import _utils
 from torchrl.collectors import Collector, MultiAsyncCollector, MultiSyncCollector, ProfileConfig
 from torchrl.data import (
-    LazyMemmapStorage,
-    PrioritizedSampler,
-    PrioritizedSliceSampler,
-    ReplayBuffer,
-    SamplerWithoutReplacement,
-    SliceSampler,
-    SliceSamplerWithoutReplacement,
-    TensorDictMaxValueWriter,
-    TensorDictReplayBuffer,
     tensor_specs,
 )
 from torchrl.modules.inference_server import InferenceServer
@@ -191,30 +182,3 @@ def test_autocast_is_off():
 def test_losses_make_a_gae():
     for loss in (PPOLoss, A2CLoss):
         assert loss.default_value_estimator is ValueEstimators.GAE
-
-
-# -- Replay buffers ------------------------------------------------------------------
-
-
-@guards(
-    "knob-memmap-storage-not-default",
-    "knob-permutation-sampler-not-default",
-    "knob-slice-sampler-not-default",
-    "knob-slice-permutation-sampler-not-default",
-    "knob-prioritized-sampler-not-default",
-    "knob-prioritized-slice-sampler-not-default",
-    "knob-max-value-writer-not-default",
-)
-def test_what_a_buffer_does_not_take_by_itself():
-    others = (
-        LazyMemmapStorage,
-        SamplerWithoutReplacement,
-        SliceSampler,
-        SliceSamplerWithoutReplacement,
-        PrioritizedSampler,
-        PrioritizedSliceSampler,
-        TensorDictMaxValueWriter,
-    )
-    for buffer in (ReplayBuffer(), TensorDictReplayBuffer()):
-        for part in (buffer.storage, buffer.sampler, buffer.writer):
-            assert not isinstance(part, others)

@@ -370,12 +370,20 @@ def test_compression_is_zlib():
     "round-robin-writer-default",
     "tensordict-writer-default",
     "compression-default-level",
+    "knob-memmap-storage-not-default",
+    "knob-permutation-sampler-not-default",
+    "knob-slice-sampler-not-default",
+    "knob-slice-permutation-sampler-not-default",
+    "knob-prioritized-sampler-not-default",
+    "knob-prioritized-slice-sampler-not-default",
+    "knob-max-value-writer-not-default",
 )
 def test_defaults():
     buffer, with_index = ReplayBuffer(), TensorDictReplayBuffer()
-    assert type(buffer.storage) is ListStorage
-    assert buffer.storage.max_size == 1000
-    assert type(buffer.sampler) is RandomSampler
+    for one in (buffer, with_index):
+        assert type(one.storage) is ListStorage
+        assert one.storage.max_size == 1000
+        assert type(one.sampler) is RandomSampler
     assert type(buffer.writer) is RoundRobinWriter
     assert type(with_index.writer) is TensorDictRoundRobinWriter
     assert CompressedListStorage(1).compression_level == 3
@@ -424,7 +432,7 @@ def test_a_buffer_does_not_make_its_storage_and_writer_compilable():
     assert not buffer.writer._compilable
 
 
-@guards("prefetch-thread-locks", "prefetch-stale-samples")
+@guards("prefetch-thread-locks", "prefetch-stale-samples", "prefetch-transform-thread")
 def test_prefetch_draws_in_threads():
     names = []
 

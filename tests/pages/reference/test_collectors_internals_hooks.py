@@ -89,7 +89,7 @@ def test_the_batch_that_the_hook_got_is_yielded():
     collector.shutdown()
 
 
-@guards("post-hook-gets-object")
+@guards("post-hook-gets-object", "trajectories-other-generator")
 def test_the_hook_gets_frames_where_trajectories_are_yielded():
     got = []
     collector = make_collector(
@@ -127,7 +127,7 @@ def test_a_hook_that_is_set_later_is_called():
     collector.shutdown()
 
 
-@guards("lazy-stack-edit-lost")
+@guards("lazy-stack-edit-lost", "upstream-lazy-edit-lost")
 def test_a_lazy_stack_stacks_at_each_read():
     steps = [TensorDict(x=torch.zeros(1)) for _ in range(2)]
     stack = LazyStackedTensorDict.lazy_stack(steps)
