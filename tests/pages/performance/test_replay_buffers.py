@@ -684,16 +684,7 @@ def test_writers_and_prefetch_of_the_record():
         assert min(ahead(content, samplers.NOTHING, count) for count in (1, 4)) > 1
 
 
-@guards("tensor-storage-reserves")
-def test_a_tensor_storage_reserves_room():
-    buffer = ReplayBuffer(storage=LazyTensorStorage(50))
-    buffer.extend(TensorDict({"x": torch.zeros(2, 3)}, [2]))
-    assert buffer.storage._storage["x"].shape == (50, 3)
-    with pytest.raises(RuntimeError):
-        buffer.extend(TensorDict({"x": torch.zeros(2, 4)}, [2]))
-
-
-@guards("max-value-writer-loops")
+@guards("max-value-writer-loops", "writer-keeps-best-rows")
 def test_the_max_value_writer_loops_over_the_rows():
     writer = TensorDictMaxValueWriter(rank_key="rank")
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4), writer=writer, batch_size=2)

@@ -158,7 +158,7 @@ def modes(**options):
     return seen
 
 
-@guards("exploration-type-of-loop", "no-grad-whole-method")
+@guards("exploration-type-of-loop", "no-grad-whole-method", "collector-sets-exploration")
 def test_exploration_type_and_gradient_mode():
     assert modes() == {
         "before": ("deterministic", False),
@@ -371,7 +371,7 @@ def test_compact_leaves_the_carrier_whole(flow):
             assert ("next", "observation") not in call.result.keys(True)
 
 
-@guards("compiled-policy-cloned", "compiled-always-updates")
+@guards("compiled-policy-cloned", "compiled-always-updates", "compiled-output-copied")
 def test_a_compiled_policy_is_followed_by_an_update(flow, monkeypatch):
     plain = flow.one_step(flow.watched_batch(flow.make_collector()))
     assert "update" not in plain

@@ -27,10 +27,6 @@ def make_collector(batches=1, **options):
     )
 
 
-def ignore(batch):
-    pass
-
-
 def write(batch):
     batch.set_("step_count", batch["step_count"] + MARK)
 
@@ -100,16 +96,6 @@ def test_the_hook_gets_frames_where_trajectories_are_yielded():
     )
     assert [tuple(batch.shape) for batch in collector] == [(2, 3)] * 2
     assert got == [(FRAMES,)] * 3
-    collector.shutdown()
-
-
-@guards("profiler-takes-post-hook", "disable-profile-restores")
-def test_a_profile_takes_the_place_of_the_hook():
-    collector = make_collector(post_collect_hook=ignore)
-    collector.enable_profile(workers=[0], num_rollouts=2, activities=["cpu"])
-    assert type(collector.post_collect_hook).__name__ == "_ProfilerHook"
-    collector.disable_profile()
-    assert collector.post_collect_hook is ignore
     collector.shutdown()
 
 

@@ -175,12 +175,6 @@ def test_next_step_count_is_one_ahead():
     assert torch.equal(batch["next", "step_count"], batch["step_count"] + 1)
 
 
-@guards("ids-can-be-left-out")
-def test_ids_can_be_left_out():
-    (batch,) = batches(1, track_traj_ids=False)
-    assert "collector" not in batch
-
-
 @pytest.mark.parametrize("kind", [GAE, TD0Estimator, TDLambdaEstimator])
 @guards("missing-terminated-reads-done")
 def test_missing_terminated_is_done(kind):
