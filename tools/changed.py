@@ -3,7 +3,7 @@
     python tools/changed.py [--base origin/main] [--dry-run]
 
 The diff is that of the working tree, new files included, against where it left BASE. Lint and the
-tests of the whole tree (``tests/house``) always run. Beside them, for each changed file:
+tests of the whole tree (``tests/repository``) always run. Beside them, for each changed file:
 
 * the file itself, where pytest collects it (a test, a page with examples), and the tests of the
   same layout: ``docs/performance/x.rst`` has ``tests/pages/performance/test_x.py``,
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # a script find
 from docs._ext.support import galleries
 
 ROOT = Path(__file__).resolve().parent.parent
-ALWAYS = ["tests/house", "tests/tools/test_typed_numbers.py"]
+ALWAYS = ["tests/repository", "tests/tools/test_typed_numbers.py"]
 WHOLE = "not site and not browser and not notebook"
 FAST = f"not slow and not mutation and {WHOLE}"
 MUTATION = re.compile(r"^(?:@|pytestmark = .*)pytest\.mark\.mutation\b", re.MULTILINE)

@@ -88,7 +88,7 @@ def read():
 
 def main():
     from tests.support.defects import planting
-    from tests.support.defects.looking import DEFECTS, NAMES, looked_at
+    from tests.support.defects.diagnoses import DEFECTS, NAMES, looked_at
 
     results, defects = looked_at(NAMES), list(DEFECTS.values())
     table = counts(defects, results, planting.is_named)

@@ -1,3 +1,10 @@
-"""torchrl reads RL_WARNINGS when it is imported: here, before a suite silences it."""
+"""A run of a recipe seeds Python, NumPy and torch; other tests go on with their own generators."""
 
-import torchrl  # noqa: F401
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def generators():
+    with torch.random.fork_rng():
+        yield

@@ -8,6 +8,7 @@ import torch
 from benchmarks import measure
 from benchmarks.record import has_gaps
 from benchmarks.suites import bench_collector_rollout as bench
+from tests.support.claims import guards
 from tests.support.suites import COMMITTED
 
 SUITE = "collector_rollout"
@@ -45,6 +46,7 @@ def watched(key, **changed):
     return watch, batch
 
 
+@guards("ids-can-be-left-out")
 def test_ids_cost_eight_bytes_a_frame(sampled):
     _, exact, batches = sampled
     on, off = (exact[key]["bytes_per_frame"] for key in ("ids-on", "ids-off"))

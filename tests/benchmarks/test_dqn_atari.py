@@ -24,13 +24,6 @@ SMALL = ["--envs", "4", "--steps", "8", "--frames", "320", "--size", str(CELL * 
 SMALL += ["--every", "16", "--target-every", "3"]
 
 
-@pytest.fixture(autouse=True)
-def generators():
-    """A run seeds Python, NumPy and torch; other tests go on with their own."""
-    with torch.random.fork_rng():
-        yield
-
-
 class Catch(gymnasium.Env):
     """Balls that fall one cell a step, and a paddle; an episode has one ball or two."""
 

@@ -20,13 +20,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def generators():
-    """A run seeds torch; other tests go on with its generator."""
-    with torch.random.fork_rng():
-        yield
-
-
 def make_run(kind=recipe.Run):
     run = kind(recipe.parse(SMALL), 0)
     run.batches = iter(run.collector)

@@ -3,7 +3,6 @@
 from unittest import mock
 
 import pytest
-import torch
 from torchrl.objectives import ClipPPOLoss
 
 from benchmarks.recipes import ppo_cartpole as recipe
@@ -20,13 +19,6 @@ from tests.support.ppo_recipes import (
 from tests.support.suites import CPU, noted
 
 SMALL = ["--envs", "4", "--steps", "8", "--frames", "320"]
-
-
-@pytest.fixture(autouse=True)
-def generators():
-    """A run seeds Python, NumPy and torch; other tests go on with their own."""
-    with torch.random.fork_rng():
-        yield
 
 
 def make_run(*arguments, seed=0):

@@ -20,13 +20,6 @@ from tests.support.suites import CPU, noted
 SMALL = ["--envs", "4", "--steps", "8", "--frames", "320"]
 
 
-@pytest.fixture(autouse=True)
-def generators():
-    """A run seeds Python, NumPy and torch; other tests go on with their own."""
-    with torch.random.fork_rng():
-        yield
-
-
 def make_run(*arguments):
     run = recipe.Run(recipe.parse([*SMALL, *map(str, arguments)]), 0)
     run.batches = iter(run.collector)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.claims import guards
 from tests.support.defects import kept_aside, planting, seen
-from tests.support.defects.looking import DEFECTS, NAMES, looked_at
+from tests.support.defects.diagnoses import DEFECTS, NAMES, looked_at
 from tools import doctor_detection
 
 # What is reached, so that it does not sink: shares of (promised by the map, others), in per cent.

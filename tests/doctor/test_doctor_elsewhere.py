@@ -6,8 +6,8 @@
 import pytest
 
 from tests.support.defects import planting
+from tests.support.defects.diagnoses import looked_at
 from tests.support.defects.elsewhere import DEFECTS
-from tests.support.defects.looking import looked_at
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ from torchrl.modules import ValueOperator
 from torchrl.objectives import IQLLoss, TD3BCLoss, ValueEstimators
 from torchrl_doctor import APPLIES, diagnose, watch
 
+from tests.support.defects.building_blocks import Scaled, Shifted
 from tests.support.defects.environments import Corridor, Team
-from tests.support.defects.means import Scaled, Shifted
 from tests.support.defects.pipelines import (
     PIPELINES as USUAL,
 )

@@ -4,7 +4,9 @@ import contextlib
 import multiprocessing
 import types
 import warnings
+from unittest import mock
 
+import pytest
 import torch
 import torchrl
 
@@ -24,3 +26,19 @@ def defined_by(name, until):
     multiprocessing.set_start_method(method, force=True)
     torchrl.logger.setLevel(level)
     torch.set_num_threads(threads)
+
+
+class StillWaiting(BaseException):
+    """No ``Exception``: the call logs those and returns."""
+
+
+def assert_an_update_waits_for_the_dead(collector, number):
+    """Kill a worker of *collector*, by its *number*; an update then waits for it without limit."""
+    collector.update_policy_weights_()
+    collector.procs[number].kill()
+    collector.procs[number].join()
+    queue = collector._weight_sync_schemes["policy"]._ack_queues[number]
+    patched = mock.patch.object(queue, "get", side_effect=StillWaiting)
+    with patched as get, pytest.raises(StillWaiting):
+        collector.update_policy_weights_()
+    get.assert_called_once_with(timeout=None)

@@ -32,7 +32,7 @@ def misfits(measured, limits, unit):
     *measured* and *limits* are numbers by address. ``long_pages.toml`` has a section for each page
     that is longer, with ``reason`` and, in ``units``, what it has more of.
     """
-    long_pages = tomllib.loads((ROOT / "tests/house/long_pages.toml").read_text())
+    long_pages = tomllib.loads((ROOT / "tests/repository/long_pages.toml").read_text())
     allowed = {name for name, page in long_pages.items() if unit in page["units"]}
     over = {name for name, count in measured.items() if count > (limits.get(name) or count)}
     return {name: (measured[name], limits[name]) for name in over - allowed}, allowed - over

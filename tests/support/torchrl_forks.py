@@ -59,7 +59,7 @@ def become(script, cwd, env, files):
     """In a fork: be the process that ``python script`` would be."""
     import multiprocessing.process
 
-    from docs._ext.evidence.alone import main_module
+    from docs._ext.evidence.run_script import main_module
 
     os.setsid()
     os.chdir(cwd)

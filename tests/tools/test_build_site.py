@@ -1,14 +1,10 @@
-"""The checks of tools/build_site.py and of the stack, without running Sphinx."""
+"""The checks of tools/build_site.py, without running Sphinx."""
 
 import os
 import sys
-import types
 
 import pytest
-from sphinx.errors import ExtensionError
 
-from docs._ext.gallery import output as gallery_output
-from docs._ext.gallery import stack as gallery_stack
 from tools import build_site
 
 PAGE = "<!DOCTYPE html><html><body>text</body></html>\n"
@@ -149,54 +145,3 @@ def test_reasons_of_a_failure_are_repeated(tmp_path):
     *shown, last = build_site.reasons(log)
     assert len(shown) == build_site.SHOWN_REASONS
     assert last == "and 20 more, see above"
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("saved to /home/me/x", "an absolute path"),
-        ("2026-01-02 03:04:05,1 [torchrl]", "a log line with a time"),
-        ("<object at 0x7f3938b496d0>", "the address of an object"),
-        ("Exception ignored in: <f>", "an exception that was ignored"),
-        ("read from /srv/checkout/data", "an absolute path"),
-    ],
-)
-def test_leaks_in_output(text, what):
-    assert [found for found, _ in gallery_output.find_leaks(text, "/srv/checkout")] == [what]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["13200 B/frame", "('next', 'observation')", "2026-01-02", "mask 0x1f", "https://x.org/usr/a"],
-)
-def test_output_that_may_stay(text):
-    assert list(gallery_output.find_leaks(text, "/srv/checkout")) == []
-
-
-def test_stack_of_this_environment_loads():
-    """The build of torch fits torchrl's extension."""
-    gallery_stack.check_stack("torchrl._torchrl")
-
-
-def test_stack_that_crashes_on_import(monkeypatch, tmp_path):
-    """An extension for another torch may end the interpreter instead of raising."""
-    (tmp_path / "crashing.py").write_text("import os\nos.abort()")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(ExtensionError, match=r"exit status -6.*uv pip install --reinstall"):
-        gallery_stack.check_stack("crashing")
-
-
-@pytest.mark.parametrize(("available", "device"), [(False, "cpu"), (True, "NVIDIA H200")])
-def test_device_of_a_stamp(monkeypatch, available, device):
-    torch = types.ModuleType("torch")
-    torch.cuda = types.SimpleNamespace(
-        is_available=lambda: available, get_device_name=lambda: "NVIDIA H200"
-    )
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    assert gallery_stack.device_in_use() == device
-
-
-def test_closure_names_what_the_stack_requires():
-    closure = gallery_stack.installed_closure(["torchrl", "matplotlib", "not-installed"])
-    assert {"torchrl", "torch", "tensordict", "numpy", "matplotlib", "pillow"} <= set(closure)
-    assert "pytest" not in closure

@@ -16,7 +16,7 @@ TREE = {
     "benchmarks/results/queues/cpu.json": "{}",
     "tools/serve.py": "",
     "tests/conftest.py": "",
-    "tests/house/test_house.py": "",
+    "tests/repository/test_layout.py": "",
     "tests/support/site_of.py": "",
     "tests/ext/site/test_words.py": "from tests.support.site_of import Site\n",
     "tests/ext/site/test_other.py": "",

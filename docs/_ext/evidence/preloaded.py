@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 
-from docs._ext.evidence.alone import main_module
+from docs._ext.evidence.run_script import main_module
 from docs._ext.evidence.store import Store
 from docs._ext.support.assertions import install
 from docs._ext.support.fork import Fork, Slots, cores, preload

@@ -48,7 +48,7 @@ class EvidenceError(Exception):
 def start_process(script, folder, environment, output, errors):
     """Start *script* in a process and a session of its own."""
     return subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("alone.py")), str(script)],
+        [sys.executable, str(Path(__file__).with_name("run_script.py")), str(script)],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

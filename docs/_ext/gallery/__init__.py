@@ -15,7 +15,7 @@ MODULES = (
     "output",
     "progress",
     "stack",
-    "unneeded",
+    "skipped_steps",
     "warnings",
     "notebooks",
 )

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import record as records
 from docs._ext.records import timeline as record_timeline
-from tests.ext.records.test_directives import CONF, INDEX, Project, clean
+from tests.ext.records.test_directives import INDEX, Project, clean
 
 DRAWN = [  # lane, depth, name, start, duration
     ("driver", 0, "iteration", 0.0, 0.010),
@@ -27,8 +27,6 @@ LINE = INDEX.count("\n") + 2
 @pytest.fixture
 def project(tmp_path):
     project = Project(tmp_path)
-    conf = CONF
-    (project.docs / "conf.py").write_text(conf)
     project.page(PAGE)
     draw(project)
     return project

@@ -1,7 +1,7 @@
 """The Markdown twin of a page, piece by piece, and what a build of a small site keeps of it.
 
 ``tests/tools/test_build_faults.py`` compares builds byte by byte, twins included, and deletes a
-tutorial; ``tests/house/test_markdown_twins.py`` reads the twins of the whole site.
+tutorial; ``tests/repository/test_markdown_twins.py`` reads the twins of the whole site.
 """
 
 import json

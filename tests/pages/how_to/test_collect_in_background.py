@@ -17,7 +17,7 @@ from torchrl.data import (
 
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.guides import defined_by
+from tests.support.guides import assert_an_update_waits_for_the_dead, defined_by
 from tests.support.suites import recorded
 
 GUIDE = ROOT / "how-to" / "collect_in_background.py"
@@ -114,24 +114,12 @@ def test_a_worker_that_waits_for_a_permit_does_not_stop(guide, number, limit_s, 
     assert worker.exitcode == expected
 
 
-class StillWaiting(BaseException):
-    """No ``Exception``: the call logs those and returns."""
-
-
 @guards("background-update-waits-for-the-dead")
 def test_an_update_of_the_weights_waits_for_a_dead_worker(guide):
     buffer, permits = guide.make_buffer(), guide.Permits(1)
     with guide.collecting([guide.make_env], buffer, permits) as collector:
         guide.wait_for_frames(1, buffer, collector)
-        collector.update_policy_weights_()
-        (worker,) = collector.procs
-        worker.kill()
-        worker.join()
-        (queue,) = collector._weight_sync_schemes["policy"]._ack_queues.values()
-        patched = mock.patch.object(queue, "get", side_effect=StillWaiting)
-        with patched as get, pytest.raises(StillWaiting):
-            collector.update_policy_weights_()
-        get.assert_called_once_with(timeout=None)
+        assert_an_update_waits_for_the_dead(collector, 0)
 
 
 @guards("background-gap-in-slice")

@@ -19,7 +19,7 @@ from torchrl.collectors.distributed import ray as ray_module
 from benchmarks.suites import bench_scaling_ray as suite
 from tests.support import ROOT
 from tests.support.claims import guards
-from tests.support.guides import defined_by
+from tests.support.guides import assert_an_update_waits_for_the_dead, defined_by
 from tests.support.suites import benchmarks_of, noted, recorded
 
 GUIDE = ROOT / "how-to" / "from_one_process_to_ray.py"
@@ -181,23 +181,12 @@ def test_endless_on_ray_has_no_batch():
     assert recorded("scaling_ray", "endless", "batches") == 0
 
 
-class StillWaiting(BaseException):
-    """No ``Exception``: the call logs those and returns."""
-
-
 @guards("scaling-update-waits-for-the-dead")
 def test_an_update_of_the_weights_waits_for_a_dead_worker(guide):
     collector = guide.workers(guide.make_actor())
     try:
         collector.next()
-        collector.update_policy_weights_()
-        collector.procs[1].kill()
-        collector.procs[1].join()
-        queue = collector._weight_sync_schemes["policy"]._ack_queues[1]
-        patched = mock.patch.object(queue, "get", side_effect=StillWaiting)
-        with patched as get, pytest.raises(StillWaiting):
-            collector.update_policy_weights_()
-        get.assert_called_once_with(timeout=None)
+        assert_an_update_waits_for_the_dead(collector, 1)
     finally:
         collector.shutdown()
 

@@ -44,7 +44,7 @@ def test_the_plan_chooses_memory_then_the_disk_then_raises(guide):
                 guide.make_buffer(guide.batch, 0)
 
 
-@guards("first-row-gives-shapes-and-types")
+@guards("first-row-gives-shapes-and-types", "tensor-storage-reserves")
 @pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
 def test_the_first_row_gives_the_shapes_and_types_of_all(kind, tmp_path):
     options = {"scratch_dir": tmp_path} if kind is LazyMemmapStorage else {}

@@ -14,7 +14,6 @@ import pytest
 import torch
 import torchrl
 from tensordict import TensorDict
-from tensordict.nn import TensorDictModule
 from torchrl.collectors import (
     AsyncBatchedCollector,
     Collector,
@@ -325,29 +324,6 @@ def test_a_policy_that_reads_a_tensordict_is_not_wrapped_anyway():
         )
         assert collector._wrapped_policy is policy
         collector.shutdown()
-
-
-@guards("compiled-output-copied")
-def test_the_output_of_a_compiled_policy_is_copied():
-    output = torch.zeros(2)
-
-    def act(observation):
-        """Write into the same memory at each call, as a compiled policy may."""
-        return output.add_(1)
-
-    policy = TensorDictModule(act, ["observation"], ["action"])
-    for compiled, outputs in ((False, 1), (True, 3)):
-        collector = Collector(
-            Counting(0),
-            policy,
-            frames_per_batch=3,
-            total_frames=3,
-            auto_register_policy_transforms=False,
-        )
-        collector.compiled_policy = compiled
-        batch = next(iter(collector))
-        collector.shutdown()
-        assert len(batch["action"].unique(dim=0)) == outputs
 
 
 @guards("plain-rollout-keeps-nothing")

@@ -13,20 +13,10 @@ from tensordict import TensorDict
 from tensordict.nn import InteractionType, TensorDictModule
 from tensordict.nn.probabilistic import interaction_type
 from torchrl import _utils
-from torchrl.collectors import Collector, MultiAsyncCollector, MultiSyncCollector, ProfileConfig
+from torchrl.collectors import Collector, MultiAsyncCollector, MultiSyncCollector
 from torchrl.data import (
-    LazyMemmapStorage,
-    PrioritizedSampler,
-    PrioritizedSliceSampler,
-    ReplayBuffer,
-    SamplerWithoutReplacement,
-    SliceSampler,
-    SliceSamplerWithoutReplacement,
-    TensorDictMaxValueWriter,
-    TensorDictReplayBuffer,
     tensor_specs,
 )
-from torchrl.modules.inference_server import InferenceServer
 from torchrl.modules.tensordict_module import _rnn_precision
 from torchrl.objectives import A2CLoss, PPOLoss, SoftUpdate, ValueEstimators
 from torchrl.weight_update import MultiProcessWeightSyncScheme, SharedMemWeightSyncScheme
@@ -82,7 +72,7 @@ def test_a_default_without_a_test_is_found():
 # -- Environments and collectors -----------------------------------------------
 
 
-@guards("knob-interaction-type-default")
+@guards("knob-interaction-type-default", "actor-interaction-defaults")
 def test_no_interaction_type_is_set_but_by_a_collector():
     seen = []
 
@@ -117,11 +107,6 @@ def test_workers_read_the_weights_from_shared_memory(kind):
     assert not isinstance(scheme, MultiProcessWeightSyncScheme)
 
 
-@guards("knob-inference-server-default")
-def test_an_inference_server_is_a_thread():
-    assert InferenceServer(policy()).service_backend == "thread"
-
-
 @guards("knob-non-blocking-default")
 def test_copies_do_not_block_and_one_wait_follows():
     copies = load_evidence("device_placement/copies")
@@ -150,16 +135,6 @@ def test_what_the_import_reads():
         "assert tensor_specs._CHECK_SPEC_ENCODE\n"
     )
     run_python("-c", program, TORCHRL_PROFILING="1", CHECK_SPEC_ENCODE="1")
-
-
-@guards("knob-enable-profile-default")
-def test_a_profile_that_is_enabled_has_stacks_and_shapes():
-    config = ProfileConfig()
-    assert config.with_stack
-    assert config.record_shapes
-    collector = Collector(Counting(0), frames_per_batch=1, total_frames=1)
-    assert collector.profile_config is None
-    collector.shutdown()
 
 
 @guards("knob-recurrent-precision-default")
@@ -191,30 +166,3 @@ def test_autocast_is_off():
 def test_losses_make_a_gae():
     for loss in (PPOLoss, A2CLoss):
         assert loss.default_value_estimator is ValueEstimators.GAE
-
-
-# -- Replay buffers ------------------------------------------------------------------
-
-
-@guards(
-    "knob-memmap-storage-not-default",
-    "knob-permutation-sampler-not-default",
-    "knob-slice-sampler-not-default",
-    "knob-slice-permutation-sampler-not-default",
-    "knob-prioritized-sampler-not-default",
-    "knob-prioritized-slice-sampler-not-default",
-    "knob-max-value-writer-not-default",
-)
-def test_what_a_buffer_does_not_take_by_itself():
-    others = (
-        LazyMemmapStorage,
-        SamplerWithoutReplacement,
-        SliceSampler,
-        SliceSamplerWithoutReplacement,
-        PrioritizedSampler,
-        PrioritizedSliceSampler,
-        TensorDictMaxValueWriter,
-    )
-    for buffer in (ReplayBuffer(), TensorDictReplayBuffer()):
-        for part in (buffer.storage, buffer.sampler, buffer.writer):
-            assert not isinstance(part, others)

@@ -1,7 +1,6 @@
 """The suite networks, run small: results, keys, counts. And the sentences of its page."""
 
 import ast
-import inspect
 import itertools
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,6 @@ import tensordict
 import torch
 import torchrl
 from tensordict.nn import TensorDictModule, TensorDictSequential
-from torchrl.collectors import Collector
 from torchrl.envs import GymEnv
 from torchrl.modules import MultiAgentMLP, NormalParamExtractor, ProbabilisticActor
 from torchrl.objectives import ClipPPOLoss, SoftUpdate
@@ -172,12 +170,6 @@ def test_nothing_reads_cache_dist():
     assert reads == []
     module = tensordict.nn.ProbabilisticTensorDictModule(["logits"], ["action"], cache_dist=True)
     assert hasattr(module, "cache_dist")
-
-
-@guards("actor-interaction-defaults")
-def test_a_collector_explores_at_random():
-    default = inspect.signature(Collector).parameters["exploration_type"].default
-    assert default is tensordict.nn.InteractionType.RANDOM
 
 
 @guards("updater-cost-per-tensor")

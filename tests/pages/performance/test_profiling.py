@@ -235,7 +235,7 @@ def test_optimizers_name_themselves():
     assert {"Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad"} <= names
 
 
-@guards("enable-profile-keywords", "profile-shapes-stacks-default")
+@guards("enable-profile-keywords", "profile-shapes-stacks-default", "knob-enable-profile-default")
 def test_fields_are_keywords():
     parameters = inspect.signature(Collector.enable_profile).parameters
     assert set(parameters) - {"self"} == set(vars(ProfileConfig()))
@@ -304,7 +304,13 @@ def test_the_first_rollouts_are_skipped_and_not_warmed_up():
     assert [schedule(step) for step in range(5)] == [none, none, record, save, none]
 
 
-@guards("profile-replaces-hook", "worker-hook-lost")
+@guards(
+    "profile-replaces-hook",
+    "worker-hook-lost",
+    "profiler-takes-post-hook",
+    "disable-profile-restores",
+    "knob-enable-profile-default",
+)
 def test_the_hook_of_a_single_process_comes_back(tmp_path):
     called = []
     collector = Collector(
@@ -314,6 +320,7 @@ def test_the_hook_of_a_single_process_comes_back(tmp_path):
         total_frames=-1,
         post_collect_hook=called.append,
     )
+    assert collector.profile_config is None
     collector.enable_profile(
         activities=["cpu"], save_path=tmp_path / "trace.json", with_stack=False
     )

@@ -370,12 +370,20 @@ def test_compression_is_zlib():
     "round-robin-writer-default",
     "tensordict-writer-default",
     "compression-default-level",
+    "knob-memmap-storage-not-default",
+    "knob-permutation-sampler-not-default",
+    "knob-slice-sampler-not-default",
+    "knob-slice-permutation-sampler-not-default",
+    "knob-prioritized-sampler-not-default",
+    "knob-prioritized-slice-sampler-not-default",
+    "knob-max-value-writer-not-default",
 )
 def test_defaults():
     buffer, with_index = ReplayBuffer(), TensorDictReplayBuffer()
-    assert type(buffer.storage) is ListStorage
-    assert buffer.storage.max_size == 1000
-    assert type(buffer.sampler) is RandomSampler
+    for one in (buffer, with_index):
+        assert type(one.storage) is ListStorage
+        assert one.storage.max_size == 1000
+        assert type(one.sampler) is RandomSampler
     assert type(buffer.writer) is RoundRobinWriter
     assert type(with_index.writer) is TensorDictRoundRobinWriter
     assert CompressedListStorage(1).compression_level == 3
@@ -424,7 +432,7 @@ def test_a_buffer_does_not_make_its_storage_and_writer_compilable():
     assert not buffer.writer._compilable
 
 
-@guards("prefetch-thread-locks", "prefetch-stale-samples")
+@guards("prefetch-thread-locks", "prefetch-stale-samples", "prefetch-transform-thread")
 def test_prefetch_draws_in_threads():
     names = []
 
@@ -676,16 +684,7 @@ def test_writers_and_prefetch_of_the_record():
         assert min(ahead(content, samplers.NOTHING, count) for count in (1, 4)) > 1
 
 
-@guards("tensor-storage-reserves")
-def test_a_tensor_storage_reserves_room():
-    buffer = ReplayBuffer(storage=LazyTensorStorage(50))
-    buffer.extend(TensorDict({"x": torch.zeros(2, 3)}, [2]))
-    assert buffer.storage._storage["x"].shape == (50, 3)
-    with pytest.raises(RuntimeError):
-        buffer.extend(TensorDict({"x": torch.zeros(2, 4)}, [2]))
-
-
-@guards("max-value-writer-loops")
+@guards("max-value-writer-loops", "writer-keeps-best-rows")
 def test_the_max_value_writer_loops_over_the_rows():
     writer = TensorDictMaxValueWriter(rank_key="rank")
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4), writer=writer, batch_size=2)

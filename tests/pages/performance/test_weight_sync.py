@@ -244,6 +244,7 @@ def ask(server, clients, requests=3):
     "direct-transport-slots",
     "server-thread-same-module",
     "server-stats-batch-size",
+    "knob-inference-server-default",
 )
 def test_knobs_of_the_server():
     policy = suite.make_policy(40, 2)

@@ -15,7 +15,6 @@ from torchrl.data import (
     PrioritizedSampler,
     ReplayBuffer,
     SliceSamplerWithoutReplacement,
-    TensorDictMaxValueWriter,
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
@@ -26,7 +25,6 @@ from torchrl.envs import (
     RewardSum,
     SerialEnv,
     TransformedEnv,
-    exploration_type,
     set_exploration_type,
     terminated_or_truncated,
 )
@@ -79,21 +77,6 @@ def test_epsilon_falls_in_step_alone():
     assert module.eps.item() == 1.0
     module.step()
     assert module.eps.item() < 1.0
-
-
-@guards("collector-sets-exploration")
-def test_a_collector_sets_its_own_exploration_type():
-    seen, collector = [], make_collector()
-
-    def policy(tensordict):
-        seen.append(exploration_type())
-        return collector.env.rand_action(tensordict)
-
-    collector.policy = collector._wrapped_policy = policy
-    with set_exploration_type(ExplorationType.DETERMINISTIC):
-        next(iter(collector))
-    collector.shutdown()
-    assert set(seen) == {ExplorationType.RANDOM}
 
 
 @guards("async-single-worker")
@@ -189,15 +172,6 @@ def test_a_slice_sampler_without_replacement_takes_a_trajectory_once():
     assert sorted(buffer.sample()["episode"].view(4, 2)[:, 0].tolist()) == [0, 1, 2, 3]
 
 
-@guards("writer-keeps-best-rows")
-def test_the_best_rows_are_kept():
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(2), writer=TensorDictMaxValueWriter(rank_key="key"), batch_size=2
-    )
-    buffer.extend(TensorDict(key=torch.tensor([5.0, 9.0, 1.0, 7.0]), batch_size=[4]))
-    assert sorted(buffer[:]["key"].tolist()) == [7.0, 9.0]
-
-
 @guards("end-flags-joined")
 def test_the_end_flags_are_joined():
     flags = torch.tensor([[False], [True], [False]])
@@ -224,15 +198,6 @@ def resets():
     """Six rows, two trajectories."""
     is_init = torch.tensor([True, False, False, False, True, False]).unsqueeze(-1)
     return TensorDict(observation=torch.randn(6, 4), is_init=is_init, batch_size=[6])
-
-
-@guards("pieces-are-packed")
-def test_pieces_are_packed():
-    module, seen = LSTMModule(**SIZES), []
-    module.lstm.register_forward_pre_hook(lambda layer, args: seen.append(type(args[0]).__name__))
-    with set_recurrent_mode(True):
-        module(resets())
-    assert seen == ["PackedSequence"]
 
 
 @guards("gru-shares-corrections")

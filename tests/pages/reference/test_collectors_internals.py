@@ -134,11 +134,6 @@ def test_without_an_accelerator_the_sync_functions_do_nothing(flow, monkeypatch)
         assert getattr(collector, name).__name__ == "_do_nothing"
 
 
-@guards("processor-names-unequal")
-def test_the_names_of_one_processor_are_unequal():
-    assert torch.device("cpu:0") != torch.device("cpu:1") != torch.device("cpu")
-
-
 # -- Around the loop ---------------------------------------------------------
 
 
@@ -163,7 +158,7 @@ def modes(**options):
     return seen
 
 
-@guards("exploration-type-of-loop", "no-grad-whole-method")
+@guards("exploration-type-of-loop", "no-grad-whole-method", "collector-sets-exploration")
 def test_exploration_type_and_gradient_mode():
     assert modes() == {
         "before": ("deterministic", False),
@@ -222,7 +217,7 @@ def batches_of_the_hook(**options):
     return batches
 
 
-@guards("worker-batches-dense")
+@guards("worker-batches-dense", "hooks-get-lazy-stack")
 def test_where_a_batch_for_a_buffer_is_dense():
     kinds = {type(batch) for batch in batches_of_the_hook(replay_buffer=make_buffer())}
     assert kinds == {LazyStackedTensorDict}
@@ -261,12 +256,6 @@ def test_the_order_after_the_loop():
         )
     next(iter(collector))
     assert seen == [(4, True, 2), False]
-
-
-@guards("trajectories-other-generator")
-def test_whole_trajectories_come_from_another_generator():
-    collector = make_collector(env=make_env(3), batches=3, trajs_per_batch=2, traj_format="padded")
-    assert [batch.shape for batch in collector] == [(2, 3), (2, 3)]
 
 
 # -- The carrier -------------------------------------------------------------
@@ -382,7 +371,7 @@ def test_compact_leaves_the_carrier_whole(flow):
             assert ("next", "observation") not in call.result.keys(True)
 
 
-@guards("compiled-policy-cloned", "compiled-always-updates")
+@guards("compiled-policy-cloned", "compiled-always-updates", "compiled-output-copied")
 def test_a_compiled_policy_is_followed_by_an_update(flow, monkeypatch):
     plain = flow.one_step(flow.watched_batch(flow.make_collector()))
     assert "update" not in plain
@@ -438,7 +427,7 @@ def test_after_the_last_direct_write_no_id_is_drawn():
         assert collector._traj_pool.get_traj_and_increment(1).item() == drawn
 
 
-@guards("direct-write-refusals")
+@guards("direct-write-refusals", "whole-run-no-hooks")
 def test_what_a_direct_write_accepts():
     def direct(**options):
         return make_collector(replay_buffer=make_buffer(), extend_buffer=False, **options)

@@ -64,7 +64,7 @@ def test_where_a_sampler_looks_for_trajectories():
         assert {tuple(pair) for pair in pairs.tolist()} == allowed
 
 
-@guards("truncated-slice-ends")
+@guards("truncated-slice-ends", "truncation-by-slice")
 def test_truncated_marks_the_ends_of_slices():
     sampler = SliceSampler(slice_len=4, strict_length=False, end_key=("next", "done"))
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(6), sampler=sampler)
@@ -139,7 +139,7 @@ def test_single_steps_are_written():
     assert writes == {True: (1, 0), False: (0, 6)}
 
 
-@guards("import-sets-spawn", "default-start-method")
+@guards("import-sets-spawn", "default-start-method", "earlier-start-method-kept")
 @pytest.mark.parametrize(("chosen", "method"), [(None, "spawn"), ("fork", "fork")])
 def test_the_start_method(chosen, method):
     with mock.patch.object(torchrl._utils.mp, "get_start_method", return_value=chosen):

@@ -10,7 +10,6 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl.collectors import Collector
 from torchrl.data import (
     LazyTensorStorage,
-    SliceSampler,
     TensorDictReplayBuffer,
     Unbounded,
 )
@@ -91,12 +90,12 @@ def test_next_batch_goes_on():
     assert first["collector", "traj_ids"][-1] == second["collector", "traj_ids"][0]
 
 
-@guards("truncation-by-batch")
-@guards("flag-price", "set-truncated-writes-done")
+@guards("truncation-by-batch", "flag-price", "set-truncated-writes-done", "truncated-argument")
 def test_a_marked_trajectory_goes_on():
     first, second = batches(2, set_truncated=True)
     assert first["next", "truncated"][-1]
     assert first["next", "done"][-1]
+    assert not first["next", "terminated"][-1]
     assert first["next", "step_count"][-1] != 3  # the step counter did not end it
     assert torch.equal(first["next", "observation"][-1], second["observation"][0])
     assert first["collector", "traj_ids"][-1] == second["collector", "traj_ids"][0]
@@ -176,12 +175,6 @@ def test_next_step_count_is_one_ahead():
     assert torch.equal(batch["next", "step_count"], batch["step_count"] + 1)
 
 
-@guards("ids-can-be-left-out")
-def test_ids_can_be_left_out():
-    (batch,) = batches(1, track_traj_ids=False)
-    assert "collector" not in batch
-
-
 @pytest.mark.parametrize("kind", [GAE, TD0Estimator, TDLambdaEstimator])
 @guards("missing-terminated-reads-done")
 def test_missing_terminated_is_done(kind):
@@ -198,27 +191,9 @@ def test_missing_terminated_is_done(kind):
     assert target(terminated=torch.tensor([[True]])) == target() == 1.0
 
 
-@guards("truncation-by-slice")
-def test_slice_sampler_truncates():
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(8), sampler=SliceSampler(slice_len=2), batch_size=4
-    )
-    buffer.extend(batches(1, frames=3)[0])
-    assert buffer.sample()["next", "truncated"].flatten().tolist() == [False, True] * 2
-
-
 @guards("storage-first-dimension")
 def test_storage_of_one_dimension_keeps_whole_stretches():
     (batch,) = batches(1, frames=12, env=SerialEnv(3, cartpole))
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(8, ndim=1))
     buffer.extend(batch)
     assert len(buffer) == 3
-
-
-@guards("truncation-by-max-steps")
-def test_max_frames_per_traj_appends_a_step_counter():
-    collector = Collector(
-        GymEnv("CartPole-v1"), None, frames_per_batch=4, total_frames=4, max_frames_per_traj=2
-    )
-    assert isinstance(collector.env.transform, StepCounter)
-    collector.shutdown()

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict
+from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
-from torchrl._utils import _get_default_mp_start_method
 from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import (
     Composite,
@@ -197,12 +196,6 @@ def test_two_workers():
     assert isinstance(schemes["policy"], WeightSyncScheme)
 
 
-@guards("earlier-start-method-kept")
-def test_a_chosen_start_method_stays(monkeypatch):
-    monkeypatch.setattr("torch.multiprocessing.get_start_method", lambda **options: "forkserver")
-    assert _get_default_mp_start_method() == "forkserver"
-
-
 @guards("no-cuda-after-fork")
 def test_a_process_forked_from_one_that_used_cuda_cannot(monkeypatch):
     monkeypatch.setattr("torch.cuda._is_in_bad_fork", lambda: True)
@@ -227,43 +220,6 @@ def test_the_second_cast_flag(env_device, policy_device, storing_device):
     assert first == (collector.policy_device is not None)
     assert second == (first or collector.env.device != collector.storing_device)
     collector.shutdown()
-
-
-@guards("sync-function-once")
-def test_the_sync_function_is_chosen_by_the_destination(monkeypatch):
-    collector = make_collector(1)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    names = [
-        collector._get_sync_fn(destination).__name__
-        for destination in (None, torch.device("cuda"), torch.device("cpu"))
-    ]
-    assert names == ["_do_nothing", "_do_nothing", "_cuda_sync_if_initialized"]
-    collector.shutdown()
-
-
-@guards("no-cuda-sync-exchange")
-def test_no_cuda_sync_makes_copies_blocking(monkeypatch):
-    copies, waits = [], []
-    move = TensorDict.to
-
-    def spy(self, *args, **kwargs):
-        copies.append(kwargs.get("non_blocking"))
-        return move(self, *args, **kwargs)
-
-    for no_cuda_sync in (False, True):
-        collector = make_collector(
-            1, GymEnv("CartPole-v1"), device="cpu", policy_device="cpu", no_cuda_sync=no_cuda_sync
-        )
-        for name in ("_sync_policy", "_sync_env", "_sync_storage"):
-            monkeypatch.setattr(collector, name, lambda: waits.append(True))
-        with monkeypatch.context() as patch:
-            patch.setattr(TensorDict, "to", spy)
-            collector.rollout()
-        collector.shutdown()
-        assert set(copies) - {None} == {not no_cuda_sync}
-        assert bool(waits) == (not no_cuda_sync)
-        copies.clear()
-        waits.clear()
 
 
 @guards("no-exploration-outside")
@@ -323,20 +279,6 @@ def test_a_policy_is_copied_to_another_device():
     collector.shutdown()
 
 
-@pytest.mark.parametrize("extend", [True, False])
-@guards("hooks-get-lazy-stack", "whole-run-no-hooks")
-def test_who_sees_the_batch_of_a_replay_buffer(extend):
-    seen = []
-    collect(
-        4,
-        replay_buffer=ReplayBuffer(storage=LazyTensorStorage(10)),
-        extend_buffer=extend,
-        post_collect_hook=lambda batch: seen.append(type(batch)),
-        **({"postproc": lambda batch: seen.append("postproc") or batch} if extend else {}),
-    )
-    assert seen == (["postproc", LazyStackedTensorDict] if extend else [])
-
-
 @guards("running-trajectory-waits")
 def test_a_running_trajectory_waits():
     batches = collect(4, batches=3, trajs_per_batch=1, traj_format="cat")
@@ -378,13 +320,6 @@ def test_value_estimate_is_sanitized_in_gae_alone():
     }
     estimate = {name for _, name in callers("_call_value_nets") if name.endswith("value_estimate")}
     assert estimate == {"GAE.value_estimate"}
-
-
-@guards("split-trajs-warns")
-def test_a_collector_splits_trajectories():
-    with pytest.warns(UserWarning, match="contiguous-trajectory layout"):
-        (batch,) = collect(8, split_trajs=True)
-    assert batch.shape == (3, 3)
 
 
 @guards("time-named-unless-split")
@@ -656,7 +591,7 @@ def recurrent_rows(steps=6):
     return module, env.rollout(steps, TensorDictSequential(module, head)).detach()
 
 
-@guards("slice-marks-init")
+@guards("slice-marks-init", "sampler-adds-init")
 @pytest.mark.parametrize("kind", [TensorDictReplayBuffer, ReplayBuffer])
 def test_a_slice_sampler_sets_is_init(kind):
     def sampled(env):
@@ -737,15 +672,6 @@ def test_recurrent_mode_overwrites_the_states_of_the_rows():
         module(rows)
     written = rows["next", "recurrent_state_h"].flatten(1).any(1).tolist()
     assert written == [False, False, True, False, False, True]
-
-
-@guards("burn-in-no-gradient")
-def test_burn_in_gives_no_gradient():
-    _, rows = recurrent_rows()
-    module = LSTMModule(4, 2, in_key="observation", out_key="embed", default_recurrent_mode=True)
-    fresh = BurnInTransform([module], burn_in=2)(rows.clone()[None])
-    assert not torch.equal(fresh["recurrent_state_h"][0, 0], rows["recurrent_state_h"][2])
-    assert not fresh["recurrent_state_h"].requires_grad
 
 
 @guards("burn-in-needs-mode")

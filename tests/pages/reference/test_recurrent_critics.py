@@ -46,7 +46,7 @@ def test_the_estimator_marks_the_first_rows_of_next(collected):
     assert torch.equal(following, batch["is_init"])
 
 
-@guards("auto-is-pad")
+@guards("auto-is-pad", "auto-picks-pad-or-scan")
 @pytest.mark.parametrize(("module", "method"), [(LSTMModule, "_lstm"), (GRUModule, "_gru")])
 @pytest.mark.parametrize("compiling", [False, True])
 def test_auto(module, method, compiling):

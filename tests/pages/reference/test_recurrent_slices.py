@@ -4,7 +4,6 @@ from unittest import mock
 
 import pytest
 import torch
-from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -55,25 +54,6 @@ def test_which_rows_are_wrong(collected):
     assert in_slice == inside
 
 
-@guards("sampler-adds-init")
-def test_marks_are_added():
-    data = TensorDict(
-        {
-            "is_init": torch.tensor([0, 1, 0, 0], dtype=torch.bool)[:, None],
-            "next": {"done": torch.tensor([0, 0, 0, 1], dtype=torch.bool)[:, None]},
-        },
-        [4],
-    )
-    found = {}
-    for name, rows in {"with": data, "without": data.exclude("is_init")}.items():
-        sampler = SliceSampler(num_slices=1, end_key=("next", "done"))
-        buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4), sampler=sampler)
-        buffer.extend(rows)
-        found[name] = buffer.sample(4).get("is_init", None)
-    assert found["with"].flatten().tolist() == [True, True, False, False]
-    assert found["without"] is None
-
-
 @guards("marks-after-transform")
 def test_the_marks_come_after_the_transforms(collected):
     _, _, batch = collected
@@ -92,7 +72,9 @@ def test_what_burn_in_says_of_itself():
     assert "obtain up-to-date recurrent states when they are not available" in words
 
 
-@guards("burn-in-recomputes", "burn-in-values-replayed", "burn-in-rows-no-loss")
+@guards(
+    "burn-in-recomputes", "burn-in-values-replayed", "burn-in-rows-no-loss", "burn-in-no-gradient"
+)
 def test_burn_in_is_the_replay_of_the_first_rows(collected):
     core, _, batch = collected
     sample = slices.sampled(batch, slices.slices()).reshape(-1, slices.SLICE_LEN)

@@ -86,7 +86,7 @@ def has_memory(*transforms, module):
 
 
 @kinds
-@guards("each-step-from-zero", "no-primer-no-entry")
+@guards("each-step-from-zero", "no-primer-no-entry", "missing-primer-default")
 def test_a_policy_without_a_primer_has_no_memory(kind):
     module = make_module(kind)
     primer = module.make_tensordict_primer()
@@ -321,7 +321,7 @@ def test_the_shapes_of_a_gru(backend, resets):
     assert len(seen[GRUModule]) == (2 if backend == "pad" else 1)
 
 
-@guards("python-based-masks")
+@guards("python-based-masks", "pieces-are-packed")
 @pytest.mark.parametrize("python_based", [False, True])
 def test_how_the_padding_is_left_out(python_based):
     module, seen = make_module(python_based=python_based), []

@@ -13,8 +13,8 @@ import torchrl.modules.tensordict_module.rnn as rnn
 from tensordict import TensorDict
 from tensordict.nn import TensorDictSequential
 from torchrl.collectors import Collector, MultiCollector
-from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
-from torchrl.envs import GymEnv, TensorDictPrimer
+from torchrl.data import SliceSampler
+from torchrl.envs import TensorDictPrimer
 from torchrl.modules import GRUModule, LSTMModule, ValueOperator, set_recurrent_mode
 from torchrl.objectives import value as estimators
 from torchrl.objectives.value import GAE, TD0Estimator
@@ -228,43 +228,6 @@ def test_a_claim_that_becomes_true_fails_its_example(monkeypatch, target, name, 
 
 
 # -- What an example would only repeat ---------------------------------------
-
-
-@guards("upstream-lazy-edit-lost")
-def test_an_edit_of_the_lazy_stack_is_lost():
-    def double(batch):
-        batch["next", "reward"].mul_(2)
-
-    buffer = ReplayBuffer(storage=LazyTensorStorage(4))
-    collector = Collector(
-        GymEnv("CartPole-v1"),
-        None,
-        frames_per_batch=4,
-        total_frames=4,
-        replay_buffer=buffer,
-        post_collect_hook=double,
-    )
-    list(collector)
-    collector.shutdown()
-    assert buffer[:]["next", "reward"].flatten().tolist() == [1.0] * 4
-
-
-@guards("prefetch-transform-thread")
-def test_the_transforms_of_a_prefetching_buffer_run_in_another_thread():
-    threads = []
-
-    def note(data):
-        threads.append(threading.get_ident())
-        return data
-
-    buffer = ReplayBuffer(storage=LazyTensorStorage(4), batch_size=2, prefetch=1, transform=note)
-    buffer.extend(TensorDict(x=torch.zeros(4), batch_size=[4]))
-    buffer.sample()
-    buffer.sample()
-    first, *others = threads
-    assert first == threading.get_ident()
-    assert others
-    assert threading.get_ident() not in others
 
 
 @guards("multi-collector-whole-batches")

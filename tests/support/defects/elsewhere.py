@@ -45,8 +45,7 @@ from torchrl.modules import (
 )
 
 from tests.support.defects import seen
-from tests.support.defects.environments import Corridor
-from tests.support.defects.means import (
+from tests.support.defects.building_blocks import (
     AGENTS,
     BUFFERS,
     COLLECTORS,
@@ -62,6 +61,7 @@ from tests.support.defects.means import (
     Scaled,
     fills,
 )
+from tests.support.defects.environments import Corridor
 from tests.support.defects.pipelines import CELLS, forked
 from tests.support.defects.planting import Defects
 

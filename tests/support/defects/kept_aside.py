@@ -41,8 +41,7 @@ from torchrl.modules import (
     ValueOperator,
 )
 
-from tests.support.defects.environments import Corridor
-from tests.support.defects.means import (
+from tests.support.defects.building_blocks import (
     AGENTS,
     BUFFERS,
     COLLECTORS,
@@ -62,6 +61,7 @@ from tests.support.defects.means import (
     fills,
     keep_last_steps,
 )
+from tests.support.defects.environments import Corridor
 from tests.support.defects.pipelines import CELLS
 from tests.support.defects.planting import Defects
 

@@ -55,8 +55,7 @@ from torchrl.modules import (
 from torchrl.objectives import ClipPPOLoss, SoftUpdate
 from torchrl.objectives.value import GAE
 
-from tests.support.defects.environments import Corridor
-from tests.support.defects.means import (
+from tests.support.defects.building_blocks import (
     AGENTS,
     BUFFERS,
     COLLECTORS,
@@ -80,6 +79,7 @@ from tests.support.defects.means import (
     ready,
     rowwise,
 )
+from tests.support.defects.environments import Corridor
 from tests.support.defects.pipelines import CELLS, ActorCritic, Joined, OnPolicy
 from tests.support.defects.planting import Defects
 

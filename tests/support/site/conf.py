@@ -11,7 +11,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "docs._ext.gallery",
     "docs._ext.site.downloads",
-    "docs._ext.site.few_pages",
+    "docs._ext.site.parallel_read",
     "docs._ext.site.fingerprint",
     "docs._ext.site.markdown_twin",
     "docs._ext.site.search_index",

@@ -58,7 +58,7 @@ def test_each_function_is_chosen_by_its_destination():
     collector.shutdown()
 
 
-@guards("sync-where-cuda-used")
+@guards("sync-where-cuda-used", "sync-function-once")
 @pytest.mark.parametrize("used", [False, True])
 def test_the_wrapper_waits_only_where_cuda_was_used(used):
     with (
@@ -69,6 +69,8 @@ def test_the_wrapper_waits_only_where_cuda_was_used(used):
         function = Collector._get_sync_fn(None, torch.device("cpu"))
         assert function.__name__ == "_cuda_sync_if_initialized"
         function()
+        for elsewhere in (None, torch.device("cuda")):
+            assert Collector._get_sync_fn(None, elsewhere).__name__ == "_do_nothing"
     assert synchronize.call_count == used
 
 
@@ -219,9 +221,9 @@ def test_which_devices_get_an_index():
     assert [str(device) for device in devices] == ["cpu", "cuda:0", "mps:0"]
 
 
-@guards("cpu-index-copies")
+@guards("cpu-index-copies", "processor-names-unequal")
 def test_an_index_is_enough_for_a_copy():
-    assert torch.device("cpu") != torch.device("cpu:0")
+    assert torch.device("cpu") != torch.device("cpu:0") != torch.device("cpu:1")
     assert reached(make_collector("cpu", device="cpu")) == ["_sync_storage"] * FRAMES
     order = reached(make_collector("cpu", device="cpu", policy_device="cpu:0"))
     assert order.count("_sync_policy") == FRAMES

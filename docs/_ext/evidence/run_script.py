@@ -1,6 +1,6 @@
-"""``python alone.py script``: as ``python script``, and an assertion that fails says what it saw.
+"""``python run_script.py script``: ``python script``, but a failed assertion says what it saw.
 
-``store`` starts scripts so that run in a process of their own.
+``store`` starts those scripts with it that run in a process of their own.
 """
 
 import sys
