@@ -118,7 +118,9 @@ for _ in range(2):
 print(f"epsilon after {2 * FRAMES} frames: {explore.eps.item():.2f}")
 
 # %%
-# To set it by hand, write ``explore.eps.fill_(0.3)``. See
+# To set it by hand, write ``explore.eps.fill_(0.3)``. Workers whose policy is on the CPU share
+# epsilon with you, and act with the new one at once. :claim:`workers-share-epsilon` If their policy
+# is on another device, call ``update_policy_weights_()`` (:doc:`/performance/weight_sync`). See
 # :ref:`symptom-epsilon-never-goes-down` and :ref:`symptom-epsilon-goes-down-too-soon`.
 #
 # .. _change-the-environment:
