@@ -2,8 +2,8 @@
 Adapt an environment
 ====================
 
-Read values of gymnasium's ``info`` with a reader, and write entries of your own with a transform.
-To make the task harder while workers collect, change a tensor in shared memory.
+Read values of gymnasium's ``info`` with a reader, and write entries of your own, or another reward,
+with a transform. To make the task harder while workers collect, change a tensor in shared memory.
 """
 
 # %%
@@ -138,9 +138,9 @@ print("left:", first["next", "left"][:4].tolist())
 # Shape the reward
 # ----------------
 #
-# To change the reward alone, use ``in_keys=["reward"]`` and ``_apply_transform``. If the new reward
-# depends on observations, write ``_step``, which gets the entries before and after the step. This
-# transform rewards progress by a potential:
+# If the new reward depends on the old one alone, write ``_apply_transform`` with ``"reward"`` in
+# both ``in_keys`` and ``out_keys``. If it depends on observations, write ``_step``, which gets the
+# entries before and after the step. This transform rewards progress by a potential:
 
 GAMMA = 0.99  # as in your loss
 
@@ -168,9 +168,10 @@ print(f"score {steps['episode_reward'][-1].item():.0f}, return {discounted:.2f}"
 torch.testing.assert_close(discounted, torch.tensor(GAMMA ** (len(steps) - 1)))
 
 # %%
-# The potential cancels out of the discounted return of an episode, up to its first value, here
-# zero. So the best policy stays the same, and the return is that of one reward of 1 in the fourth
-# step. Train on ``"reward"``, and log ``"episode_reward"``: :ref:`symptom-return-is-not-the-score`.
+# In an episode that terminates, the potential cancels out of the discounted return, up to its first
+# value, here zero. So the best policy stays the same, and the return is that of one reward of 1 in
+# the fourth step. Train on ``"reward"``, and log ``"episode_reward"``:
+# :ref:`symptom-return-is-not-the-score`.
 #
 # Atari games
 # -----------

@@ -5,7 +5,7 @@ Use dict observations and hybrid actions
 Wrap the environment as it is: each part of its action becomes an entry. Give each part a head and a
 distribution, tell ``TanhNormal`` the bounds, and join the distributions with
 ``CompositeDistribution``. Join the parts of the observation with ``CatTensors``. PPO multiplies the
-probabilities of the parts.
+probabilities of the parts. ``MultiDiscrete`` actions, masks and goals have sections of their own.
 """
 
 # %%

@@ -298,8 +298,8 @@ for name in ("DETERMINISTIC", "RANDOM"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The default ``frames_per_batch`` in a second process. The evaluator collects whole batches, and
-#    counts what is left of the last one in the next evaluation, although old weights played it. In
+#    The default ``frames_per_batch`` in a second process. The evaluator collects whole batches. The
+#    episodes that are left over count in the next evaluation, although old weights played them. In
 #    training, this symptom is :ref:`symptom-new-weights-arrive-late`.
 #
 # .. fold:: Weights by hand: one policy pushes to the left, one balances

@@ -310,6 +310,10 @@ complete, terminated = rows["complete"], rows["next", "terminated"].squeeze(-1)
 kept = complete & ~terminated
 assert torch.equal(rows["next", "stack"][kept], full["next", "stack"][last[kept]])
 assert torch.equal(rows["stack"], full["stack"][: len(rows)])
+ends = full["next", "truncated"].squeeze(-1) & ~full["next", "terminated"].squeeze(-1)
+cut = torch.stack([ends.roll(-later) for later in range(3)]).any(0)[: len(rows)]
+assert cut.any()
+assert not complete[cut].any()
 print(f"{len(rows)} rows, {int(complete.sum())} complete", end=", ")
 print(f"{int(kept.sum())} of them with the stack of three steps later")
 
