@@ -437,7 +437,7 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 # :claim:`sb3-samples-stacks-faster` For faster sampling in TorchRL, see
 # :ref:`performance-replay_buffers-pixels`.
 #
-# .. dropdown:: By the way of storing
+# .. dropdown:: Times, by how the frames are stored
 #
 #    .. record-table:: pixel_sampling@cpu
 #       :rows: sample-stacks sample-frame sample-frame-* sample-frames sample-sb3*
