@@ -2,8 +2,8 @@
 Adapt an environment
 ====================
 
-Read values of gymnasium's ``info`` with a reader, and write entries of your own with a transform.
-To make the task harder while workers collect, change a tensor in shared memory.
+Read values of gymnasium's ``info`` with a reader, and write entries of your own, or another reward,
+with a transform. To make the task harder while workers collect, change a tensor in shared memory.
 """
 
 # %%
@@ -21,6 +21,7 @@ from torchrl.collectors import MultiSyncCollector
 from torchrl.envs import (
     Compose,
     GymWrapper,
+    RewardSum,
     StepCounter,
     Transform,
     TransformedEnv,
@@ -131,9 +132,46 @@ print("left:", first["next", "left"][:4].tolist())
 #   ``in_keys`` and ``out_keys``.
 # * **The length** is read at each reset, so it never changes within an episode.
 #
-# Transforms also shape rewards: their key is ``"reward"``. For an environment without gymnasium,
-# see :doc:`write_an_environment`. For dictionaries, masks and hybrid actions, see
-# :doc:`dict_and_hybrid_spaces`.
+# For an environment without gymnasium, see :doc:`write_an_environment`. For dictionaries, masks and
+# hybrid actions, see :doc:`dict_and_hybrid_spaces`.
+#
+# Shape the reward
+# ----------------
+#
+# If the new reward depends on the old one alone, write ``_apply_transform`` with ``"reward"`` in
+# both ``in_keys`` and ``out_keys``. If it depends on observations, write ``_step``, which gets the
+# entries before and after the step. This transform rewards progress by a potential:
+
+GAMMA = 0.99  # as in your loss
+
+
+class Progress(Transform):
+    """Add the discounted growth of a potential, here of the place, to the reward."""
+
+    def _step(self, tensordict, next_tensordict):
+        before, after = tensordict["scaled"], next_tensordict["scaled"]
+        after = after * ~next_tensordict["terminated"]  # nothing is left to gain
+        shaping = GAMMA * after - before
+        next_tensordict["reward"] = next_tensordict["reward"] + shaping
+        return next_tensordict
+
+
+env = make_env(4)
+env.append_transform(RewardSum())  # before the shaping: the score of the game
+env.append_transform(Progress())
+check_env_specs(env)
+steps = env.rollout(100, policy)["next"]
+discount = GAMMA ** torch.arange(len(steps))
+discounted = (steps["reward"].squeeze(-1) * discount).sum()
+print("rewards:", [f"{one:.2f}" for one in steps["reward"].flatten().tolist()])
+print(f"score {steps['episode_reward'][-1].item():.0f}, return {discounted:.2f}")
+torch.testing.assert_close(discounted, torch.tensor(GAMMA ** (len(steps) - 1)))
+
+# %%
+# In an episode that terminates, the potential cancels out of the discounted return, up to its first
+# value, here zero. So the best policy stays the same, and the return is that of one reward of 1 in
+# the fourth step. Train on ``"reward"``, and log ``"episode_reward"``:
+# :ref:`symptom-return-is-not-the-score`.
 #
 # Atari games
 # -----------

@@ -118,7 +118,10 @@ for _ in range(2):
 print(f"epsilon after {2 * FRAMES} frames: {explore.eps.item():.2f}")
 
 # %%
-# To set it by hand, write ``explore.eps.fill_(0.3)``. See
+# To set it by hand, write ``explore.eps.fill_(0.3)``. Workers that act on the CPU with the policy
+# that you passed share epsilon with you, and use the new one at once.
+# :claim:`workers-share-epsilon` On another device and on Ray, call ``update_policy_weights_()``
+# (:doc:`/performance/weight_sync`). See
 # :ref:`symptom-epsilon-never-goes-down` and :ref:`symptom-epsilon-goes-down-too-soon`.
 #
 # .. _change-the-environment:

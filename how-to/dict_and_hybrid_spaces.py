@@ -5,7 +5,7 @@ Use dict observations and hybrid actions
 Wrap the environment as it is: each part of its action becomes an entry. Give each part a head and a
 distribution, tell ``TanhNormal`` the bounds, and join the distributions with
 ``CompositeDistribution``. Join the parts of the observation with ``CatTensors``. PPO multiplies the
-probabilities of the parts.
+probabilities of the parts. ``MultiDiscrete`` actions, masks and goals have sections of their own.
 """
 
 # %%
@@ -226,6 +226,76 @@ body = TensorDictSequential(  # in place of the body above
 print("hidden:", tuple(body(env.rollout(5))["hidden"].shape))
 
 # %%
+# Several choices in one action: MultiDiscrete
+# --------------------------------------------
+#
+# ``GymWrapper`` keeps a ``MultiDiscrete`` action in one entry. With
+# ``categorical_action_encoding=True``, the entry has one number for each choice. A distribution
+# that draws all of them:
+
+
+class Choices(torch.distributions.Independent):
+    """Independent choices of *sizes* options; *logits* has the options of all in one row."""
+
+    def __init__(self, logits, sizes):
+        parts = []
+        for part in logits.split(sizes, dim=-1):  # what pads it has probability zero
+            missing = (0, max(sizes) - part.shape[-1])
+            parts.append(torch.nn.functional.pad(part, missing, value=-torch.inf))
+        one_each = torch.distributions.Categorical(logits=torch.stack(parts, dim=-2))
+        super().__init__(one_each, 1)
+
+
+# %%
+# .. fold:: A rover with three gears and four directions
+
+
+class Stepping(gym.ActionWrapper):
+    action_space = gym.spaces.MultiDiscrete([3, 4])
+
+    def action(self, choices):
+        assert choices in self.action_space
+        angle = choices[1] * np.pi / 2
+        push = np.array([np.cos(angle), np.sin(angle)]) / 2
+        return {"gear": choices[0], "push": push}
+
+
+# %%
+
+env = GymWrapper(Stepping(Rover()), categorical_action_encoding=True)
+join = CatTensors(PARTS, "observation", sort=False)
+env = TransformedEnv(env, Compose(join, StepCounter(20)))
+sizes = [3, 4]
+chooser = ProbabilisticActor(
+    TensorDictModule(MLP(3, sum(sizes)), ["observation"], ["logits"]),
+    in_keys=["logits"],
+    spec=env.action_spec,
+    distribution_class=Choices,
+    distribution_kwargs={"sizes": sizes},
+    return_log_prob=True,
+)
+with set_exploration_type(ExplorationType.RANDOM), torch.no_grad():
+    rows = advantage(env.rollout(200, chooser, break_when_any_done=False))
+losses = ClipPPOLoss(chooser, critic)(rows)
+print("action", tuple(rows["action"].shape), "of", rows["action"].amax(0).tolist())
+
+expected = torch.zeros(len(rows))
+for choice, logits in enumerate(rows["logits"].split(sizes, dim=-1)):
+    chosen = rows["action"][:, choice, None]
+    expected += logits.log_softmax(-1).gather(-1, chosen).squeeze(-1)
+torch.testing.assert_close(rows["action_log_prob"], expected)
+assert all(losses[name].isfinite() for name in names)
+
+# %%
+# The log-probability is the sum of those of the choices, as PPO needs it. Without
+# ``categorical_action_encoding``, the action is one-hot, in a row of ``sum(sizes)`` numbers, or of
+# shape ``(choices, options)`` if all choices have equally many options.
+
+for space in ([3, 4], [3, 3]):
+    Stepping.action_space = gym.spaces.MultiDiscrete(space)
+    print(space, "one-hot:", tuple(GymWrapper(Stepping(Rover())).action_spec.shape))
+
+# %%
 # Forbidden actions and goals
 # ---------------------------
 #
@@ -281,9 +351,9 @@ for policy in (None, walker):
 print("no forbidden action in", 2 * len(walk), "steps")
 
 # %%
-# If an environment has goals, ``HERReplayBuffer`` relabels a share of each sample. A row's new goal
-# is its own place or that of a later row of the episode, and your function computes the new reward
-# (hindsight experience replay). The policy has to read both goals, as above.
+# If an environment has goals, ``HERReplayBuffer`` (hindsight experience replay) relabels a share of
+# each sample: a row's goal becomes what that row or a later one of its episode has achieved, and
+# your function computes the new reward. The policy has to read both goals, as above.
 
 from torchrl.data import HERReplayBuffer, LazyTensorStorage
 

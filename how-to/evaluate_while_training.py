@@ -129,8 +129,8 @@ collector.shutdown()
 
 # %%
 # Each line has the mean return of five episodes and its standard error. Call one policy better only
-# if the means differ by more than two standard errors of their difference. That error is the root
-# of the sum of both squared errors. The time limit makes 50 the highest return.
+# if the means differ by more than :math:`2\sqrt{a^2 + b^2}`, where :math:`a` and :math:`b` are the
+# two standard errors. The time limit makes 50 the highest return.
 #
 # Why it is right
 # ---------------
@@ -144,7 +144,7 @@ collector.shutdown()
 #   ``VecNormV2``, so they are sent with the weights. :claim:`vecnorm-statistics-are-no-buffers`
 # * **Seed.** The environment is seeded once, so each evaluation sees other episodes. ``evaluate``
 #   does not change the random numbers that training draws. :claim:`evaluate-leaves-training-alone`
-#   Building the evaluation policy draws some, so seed after that.
+#   Building the evaluation policy draws its first weights, so seed training after that.
 # * **Reward.** The environment has no transform of rewards, so the return is the score:
 #   :ref:`symptom-return-is-not-the-score`.
 # * **Time limit.** ``StepCounter`` sets it. An evaluator in this process ignores its own
@@ -230,10 +230,11 @@ collector.shutdown()
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The default ``exploration_type``. It is a setting of the process, not of the thread. If an
-#    evaluation begins while a batch is collected, it switches off the exploration of training:
-#    :ref:`symptom-stochastic-policy-does-not-sample`. With ``backend="process"``, a thread of this
-#    process sets the type, too. :claim:`evaluator-process-sets-the-type-here`
+#    The default ``exploration_type``. The exploration type belongs to the whole process, so an
+#    evaluation that begins in the middle of a batch switches off the exploration of training, too:
+#    :ref:`symptom-stochastic-policy-does-not-sample`. This also happens with ``backend="process"``,
+#    because a thread of the training process sets the type.
+#    :claim:`evaluator-process-sets-the-type-here`
 #
 # .. fold:: An evaluation that begins in the middle of a batch
 
@@ -297,10 +298,9 @@ for name in ("DETERMINISTIC", "RANDOM"):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    In a second process, the default ``frames_per_batch``, which is more than one. The evaluator
-#    collects whole batches. The next evaluation counts the episodes that are left over, although
-#    they were played with the old weights. In training, this symptom is
-#    :ref:`symptom-new-weights-arrive-late`.
+#    The default ``frames_per_batch`` in a second process. The evaluator collects whole batches. The
+#    episodes that are left over count in the next evaluation, although old weights played them. In
+#    training, this symptom is :ref:`symptom-new-weights-arrive-late`.
 #
 # .. fold:: Weights by hand: one policy pushes to the left, one balances
 

@@ -167,7 +167,8 @@ for file in sorted(scalars.glob("train/*.csv")):
 # refuse histograms. :claim:`loggers-share-an-interface` If a second run has the same name,
 # ``CSVLogger`` appends its figures and replaces the settings, without a warning.
 # :claim:`csv-logger-appends` So the example takes its name from ``generate_exp_name``. If you
-# resume a run, keep its name: of two lines with the same step, use the later.
+# resume a run, keep its name. Steps after the last save are then in the file twice: use the later
+# line.
 #
 # ``collector.stats()`` has counts of frames and batches, but no return. ``LoggerMonitor`` adds
 # rates between two calls of ``step``, so its frames per second include the time in which you learn.

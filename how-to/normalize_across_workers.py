@@ -97,12 +97,13 @@ print(f"mean and deviation are within {share:.0%} of those of the raw observatio
 
 # %%
 # The statistics differ a little from those of the batches, because the observations of a few resets
-# are in no row of a batch. The normalization depends on what the workers have counted so far, and
-# their order varies, so two runs with one seed can differ.
+# are in no row of a batch. Two runs with one seed can differ: an observation is normalized with
+# what all workers have counted before it, and their order varies.
 #
-# ``decay=1.0`` counts all observations alike. The default is a moving average that starts at zero.
-# If the mean is far from zero, the scale is far too large at first, because ``VecNormV2`` subtracts
-# the square of the mean before it corrects for this start. :claim:`vecnorm-v2-decay-inflates-scale`
+# ``decay=1.0`` weighs all observations alike. The default is a moving average that starts at zero,
+# for which ``VecNormV2`` corrects the scale too late, after it has subtracted the square of the
+# mean. If the mean is far from zero, the scale is far too large at first.
+# :claim:`vecnorm-v2-decay-inflates-scale`
 #
 # Evaluate
 # --------
@@ -192,10 +193,9 @@ for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)
 #    :class: wrong-on-purpose
 #
 #    An ``EnvCreator`` without shared memory, in workers that fork. Each worker then keeps
-#    statistics of its own: :ref:`symptom-workers-normalize-differently`. A plain function without
-#    ``shared_data`` does the same under any start method. Below, each worker counts 30 steps and
-#    its resets. With an ``EnvCreator``, the count starts with the reset and the step of its own
-#    environment.
+#    statistics of its own: :ref:`symptom-workers-normalize-differently`. So does a plain function
+#    without ``shared_data``, under any start method. Below, each worker counts 30 steps and its
+#    resets. An ``EnvCreator`` has counted a reset and a step before the workers start.
 
 COUNT = "count.-|-.observation"  # how a VecNormV2 names its counter in a state_dict
 
@@ -260,8 +260,8 @@ assert all(name.startswith("module") for name in actor.state_dict())
 # ================================================= ==== =====
 #
 # Around a batched environment, ``VecNormV2`` gives each environment a mean of its own. With
-# ``reduce_batch_dims=True``, all share one mean. But each reset of one environment counts an
-# earlier observation of every other one again. :claim:`vecnorm-v2-counts-rows-again`
+# ``reduce_batch_dims=True``, all share one mean. But when one environment is reset, an old
+# observation of each other one is counted again. :claim:`vecnorm-v2-counts-rows-again`
 #
 # The start method "spawn" pickles what it sends to a worker. It shares the tensors of an
 # ``EnvCreator``, and copies those of a function. :claim:`vecnorm-shared-by-start-method`

@@ -8,7 +8,8 @@ the stacks when you sample.
 
 # %%
 # Copy this, and replace ``Blocks()`` with your environment. Its observation has to be a dictionary
-# with ``"pixels"``, as ``uint8`` of shape ``(1, 84, 84)``. The policy reads ``"stack"``.
+# with ``"pixels"``, as ``uint8`` with the channels first. (:ref:`Atari and color frames
+# <how-to-pixel-replay-atari>`.) The policy reads ``"stack"``.
 
 import torch
 from torchrl.collectors import Collector
@@ -19,10 +20,10 @@ SEED, TIME_LIMIT_STEPS = 0, 30
 N_FRAMES, CAPACITY_ROWS = 500, 400  # as small as the limit above, for this page
 
 
-def make_env():
+def make_env(game=None):
     stack = CatFrames(N=4, dim=-3, in_keys=["pixels"], out_keys=["stack"])
     transform = Compose(StepCounter(TIME_LIMIT_STEPS), stack)  # both are needed
-    env = TransformedEnv(GymWrapper(Blocks()), transform)
+    env = TransformedEnv(GymWrapper(game or Blocks()), transform)
     env.set_seed(SEED)
     return env
 
@@ -75,9 +76,9 @@ from torchrl.data import LazyMemmapStorage
 FRAME_BYTES, MILLION, STACKS = 84 * 84, 1_000_000, ["stack", ("next", "stack")]
 
 
-def collect(**options):
+def collect(game=None, **options):
     limits = {"frames_per_batch": N_FRAMES, "total_frames": N_FRAMES}
-    collector = Collector(make_env(), **limits, **options)
+    collector = Collector(make_env(game), **limits, **options)
     rows = next(iter(collector)).clone()
     collector.shutdown()
     return rows
@@ -111,8 +112,7 @@ assert size == disk < 1.02 * FRAME_BYTES
 # %%
 # Copy this, too. For a buffer larger than memory, make ``storage`` a ``LazyMemmapStorage`` with a
 # ``scratch_dir`` (:doc:`/tutorials/memory/buffers_on_disk`). The transform reads it in the same
-# way. :claim:`stacked-rows-from-other-storages` The operating system caches its files in free
-# memory.
+# way. :claim:`stacked-rows-from-other-storages`
 
 from torchrl.envs.transforms import Transform
 
@@ -133,17 +133,22 @@ class StackFrames(Transform):
     def forward(self, rows):  # when you sample
         rows = rows.copy()  # those of buffer[:] are the storage itself
         step = rows["step_count"]
-        back = torch.arange(self.n_stacked - 1, -2, -1, device=step.device)
-        back = back.minimum(step)  # the first frame again; -1 is the next frame
+        back = self.steps_back(rows).minimum(step)  # the first frame again
         places = (rows["index"].unsqueeze(-1) - back) % len(self.storage)
         near = self.storage.get(places.flatten()).view(places.shape)
         found = near[TRAJ_KEY] == rows[TRAJ_KEY].unsqueeze(-1)
         found &= near["step_count"].squeeze(-1) == step - back
-        rows[self.stack] = near[self.pixels][:, :-1].flatten(1, 2)
-        rows["next", self.stack] = near[self.pixels][:, 1:].flatten(1, 2)
+        frames = near[self.pixels]
+        rows[self.stack] = frames[:, : self.n_stacked].flatten(1, 2)
+        rows["next", self.stack] = frames[:, -self.n_stacked :].flatten(1, 2)
         terminated = rows["next", "terminated"].squeeze(-1)
         rows["complete"] = found[:, :-1].all(-1) & (found[:, -1] | terminated)
         return rows
+
+    def steps_back(self, rows):
+        """From each row to its frames; -1 is the next frame."""
+        device = rows["step_count"].device
+        return torch.arange(self.n_stacked - 1, -2, -1, device=device)
 
 
 limits = {"frames_per_batch": 100, "total_frames": N_FRAMES}
@@ -173,8 +178,8 @@ collector.shutdown()
 #
 # Scale the pixels inside the network. The buffer draws single rows, so priorities work, too
 # (``TensorDictPrioritizedReplayBuffer``). :claim:`stacked-rows-take-priorities` With several
-# environments, extend with ``batch.reshape(-1)``. Four rows of each environment in a batch can then
-# be incomplete, the first three and the last one, so collect long batches.
+# environments or workers, extend with ``batch.reshape(-1)``. Four rows of each environment in a
+# batch can then be incomplete, the first three and the last one, so collect long batches.
 # :claim:`stacked-rows-of-batched-environments`
 #
 # Every stack is right
@@ -220,6 +225,101 @@ row_bytes = storage.get(slice(None)).bytes() / CAPACITY_ROWS
 print(f"{row_bytes:,.0f} bytes, {row_bytes / FRAME_BYTES:.2f} frames")
 assert row_bytes == size
 
+# %%
+# .. _how-to-pixel-replay-atari:
+#
+# Atari, and frames in color
+# --------------------------
+#
+# gymnasium's ``AtariPreprocessing`` repeats each action for four frames of the game, and raises
+# unless you switch off the repeats of the game itself:
+#
+# .. literalinclude:: ../../benchmarks/suites/bench_pixel_replay.py
+#    :start-at: gymnasium.register_envs(ale_py)
+#    :end-at: AtariPreprocessing(gymnasium.make
+#    :dedent:
+#
+# Its frames have the shape ``(84, 84)``, or ``(84, 84, 3)`` with ``grayscale_obs=False``.
+# :claim:`atari-preprocessing-frames` Pass the environment to ``channels_first``, and the result to
+# ``GymWrapper``. In color, a row takes three times the bytes.
+
+
+def channels_first(env):
+    """The frames of *env* as ``make_env`` expects them."""
+    height, width, *channels = env.observation_space.shape
+    shape = (*(channels or [1]), height, width)
+    space = gym.spaces.Dict(pixels=gym.spaces.Box(0, 255, shape, np.uint8))
+
+    def frame(image):
+        return {"pixels": image.reshape(height, width, -1).transpose(2, 0, 1)}
+
+    return gym.wrappers.TransformObservation(env, frame, space)
+
+
+# %%
+# .. fold:: Blocks in color, in the form of AtariPreprocessing
+
+
+class Colored(gym.ObservationWrapper):
+    observation_space = gym.spaces.Box(0, 255, (84, 84, 3), np.uint8)
+
+    def observation(self, seen):
+        return np.stack([seen["pixels"][0]] * 3, axis=-1)
+
+
+# %%
+
+color = collect(channels_first(Colored(Blocks())))
+storage = LazyTensorStorage(N_FRAMES)
+buffer = TensorDictReplayBuffer(storage=storage, transform=StackFrames(storage))
+buffer.extend(color)
+rows = buffer[:]
+assert torch.equal(rows["stack"], color["stack"])
+n_bytes = storage.get(slice(None)).bytes() / N_FRAMES
+print(f"a stack of {tuple(rows['stack'].shape[1:])}, {n_bytes:,.0f} bytes a row")
+assert 2.9 < n_bytes / row_bytes < 3
+
+# %%
+# N-step returns
+# --------------
+#
+# ``MultiStepTransform`` sums rewards, and writes their number under ``"steps_to_next_obs"``
+# (:doc:`n_step_with_priorities`). The next stack has to end that many steps later. Call the
+# transform before you flatten a batch, because it needs its time dimension:
+
+from torchrl.envs import MultiStepTransform
+
+
+class NStepFrames(StackFrames):
+    """Builds the next stack at the end of an n-step return."""
+
+    def steps_back(self, rows):
+        own = super().steps_back(rows)[:-1]
+        later = own - rows["steps_to_next_obs"].unsqueeze(-1)
+        return torch.cat((own.expand_as(later), later), -1)
+
+
+n_step = MultiStepTransform(n_steps=3, gamma=0.99, done_keys=["done", "truncated"])
+storage = LazyTensorStorage(N_FRAMES)
+buffer = TensorDictReplayBuffer(storage=storage, transform=NStepFrames(storage))
+for batch in full.split(100):  # in your loop, those of the collector
+    buffer.extend(n_step.inv(batch).reshape(-1))
+rows = buffer[:]
+last = torch.arange(len(rows)) + rows["steps_to_next_obs"] - 1
+complete, terminated = rows["complete"], rows["next", "terminated"].squeeze(-1)
+kept = complete & ~terminated
+assert torch.equal(rows["next", "stack"][kept], full["next", "stack"][last[kept]])
+assert torch.equal(rows["stack"], full["stack"][: len(rows)])
+ends = full["next", "truncated"].squeeze(-1) & ~full["next", "terminated"].squeeze(-1)
+cut = torch.stack([ends.roll(-later) for later in range(3)]).any(0)[: len(rows)]
+assert cut.any()
+assert not complete[cut].any()
+print(f"{len(rows)} rows, {int(complete.sum())} complete", end=", ")
+print(f"{int(kept.sum())} of them with the stack of three steps later")
+
+# %%
+# If a time limit cuts an episode off, its last three rows are incomplete, instead of one.
+#
 # %%
 # The method of CatFrames
 # -----------------------
@@ -337,7 +437,9 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 # :claim:`sb3-samples-stacks-faster` For faster sampling in TorchRL, see
 # :ref:`performance-replay_buffers-pixels`.
 #
-# .. record-table:: pixel_sampling@cpu
-#    :rows: sample-stacks sample-frame sample-frame-* sample-frames sample-sb3*
-#    :metrics: sample_time time_vs_stacks
-#    :caption: A sample of 32 transitions of Pong, from a buffer of 5,000
+# .. dropdown:: Times, by how the frames are stored
+#
+#    .. record-table:: pixel_sampling@cpu
+#       :rows: sample-stacks sample-frame sample-frame-* sample-frames sample-sb3*
+#       :metrics: sample_time time_vs_stacks
+#       :caption: A sample of 32 transitions of Pong, from a buffer of 5,000

@@ -216,10 +216,10 @@ for name in expected:
 # earlier saves whole. :claim:`checkpoint-killed-in-save` The hidden folder stays until you delete
 # it. :claim:`checkpoint-stage-stays`
 #
-# Neither the position in an episode nor the generator of an environment is saved. So the
-# loop begins a new episode after each save, with a seed that depends on the number of frames: a
-# resumed run then begins the same episode. Each save cuts an episode off. Without
-# ``start_episode``, it cuts none, but a resumed run gives other numbers.
+# Neither the position in an episode nor the generator of an environment is saved. So the loop
+# begins a new episode after each save and each load, with the number of frames in its seed, and a
+# resumed run plays the same episodes. Each save cuts an episode off. Without ``start_episode``,
+# none is cut, but a resumed run gives other numbers.
 # :claim:`resume-without-start-episode-differs`
 #
 # Loading draws a new :ref:`trajectory id <collector-ids>`, so the ids of the resumed run are
@@ -238,7 +238,7 @@ assert not torch.equal(resumed.buffer[:][ids], whole.buffer[:][ids])
 #    :class: wrong-on-purpose
 #
 #    Restoring the buffer without the collector. A new collector numbers its trajectories from zero
-#    again, and a slice may join two episodes: :ref:`symptom-sequences-mix-two-runs`.
+#    again, and a slice may join two episodes of one number: :ref:`symptom-sequences-mix-two-runs`.
 
 latest = CheckpointRotation(folder / "killed", keep_last=2).latest()
 fresh = make_run()
@@ -344,14 +344,13 @@ print(f"{len(buffer):,} rows before, {len(again):,} after loading")
 assert len(again) == len(rows)
 
 # %%
-# The files go on changing after ``dumps``. Once the buffer is full, a resumed run finds rows that
-# were collected after the save. Off-policy training tolerates that, but the run no longer gives the
-# same numbers.
+# The files go on changing after ``dumps``. In a full buffer, new rows overwrite saved ones, and a
+# resumed run finds the new ones. Off-policy training tolerates that, but gives other numbers.
 #
 # A buffer with prefetch
 # ----------------------
 #
-# The batches in the queue are saved, and a resumed run trains on them first. A load into a buffer
+# The batches in the queue are saved, and a resumed run trains on them first. Loading into a buffer
 # with another ``prefetch`` raises.
 
 
@@ -460,8 +459,8 @@ assert not folder.exists()
 #   :claim:`checkpoint-refuses-empty-and-list`
 # * ``sampler_metadata.json`` not found: the save is from a buffer with another sampler. Load it
 #   into a buffer like that one, and ``extend`` a new, prioritized one with its rows. Do not pass
-#   the loaded storage to a new buffer: it writes from row 0, and its length grows by rows that
-#   nothing has written. :claim:`new-buffer-on-an-old-storage`
+#   the loaded storage to a new buffer. New rows would overwrite the first ones, and the length
+#   would still grow. :claim:`new-buffer-on-an-old-storage`
 # * ``missing=[...]``: the save lacks a component. With ``strict="ignore"``, that component stays as
 #   it is. :claim:`checkpoint-strict-ignore`
 #

@@ -1,6 +1,7 @@
 """What the planner says, and the bytes that are allocated: batches, storages, updates."""
 
 import itertools
+import re
 import weakref
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +38,10 @@ from torchrl_doctor import own_plan
 from torchrl_doctor.cli import main
 from torchrl_doctor.own_plan import plan
 from torchrl_doctor.planner import PRESETS, SpecError, entries_of, planned
+
+from benchmarks.suites.bench_recurrent_backends import INPUTS
+from tests.support.claims import guards
+from tests.support.suites import benchmarks_of
 
 BOUND = 0.01
 FEWEST = 50  # configurations
@@ -358,9 +363,13 @@ def kept_for_backward(module, batch):
 def updates(_):
     slices = 8
     sizes = [(64, 1, 4, 16), (64, 1, 32, 16), (128, 1, 4, 16), (64, 1, 4, 32), (32, 2, 4, 16)]
-    for kind, (hidden, layers, inputs, length) in itertools.product(("GRU", "LSTM"), sizes):
+    cases = [(size, False) for size in sizes] + [(sizes[0], True)]
+    for kind, (size, resets) in itertools.product(("GRU", "LSTM"), cases):
+        hidden, layers, inputs, length = size
         is_init = torch.zeros(slices * length, 1, dtype=torch.bool)
         is_init[::length] = True
+        if resets:  # inside the slices, at different steps
+            is_init[length // 3 :: length + 1] = True
         observation = torch.randn(len(is_init), inputs)
         batch = TensorDict(observation=observation, is_init=is_init, batch_size=[len(is_init)])
         sizes_of_plan = {
@@ -372,11 +381,14 @@ def updates(_):
         }
         plan = planned("", recurrent=1, lstm=int(kind == "LSTM"), **sizes_of_plan)
         runs = {"scan_recomputed": ("scan", {"recurrent_recompute": "full"})}
-        runs |= {"gru_padded": ("pad", {})} if kind == "GRU" else {}
+        if kind == "GRU":
+            runs["gru_scanned"] = ("scan", {})
+            runs |= {} if resets else {"gru_padded": ("pad", {})}
         for quantity, (backend, options) in runs.items():
             module = recurrent(kind, hidden, layers, inputs, backend, **options)
             measured = kept_for_backward(module, batch)
-            name = f"{kind} {backend} hidden={hidden} layers={layers} in={inputs} T={length}"
+            sized = f"hidden={hidden} layers={layers} in={inputs} T={length}"
+            name = f"{kind} {quantity} {sized} resets={resets}"
             yield Measured(name, quantity, plan.totals[quantity], measured)
 
 
@@ -408,6 +420,8 @@ GROUPS = [
 ]
 
 
+# Dynamo looks at the gradients of what an eager scan is called with.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_plan_is_what_is_allocated(tmp_path):
     found = [one for group in GROUPS for one in group(tmp_path)]
     configurations = {one.configuration for one in found}
@@ -416,6 +430,27 @@ def test_plan_is_what_is_allocated(tmp_path):
     print(f"{len(found)} quantities of {len(configurations)} configurations; largest error:")
     print(f"{worst.error:.2%}, {worst.quantity} of {worst.configuration}")
     assert not [one for one in found if one.error > BOUND]
+
+
+RECORDED = re.compile(r"(gru|lstm)-(pad|scan|scan-recompute)-b(\d+)-t(\d+)-h(\d+)-r(\d+)")
+
+
+@guards("planned-updates-are-below-the-peak")
+def test_peaks_of_the_record_are_above_the_plan():
+    checked = set()
+    for key, benchmark in benchmarks_of("recurrent_backends").items():
+        if not (match := RECORDED.fullmatch(key)):
+            continue
+        cell, way, *sizes = match.groups()
+        slices, length, hidden, resets = map(int, sizes)
+        quantity = {"scan-recompute": "scan_recomputed", "scan": "gru_scanned"}.get(way)
+        quantity = quantity or ("" if resets else "gru_padded")
+        inputs = {"slices": slices, "length": length, "hidden": hidden}
+        inputs |= {"lstm": int(cell == "lstm"), "inputs": INPUTS, "recurrent": 1}
+        if update := planned("", **inputs).totals.get(quantity):
+            assert update < benchmark["metrics"]["peak_memory"]["median"], key
+            checked.add((cell, quantity))
+    assert len(checked) == 4
 
 
 @pytest.mark.parametrize(

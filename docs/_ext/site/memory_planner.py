@@ -74,7 +74,8 @@ TITLES = {
     "buffer_shared": "Buffer in shared memory",
     "buffer_disk": "Buffer on disk",
     "scan_recomputed": "Update: scan with recomputation",
-    "gru_padded": "Update: GRU with pad",
+    "gru_scanned": "Update: GRU with scan",
+    "gru_padded": "Update: GRU with pad, no resets in slices",
 }
 
 

@@ -83,6 +83,11 @@ TOTALS = {
     "scan_recomputed": (
         "recurrent * slices * length * ((inputs + 2 * (1 + lstm) * layers * hidden) * 4 + 2)"
     ),
+    # The weights are kept as copies, whose size does not depend on the batch.
+    "gru_scanned": (
+        "recurrent * (1 - lstm) * (slices * length * ((inputs + 6 * layers * hidden) * 4 + 2)"
+        " + 4 * hidden * (3 * (inputs + hidden) + 1 + (layers - 1) * (6 * hidden + 1)))"
+    ),
     "gru_padded": (
         "recurrent * (1 - lstm) * slices * length * ((inputs + (8 * layers - 1) * hidden) * 4 + 2)"
     ),

@@ -8,12 +8,19 @@ from functools import partial
 import pytest
 import torch
 from tensordict import TensorDict
-from tensordict.nn import TensorDictModule
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch._dynamo.testing import CompileCounter
-from torchrl.collectors import Collector, MultiAsyncCollector
+from torchrl.collectors import Collector, MultiAsyncCollector, MultiSyncCollector
 from torchrl.data import Bounded, Composite, LazyMemmapStorage, TensorDictReplayBuffer, Unbounded
-from torchrl.envs import EnvBase, ParallelEnv, SerialEnv
-from torchrl.modules import MLP, OneHotCategorical, ProbabilisticActor, ValueOperator
+from torchrl.envs import EnvBase, GymEnv, ParallelEnv, SerialEnv
+from torchrl.modules import (
+    MLP,
+    EGreedyModule,
+    OneHotCategorical,
+    ProbabilisticActor,
+    QValueActor,
+    ValueOperator,
+)
 from torchrl.objectives import ClipPPOLoss
 
 from tests.support.claims import guards
@@ -186,3 +193,31 @@ def test_a_compiled_loss_follows_its_coefficients():
     assert distances == pytest.approx([distances[0]] * len(counts))
     assert len(objectives) == len(counts)
     assert {"entropy_coeff", "critic_coeff", "clip_epsilon"} <= loss.state_dict().keys()
+
+
+@guards("workers-share-epsilon")
+@pytest.mark.parametrize("kind", [MultiSyncCollector, MultiAsyncCollector])
+def test_workers_act_with_an_epsilon_that_they_were_not_sent(kind, forked):
+    spec = GymEnv("CartPole-v1").action_spec
+    actor = QValueActor(MLP(4, 2, num_cells=[8]), in_keys=["observation"], spec=spec)
+    explore = EGreedyModule(spec, eps_init=1.0, eps_end=0.0, annealing_num_steps=1)
+    collector = kind(
+        [partial(GymEnv, "CartPole-v1")] * 2,
+        TensorDictSequential(actor, explore),
+        frames_per_batch=200,
+        total_frames=-1,
+        **QUIET,
+    )
+
+    def explored():
+        batch = collector.next()
+        greedy = actor(batch.select("observation"))["action"]
+        return (greedy != batch["action"]).any(-1).any().item()
+
+    try:
+        assert explored()
+        explore.step(2)
+        # The first batches of an asynchronous worker may be from before.
+        assert not all(explored() for _ in range(20))
+    finally:
+        collector.shutdown()

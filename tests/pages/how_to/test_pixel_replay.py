@@ -1,9 +1,16 @@
 """What the guide to pixel replay says and does not run is so."""
 
+import functools
+import sys
+import types
+
+import gymnasium
+import numpy as np
 import pytest
 import torch
+from gymnasium.wrappers import AtariPreprocessing
 from torch.utils._python_dispatch import TorchDispatchMode
-from torchrl.collectors import Collector
+from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import (
     LazyMemmapStorage,
     LazyTensorStorage,
@@ -12,7 +19,7 @@ from torchrl.data import (
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
-from torchrl.envs import CatFrames, SerialEnv
+from torchrl.envs import CatFrames, MultiStepTransform, SerialEnv
 
 from benchmarks.suites import bench_pixel_replay, bench_pixel_sampling
 from tests.support import ROOT
@@ -96,25 +103,75 @@ def test_priorities_are_drawn_and_written_back(guide, full):
     assert (drawn == sample["index"][0]).float().mean() > 0.3
 
 
-@guards("stacked-rows-of-batched-environments")
-def test_rows_of_several_environments_are_right_or_incomplete(guide):
+def collectors_of_several(guide):
     env = SerialEnv(2, guide.make_env)
     env.set_seed(0)
-    collector = Collector(env, None, frames_per_batch=100, total_frames=200)
+    options = {"policy": None, "frames_per_batch": 100, "total_frames": 200}
+    yield Collector(env, **options)
+    yield MultiSyncCollector([guide.make_env] * 2, **options)
+
+
+@guards("stacked-rows-of-batched-environments")
+def test_rows_of_several_environments_are_right_or_incomplete(guide, forked):
+    for collector in collectors_of_several(guide):
+        storage = LazyTensorStorage(200)
+        buffer, seen = make_buffer(guide, storage, None), []
+        for batch in collector:
+            buffer.extend(batch.reshape(-1))
+            seen.append(batch.reshape(-1).clone())
+        collector.shutdown()
+        assert batch.shape == (2, 50)
+        rows, full = buffer[:], torch.cat(seen)
+        right = (rows["stack"] == full["stack"]).flatten(1).all(1)
+        assert right[rows["complete"]].all()
+        at = torch.arange(200) % 50  # place in the batch of its environment
+        lost = ~rows["complete"] & ~full["next", "done"].squeeze(-1)
+        assert lost.any()
+        assert not lost[(at > 2) & (at < 49)].any()
+
+
+def test_n_step_stacks_of_several_environments_end_where_the_return_does(guide):
+    source = GUIDE.read_text(encoding="utf-8")
+    exec(source[source.index("class NStepFrames") : source.index("\n\nn_step =")], vars(guide))
+    n_step = MultiStepTransform(n_steps=3, gamma=0.99, done_keys=["done", "truncated"])
+    collector = next(collectors_of_several(guide))
     storage = LazyTensorStorage(200)
-    buffer, seen = make_buffer(guide, storage, None), []
+    buffer, seen = TensorDictReplayBuffer(storage=storage, transform=guide.NStepFrames(storage)), []
     for batch in collector:
-        buffer.extend(batch.reshape(-1))
-        seen.append(batch.reshape(-1).clone())
+        rows = n_step.inv(batch).reshape(-1)
+        buffer.extend(rows)
+        seen.append(rows.clone())  # its next stack is of the last step
     collector.shutdown()
-    assert batch.shape == (2, 50)
     rows, full = buffer[:], torch.cat(seen)
-    right = (rows["stack"] == full["stack"]).flatten(1).all(1)
-    assert right[rows["complete"]].all()
-    at = torch.arange(200) % 50  # place in the batch of its environment
-    lost = ~rows["complete"] & ~full["next", "done"].squeeze(-1)
-    assert lost.any()
-    assert not lost[(at > 2) & (at < 49)].any()
+    assert (rows["stack"] == full["stack"]).flatten(1).all(1)[rows["complete"]].all()
+    kept = rows["complete"] & ~rows["next", "terminated"].squeeze(-1)
+    right = (rows["next", "stack"] == full["next", "stack"]).flatten(1).all(1)
+    assert kept.sum() > 100
+    assert right[kept].all()
+
+
+class Game(gymnasium.Env):
+    """What AtariPreprocessing asks of a game before it plays."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(6)
+
+    def __init__(self, repeats):
+        self._frameskip = repeats
+
+    def get_action_meanings(self):
+        return ["NOOP"]
+
+
+@guards("atari-preprocessing-frames")
+def test_preprocessing_of_atari_needs_a_game_that_does_not_repeat_actions(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", types.ModuleType("cv2"))
+    make = functools.partial(AtariPreprocessing, Game(1))
+    assert make().frame_skip == 4
+    assert make().observation_space.shape == (84, 84)
+    assert make(grayscale_obs=False).observation_space.shape == (84, 84, 3)
+    with pytest.raises(ValueError, match="Disable frame-skipping in the original env"):
+        AtariPreprocessing(Game(4))
 
 
 @guards("stacked-rows-from-other-storages")
