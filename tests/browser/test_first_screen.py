@@ -84,6 +84,31 @@ def test_an_api_page_starts_with_its_signature_in_short(open_page, site_url):
     assert short.bounding_box()["y"] < note["y"] < DESKTOP["height"]
 
 
+@pytest.mark.parametrize(
+    ("viewport", "screens"), [(DESKTOP, 1.8), (PHONE, 2.5)], ids=["desktop", "phone"]
+)
+def test_the_longest_signature_is_short_and_its_names_stand_out(
+    open_page, site_url, viewport, screens
+):
+    page = open_page(**viewport)
+    page.goto(f"{site_url}reference/api/torchrl.collectors.Collector.html")
+    sentence = page.get_by_text("Main construction entry point").bounding_box()
+    assert sentence["y"] < screens * viewport["height"]
+    parameter = page.locator(".sig-params .sig-param").filter(has_text="total_frames: int")
+    weights = parameter.locator(".n").evaluate_all(
+        "all => all.map((e) => getComputedStyle(e).fontWeight)"
+    )
+    assert weights == ["600", "400"]
+
+
+def test_a_phone_shows_the_whole_command(open_page, site_url):
+    page = open_page(**PHONE)
+    page.goto(f"{site_url}reference/doctor.html")
+    commands = page.locator(".highlight-console pre:visible")
+    assert commands.count() > 1
+    assert commands.evaluate_all("all => all.filter((e) => e.scrollWidth > e.clientWidth)") == []
+
+
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_our_notes_leave_the_docstring_on_the_first_screen(open_page, site_url, viewport):
     page = open_page(**viewport)
