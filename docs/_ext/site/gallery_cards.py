@@ -9,9 +9,10 @@ titles::
     size_a_replay_buffer
     pixel_replay
 
-What it does: it makes each group a section, takes the thumbnails away, marks the code of a page's
-first paragraph as ``code``, and adds the minutes that ``tutorial_head`` counts. When a page takes
-longer or shorter to read than before, pages with cards are written again, without being read again.
+What it does: it makes each group a section, which the side bar names too, takes the thumbnails
+away, marks the code of a page's first paragraph as ``code``, and adds the minutes that
+``tutorial_head`` counts. When a page takes longer or shorter to read than before, pages with cards
+are written again, without being read again.
 """
 
 import ast
@@ -43,11 +44,12 @@ CLOSE = """\
     </div>
 
 """
+TOCTREE = ".. toctree::\n   :hidden:\n"
 START = '.. raw:: html\n\n    <div class="sphx-glr-thumbcontainer"'
 
 
 def grouped(text, order):
-    """The RST *text* of an index in which each group that *order* has a title for is a section."""
+    """The RST *text* of an index, with a section and a caption for each title that *order* has."""
     titles, title = {}, None
     for line in order.splitlines():
         if line.startswith(GROUP):
@@ -64,7 +66,11 @@ def grouped(text, order):
             cards[place] = f"{CLOSE if place else ''}{heading}{START}{card}"
         else:
             cards[place] = START + card
-    return "".join([head.replace(OPEN, ""), *cards])
+    text = "".join([head.replace(OPEN, ""), *cards]).replace(f"{TOCTREE}\n", "")
+    for name, title in titles.items():
+        tree = f"\n{TOCTREE}   :caption: {title}\n\n   "
+        text = re.sub(rf"^   (?=/\S+/{name}$)", tree, text, flags=re.MULTILINE)
+    return text
 
 
 def group(app, docname, source):

@@ -11,6 +11,7 @@ from docs._ext.site.gallery_cards import (
     OPEN,
     SHOWN,
     START,
+    TOCTREE,
     drop_thumbnails,
     grouped,
     rewrite,
@@ -47,7 +48,8 @@ CARDS = "".join(f"{START}>\n\n  :doc:`/how-to/{name}`\n\n" for name in ("one", "
 
 
 def test_cards_come_in_the_groups_that_the_order_has_titles_for():
-    page = f"Guides\n======\n\n{OPEN}{CARDS}{CLOSE}"
+    tree = "   /how-to/one\n   /how-to/two\n   /how-to/three\n"
+    page = f"Guides\n======\n\n{OPEN}{CARDS}{CLOSE}{TOCTREE}\n{tree}"
     order = "# Ranked.\n## Set up\none\ntwo\n\n## Run it\nthree\n"
     shown = grouped(page, order)
     parts = ["Set up\n------", "/one`", "/two`", "Run it\n------", "/three`"]
@@ -55,6 +57,9 @@ def test_cards_come_in_the_groups_that_the_order_has_titles_for():
     assert places == sorted(places)
     assert shown.count(OPEN) == shown.count(CLOSE) == 2
     assert shown.index(OPEN) > shown.index("Set up"), "no empty group before the first"
+    side = re.findall(r":caption: (.*)|^   /how-to/(\w+)$", shown, re.MULTILINE)
+    assert ["".join(one) for one in side] == ["Set up", "one", "two", "Run it", "three"]
+    assert shown.count(TOCTREE) == 2
     assert grouped(page, "one\ntwo\nthree\n") == page
 
 
@@ -64,6 +69,8 @@ def test_every_guide_stands_in_a_group():
     before, *groups = page.partition("<article")[2].split("<h2>")
     assert "sphx-glr-thumbcontainer" not in before
     assert [group.count("sphx-glr-thumbcontainer") > 1 for group in groups] == [True] * 4
+    captions = re.findall(r'<span class="caption-text">(.*?)</span>', page)
+    assert captions == [group.partition("<")[0] for group in groups]
 
 
 def test_pages_lose_their_thumbnails_and_are_written_again_when_a_time_changes():
