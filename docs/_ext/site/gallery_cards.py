@@ -77,7 +77,7 @@ def group(app, docname, source):
     """source-read: the index of a gallery."""
     gallery, _, page = docname.rpartition("/")
     order = Path(app.srcdir).parent / gallery / "order.txt"
-    if gallery in galleries.NAMES and page == "index":
+    if gallery in galleries.NAMES and page == "index" and order.is_file():
         app.env.note_dependency(order)
         source[0] = grouped(source[0], order.read_text(encoding="utf-8"))
 
