@@ -310,6 +310,21 @@ const memoryPlanner = (data) => {
     return table;
   };
 
+  /* What most readers came for. */
+  const PLACES = { buffer_process: "in memory", buffer_shared: "in shared memory", buffer_disk: "on disk" };
+  const shownAnswer = ({ totals }) => {
+    const place = Object.keys(PLACES).find((name) => totals[name]) ?? "buffer_process";
+    const answers = {
+      "Replay buffer": `${inBytes(totals[place])} ${PLACES[place]}`,
+      "Peak while collecting": inBytes(totals.collector_process + totals.collector_shared),
+    };
+    return Object.entries(answers).map(([name, text]) => {
+      const line = element("p", `${name} `, { class: "planner-lead" });
+      line.append(element("strong", text));
+      return line;
+    });
+  };
+
   const shownTotals = ({ totals }, storage) => {
     const table = element("table", "", { class: "table planner-totals" });
     table.createCaption().textContent = "Memory of this plan";
@@ -351,7 +366,7 @@ const memoryPlanner = (data) => {
       if (!form.checkValidity()) throw new Error("Each number has to be there, and not below zero.");
       const plan = planned(asked.specs, asked.policy, dropped, asked.inputs);
       const pre = element("pre", code(asked, plan, dropped), { tabindex: "0", "aria-label": "Code of this plan" });
-      answer.replaceChildren(shownTotals(plan, asked.storage));
+      answer.replaceChildren(...shownAnswer(plan), shownTotals(plan, asked.storage));
       results.replaceChildren(pre, shownParts(plan), shownSavings(asked));
     } catch (error) {
       said.textContent = error.message;

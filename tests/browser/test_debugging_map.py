@@ -142,11 +142,11 @@ def said(page):
 
 
 def press(page, text):
-    page.locator(f'.symptom-chips button[value="{text}"]').click()
+    page.locator(f'.filter-buttons button[value="{text}"]').click()
 
 
 def pressed(page):
-    chips = page.locator('.symptom-chips button[aria-pressed="true"]')
+    chips = page.locator('.filter-buttons button[aria-pressed="true"]')
     return chips.evaluate_all("chips => chips.map(chip => chip.value)")
 
 
@@ -176,9 +176,34 @@ def test_each_filter_hides_what_does_not_fit(opened):
     assert visible(page, ROW).count() == total
 
 
+def test_the_buttons_say_what_they_do(opened):
+    page = opened("debugging_map")
+    names = ("Only symptoms of", "Only symptoms with")
+    groups = [page.get_by_role("group", name=name) for name in names]
+    assert [group.get_by_role("button").count() for group in groups] == [11, 2]
+    for name in names:
+        assert page.locator(".filter-group").get_by_text(name).is_visible()
+    silent = groups[1].get_by_role("button").first
+    assert silent.inner_text().startswith("no error (silent)")
+    mark = "(e) => getComputedStyle(e, '::after').content"
+    before = silent.evaluate(mark)
+    silent.click()
+    assert (before, silent.evaluate(mark)) == ("none", '" ×" / ""'), "pressed again, it goes"
+
+
+def test_each_symptom_of_the_triage_has_its_mark(opened):
+    page = opened("triage")
+    links = page.locator('article a[href*="debugging_map.html#symptom-"]')
+    behind = links.evaluate_all(
+        "all => all.map((e) => [e.textContent, e.nextElementSibling?.className || ''])"
+    )
+    assert len(behind) > 9
+    assert [text for text, marked in behind if not marked.startswith("symptom-effect")] == []
+
+
 def test_a_chip_counts_its_symptoms(opened):
     page = opened("debugging_map")
-    chips = page.locator(".symptom-chips button")
+    chips = page.locator(".filter-buttons button")
     assert chips.count() == 11 + 2
     for chip in chips.all():
         chip.click()
@@ -224,7 +249,7 @@ def test_a_phone_shows_the_first_symptom_at_once(opened):
     assert box["y"] + box["height"] < 844
 
 
-@pytest.mark.parametrize("script", ["symptoms.js", "pydata-sphinx-theme.js"])
+@pytest.mark.parametrize("script", ["row-filter.js", "pydata-sphinx-theme.js"])
 def test_nothing_moves_when_a_script_comes(open_page, site_url, script):
     page = open_page(width=412, height=823, fresh=True)
     tops = []

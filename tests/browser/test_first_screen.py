@@ -84,13 +84,39 @@ def test_an_api_page_starts_with_its_signature_in_short(open_page, site_url):
     assert short.bounding_box()["y"] < note["y"] < DESKTOP["height"]
 
 
-def test_our_notes_leave_the_docstring_on_the_first_screen(open_page, site_url):
-    page = open_page(**DESKTOP)
+@pytest.mark.parametrize(
+    ("viewport", "screens"), [(DESKTOP, 1.8), (PHONE, 2.5)], ids=["desktop", "phone"]
+)
+def test_the_longest_signature_is_short_and_its_names_stand_out(
+    open_page, site_url, viewport, screens
+):
+    page = open_page(**viewport)
+    page.goto(f"{site_url}reference/api/torchrl.collectors.Collector.html")
+    sentence = page.get_by_text("Main construction entry point").bounding_box()
+    assert sentence["y"] < screens * viewport["height"]
+    parameter = page.locator(".sig-params .sig-param").filter(has_text="total_frames: int")
+    weights = parameter.locator(".n").evaluate_all(
+        "all => all.map((e) => getComputedStyle(e).fontWeight)"
+    )
+    assert weights == ["600", "400"]
+
+
+def test_a_phone_shows_the_whole_command(open_page, site_url):
+    page = open_page(**PHONE)
+    page.goto(f"{site_url}reference/doctor.html")
+    commands = page.locator(".highlight-console pre:visible")
+    assert commands.count() > 1
+    assert commands.evaluate_all("all => all.filter((e) => e.scrollWidth > e.clientWidth)") == []
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_our_notes_leave_the_docstring_on_the_first_screen(open_page, site_url, viewport):
+    page = open_page(**viewport)
     below = {}
     for note in sorted((ROOT / "docs" / "reference" / "api" / "notes").glob("*.rst")):
         page.goto(f"{site_url}reference/api/{note.stem}.html")
         top = page.locator("#signature-and-docstring > h2").bounding_box()["y"]
-        below |= {note.stem: top} if top > DESKTOP["height"] else {}
+        below |= {note.stem: top} if top > viewport["height"] else {}
     assert below == {}, "fold some of these notes"
 
 
@@ -121,8 +147,10 @@ LAPTOP = {"width": 1280, "height": 800}
     [
         ("index", ".entry-card:nth-child(4)", 800),
         ("how-to/save_and_resume", ".bd-article :not(details) > div > .highlight", 780),
-        ("how-to/index", ".sphx-glr-thumbcontainer:nth-child(4)", 730),
-        ("reference/memory_planner", ".planner-answer table", 580),
+        ("how-to/index", ".sphx-glr-thumbcontainer:last-child", 730),
+        ("reference/api/index", "dl.api-subjects", 800),
+        ("reference/memory_planner", ".planner-answer table", 680),
+        ("performance/knobs", "table.knobs tbody tr:nth-child(4)", 730),
         ("reference/triage", ".bd-article table", 730),
         ("reference/records", ".record-list tbody tr:nth-child(5)", 780),
     ],
@@ -137,10 +165,21 @@ def test_the_answer_is_on_the_first_screen_of_a_laptop(open_page, site_url, name
 
 
 def test_a_phone_shows_the_answer_of_the_planner_first(open_page, site_url):
-    page = open_page(**PHONE)
+    page = open_page(width=412, height=823)
     page.goto(f"{site_url}reference/memory_planner.html")
     [answer] = boxes(page, ".planner-answer table")
-    assert answer["y"] + answer["height"] < boxes(page, ".planner-fields")[0]["y"]
+    assert answer["y"] + answer["height"] < boxes(page, ".planner-fields")[0]["y"] < 823
+    buffer, peak = boxes(page, ".planner-lead")
+    assert buffer["y"] == peak["y"] < answer["y"]
+
+
+def test_a_phone_shows_every_subject_of_the_api_at_once(open_page, site_url):
+    page = open_page(**PHONE)
+    page.goto(f"{site_url}reference/api/index.html")
+    subjects = boxes(page, "dl.api-subjects dt")
+    assert len(subjects) == page.locator("article section section").count() > 9
+    assert max(box["y"] + box["height"] for box in subjects) < PHONE["height"]
+    assert len({box["x"] for box in subjects}) == 2
 
 
 @pytest.mark.parametrize("width", [960, 1199, 1200, 1280])

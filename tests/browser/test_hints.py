@@ -272,3 +272,15 @@ def test_nothing_moves_when_a_hint_opens(glossary):
     page.wait_for_timeout(300)
     assert page.evaluate("document.documentElement.scrollHeight") == height
     assert page.evaluate("moved") == 0
+
+
+def test_a_further_name_of_an_entry_says_also(open_page, site_url):
+    page = open_page()
+    page.goto(f"{site_url}reference/glossary/collecting.html")
+    names = page.locator("dl.glossary dt:has(+ dt), dl.glossary dt + dt")
+    before = "(e) => getComputedStyle(e, '::before').content"
+    weight = "(e) => getComputedStyle(e).fontWeight"
+    shown = names.evaluate_all(f"all => all.map((e) => [({before})(e), ({weight})(e)])")
+    assert len(shown) > 4
+    assert shown[0] == ["none", "700"]
+    assert shown[1] == ['"also "', "400"]

@@ -70,6 +70,18 @@ def test_plan_is_in_the_address(planner, open_page):
     assert "CompressedListStorage" not in savings, "for single frames"
 
 
+def test_buffer_and_peak_lead(planner):
+    planner.select_option("[name=storage]", "memmap")
+    planner.fill("[name=workers]", "4")
+    plan = planned(PRESETS["cartpole"]["specs"], workers=4, tensor=0, memmap=1).totals
+    buffer = f"{plan['buffer_shared'] / 1e6:.3g}\u00a0MB"
+    peak = f"{(plan['collector_process'] + plan['collector_shared']) / 1e3:.3g}\u00a0kB"
+    assert planner.locator(".planner-lead").all_inner_texts() == [
+        f"Replay buffer\n{buffer} in shared memory",
+        f"Peak while collecting\n{peak}",
+    ]
+
+
 def test_specs_that_cannot_be_read_say_what_they_look_like(planner):
     planner.fill("[name=specs]", "observation float32 4")
     assert "write observation: float32 4" in planner.inner_text(".planner-error")

@@ -195,3 +195,14 @@ def test_nothing_scrolls_around_the_text_on_paper(open_page, site_url, sample):
         return found;
     }"""
     assert set(page.locator("article").evaluate(around)) == {"visible"}
+
+
+def test_links_of_code_print_as_other_links(open_page, site_url):
+    page = open_page()
+    page.goto(f"{site_url}performance/knobs.html")
+    page.emulate_media(media="print")
+    colors = page.locator("table.knobs a").evaluate_all(
+        "all => all.map((e) => getComputedStyle(e.firstElementChild).color)"
+    )
+    text = page.locator("article p").first.evaluate("(e) => getComputedStyle(e).color")
+    assert set(colors) == {text}

@@ -1,12 +1,18 @@
 """Cards of the gallery: words alone, code in its face, and how long a page takes to read.
 
-Switch on: ``"docs._ext.site"`` in ``extensions``. No markup. The gallery puts a thumbnail on the
-card of a page, which is a figure too small to read or, where a page has none, a logo; and what it
-says of the page is bare text.
+Switch on: ``"docs._ext.site"`` in ``extensions``. The gallery puts a thumbnail on the card of a
+page, which is a figure too small to read or, where a page has none, a logo; and what it says of
+the page is bare text. Cards of a gallery without topics come in groups where its ``order.txt`` has
+titles::
 
-What it does: it takes the thumbnails away, marks the code of a page's first paragraph as ``code``,
-and adds the minutes that ``tutorial_head`` counts. When a page takes longer or shorter to read than
-before, pages with cards are written again, without being read again.
+    ## Store and sample data
+    size_a_replay_buffer
+    pixel_replay
+
+What it does: it makes each group a section, which the side bar names too, takes the thumbnails
+away, marks the code of a page's first paragraph as ``code``, and adds the minutes that
+``tutorial_head`` counts. When a page takes longer or shorter to read than before, pages with cards
+are written again, without being read again.
 """
 
 import ast
@@ -18,12 +24,62 @@ from posixpath import dirname, join, normpath
 from docutils import nodes
 
 from docs._ext.site.tutorial_head import MINUTES
+from docs._ext.support import galleries
 from docs._ext.support.page_state import page_state
 
 SHOWN = "gallery cards"  # the pages with cards
 WRITTEN = "gallery cards: minutes"  # "": those of every page in the last build
 THUMBNAIL = re.compile(r"/images/thumb/sphx_glr_\w+_thumb\.\w+")
 CARD = re.compile(r'(?s)(?<=thumbcontainer" tooltip=")([^"]*)(?=">.*?href="([^"#]*)\.html[#"])')
+GROUP = "## "  # a comment for docs._ext.gallery.order
+OPEN = """\
+.. raw:: html
+
+    <div class="sphx-glr-thumbnails">
+
+"""
+CLOSE = """\
+.. raw:: html
+
+    </div>
+
+"""
+TOCTREE = ".. toctree::\n   :hidden:\n"
+START = '.. raw:: html\n\n    <div class="sphx-glr-thumbcontainer"'
+
+
+def grouped(text, order):
+    """The RST *text* of an index, with a section and a caption for each title that *order* has."""
+    titles, title = {}, None
+    for line in order.splitlines():
+        if line.startswith(GROUP):
+            title = line.removeprefix(GROUP).strip()
+        elif title and line.strip():
+            titles[line.strip()], title = title, None
+    if not titles:
+        return text
+    head, *cards = text.split(START)
+    for place, card in enumerate(cards):
+        name = re.search(r":doc:`[^`]*?(\w+)`", card)[1]
+        if name in titles:
+            heading = f"{titles[name]}\n{'-' * len(titles[name])}\n\n{OPEN}"
+            cards[place] = f"{CLOSE if place else ''}{heading}{START}{card}"
+        else:
+            cards[place] = START + card
+    text = "".join([head.replace(OPEN, ""), *cards]).replace(f"{TOCTREE}\n", "")
+    for name, title in titles.items():
+        tree = f"\n{TOCTREE}   :caption: {title}\n\n   "
+        text = re.sub(rf"^   (?=/\S+/{name}$)", tree, text, flags=re.MULTILINE)
+    return text
+
+
+def group(app, docname, source):
+    """source-read: the index of a gallery."""
+    gallery, _, page = docname.rpartition("/")
+    order = Path(app.srcdir).parent / gallery / "order.txt"
+    if gallery in galleries.NAMES and page == "index" and order.is_file():
+        app.env.note_dependency(order)
+        source[0] = grouped(source[0], order.read_text(encoding="utf-8"))
 
 
 def with_code(text, script):
@@ -70,6 +126,7 @@ def fill(app, pagename, templatename, context, doctree):
 
 def setup(app):
     app.setup_extension("docs._ext.support.page_state")
+    app.connect("source-read", group)
     app.connect("doctree-read", drop_thumbnails, priority=100)
     app.connect("env-updated", rewrite)
     app.connect("html-page-context", fill)

@@ -7,12 +7,12 @@ Switch on: ``"docs._ext.site"`` in ``extensions``, and the rules for ``.term-str
 
 It writes the strip, in HTML alone, with a link to the top and one to each letter, and below it for
 each letter, ``#terms-a``, its terms. Each has the id of the term, so ``index.html#term-carrier``
-leads here, a link to its entry, and the first sentence of that. A further name of an entry, unless
-it follows the first, says "See" and the first. A term is filed under its first letter or digit,
-one that begins with a sign after the others. An edited definition writes the page again.
+leads here, a link to its entry, and the first sentence of that. A further name of an entry says
+"also" behind the first, and elsewhere "see" and the first. A term is filed under its first letter
+or digit, one that begins with a sign after the others. An edited definition writes the page again.
 
 On a page of terms ``.. own-terms::`` writes a list of its entries, in their order, with a link to
-each of their names.
+each of their names; below it, a further name has "also" before it by the style sheet.
 """
 
 from html import escape
@@ -84,18 +84,26 @@ class TermIndex(SiteTable):
 
 
 def item(app, docname, page, terms, head):
-    """Terms of one entry, which follow each other, with links to it and what it begins with."""
+    """Terms of one entry, which follow each other, with links to it and what it begins with.
 
-    def link(one):
-        return make_refnode(app.builder, docname, page, one.id, nodes.Text(one.name))
+    Only the first name of the entry looks like one; another points to it.
+    """
 
-    found = nodes.definition_list_item()
-    for one in terms:
-        found += nodes.term("", "", link(one), ids=[one.id])
+    def term(one):
+        link = make_refnode(app.builder, docname, page, one.id, nodes.Text(one.name))
+        if one is head:
+            return nodes.term("", "", link, ids=[one.id])
+        also = [nodes.Text("also ")] if head in terms else []
+        return nodes.term("", "", *also, link, ids=[one.id], classes=["is-alias"])
+
+    found = nodes.definition_list_item(
+        "", *map(term, sorted(terms, key=lambda one: one is not head))
+    )
     if head in terms:
         text = nodes.paragraph("", head.sentence)
     else:
-        text = nodes.paragraph("", "See ", link(head), nodes.Text("."))
+        link = make_refnode(app.builder, docname, page, head.id, nodes.Text(head.name))
+        text = nodes.paragraph("", "see ", link, classes=["see"])
     found += nodes.definition("", text)
     return found
 
@@ -122,10 +130,10 @@ def list_own_terms(app, doctree):
 def names(terms):
     """Links to the names of one entry, in a line."""
     line = nodes.paragraph()
-    for one in terms:
-        if line.children:
-            line += nodes.Text(", ")
+    for number, one in enumerate(terms):
+        line += nodes.Text(("", " (also ", ", ")[min(number, 2)])
         line += nodes.reference("", one.name, internal=True, refid=one.id)
+    line += nodes.Text(")" if terms[1:] else "")
     return line
 
 

@@ -27,8 +27,8 @@ Switch on
         would push the docstring off the first screen goes into a ``.. dropdown::``.
 
 Markup
-    ``.. api-index::`` writes the list of pages by subject. Each subject is a page too, so that the
-    side bar folds. Elsewhere the usual roles work, as in
+    ``.. api-index::`` writes the list of pages by subject, below one of the subjects. Each
+    subject is a page too, so that the side bar folds. Elsewhere the usual roles work, as in
     ``:class:`torchrl.collectors.Collector```.
 
 What it writes
@@ -335,10 +335,18 @@ def outdated_pages(app, env, added, changed, removed) -> list[str]:
 
 
 class ApiIndex(SphinxDirective):
-    """``.. api-index::``: the pages by subject, each with the first sentence of its docstring."""
+    """``.. api-index::``: the subjects, then the pages of each.
+
+    Each page has the first sentence of its docstring.
+    """
 
     def run(self) -> list[nodes.Node]:
-        lines, subjects = [], self.env.app.api_catalog.subjects
+        subjects = self.env.app.api_catalog.subjects
+        lines = [".. rst-class:: section-list api-subjects", ""]
+        for subject in subjects:
+            pages = len(subject["symbols"])
+            lines += [f"`{subject['title']}`_ {pages} pages", f"   {subject['about']}"]
+        lines.append("")
         for subject in subjects:
             title = subject["title"]
             lines += [title, "-" * len(title), "", *_listing(subject)]

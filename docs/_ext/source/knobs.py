@@ -41,7 +41,7 @@ Markup
     says what to link in its place. A remark tells apart knobs that share a name: ``num_threads
     (ParallelEnv)``. ``ProfileConfig.workers`` is the parameter ``workers``, found by the whole
     name, where the last one alone is another word of the glossary. ``knob-index`` is the table of
-    all knobs.
+    all knobs, below a field that filters it.
 
 What it writes
     A description with the id ``knob-no-cuda-sync``, whose fields are folded behind its default
@@ -68,6 +68,7 @@ from docs._ext.site.term_hints import first_sentence
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source import role as source_role
 from docs._ext.source.lookup import SymbolNotFound
+from docs._ext.support import row_filter
 from docs._ext.support.page_state import MISSING, link, note_target, page_state
 from docs._ext.support.site_table import SiteTable, add_site_table
 
@@ -264,6 +265,19 @@ class KnobIndex(SiteTable):
     classes: ClassVar = ["knobs"]
     entries = staticmethod(entries)
 
+    @classmethod
+    def content(cls, app, docname):
+        form = row_filter.form(
+            "Which knob, or what for?",
+            "table.knobs tbody tr",
+            "performance",
+            len(cls.entries(app.env)),
+            "knobs",
+            hint="prefetch, copies to the GPU, compile",
+            near=0.2,
+        )
+        return [form, super().content(app, docname)]
+
     @staticmethod
     def row(app, docname, page, entry):
         label = nodes.literal(entry["name"], entry["name"])
@@ -292,6 +306,7 @@ def name_twins(app, env):
 def setup(app):
     app.setup_extension("docs._ext.source.role")
     app.setup_extension("docs._ext.support.page_state")
+    app.setup_extension("docs._ext.support.row_filter")
     MISSING["knob"] = "there is no knob %(target)r; write '.. knob::' for it"
     app.add_directive("knob", Knob)
     app.add_role("knob", KnobRole())

@@ -1,3 +1,3 @@
 """What several packages of extensions share; each of them switches on what it imports."""
 
-MODULES = ("page_state", "site_table", "table_nodes")
+MODULES = ("page_state", "row_filter", "site_table", "table_nodes")

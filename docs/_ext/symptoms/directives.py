@@ -1,6 +1,6 @@
 """The debugging map and the error index, made from the pages of ``tutorials/debugging``.
 
-Switch on: ``"docs._ext.symptoms"`` in ``extensions``, ``symptoms.js`` in a folder of
+Switch on: ``"docs._ext.symptoms"`` in ``extensions``, ``row-filter.js`` in a folder of
 ``html_static_path`` and the rules for ``.symptom`` in a style sheet. What a page has to hold is
 said in ``store``. Markup, each on one page of the site::
 
@@ -26,7 +26,7 @@ mark of a symptom, to put behind a link to it. The filter narrows the map to wor
 an effect, and keeps all three in the address: ``?q=lstm&subsystem=recurrent+state&effect=silent``.
 With words the nearest symptoms come first, whatever their subsystem, as the search of the manual
 ranks them. Without scripts the filter hides, and the map is whole and readable: what a row holds
-stands in a ``<noscript>``, which costs a phone nothing until ``symptoms.js`` takes it out.
+stands in a ``<noscript>``, which costs a phone nothing until ``row-filter.js`` takes it out.
 
 A page without the form of a symptom is the warning ``symptoms.form``, in every build until it is
 cured; a loud symptom whose page prints no message ``symptoms.message``, a silent one behind a loud
@@ -45,6 +45,7 @@ from docs._ext.gallery.cache import galleries
 from docs._ext.gallery.order import read_order
 from docs._ext.site.page_stamp import gallery_runs
 from docs._ext.site.search_index import ENTRIES, PUBLIC_MESSAGES, toml
+from docs._ext.support import row_filter
 from docs._ext.support.page_state import page_state
 from docs._ext.symptoms.card import EMPTY, mark
 from docs._ext.symptoms.contents import ITEMS, by_subsystem, group_id, item
@@ -59,22 +60,10 @@ from docs._ext.symptoms.store import (
 )
 
 logger = logging.getLogger(__name__)
-SCRIPT = "symptoms.js"
 SHOWN = "symptoms"  # the pages that show symptoms
 MAP = "symptoms: map"  # the page with the map
 NOT_RUN = "(not executed in this preview)"
-FILTER = """\
-<form class="symptom-filter pst-js-only">
-<label>What do you see? <input type="search" name="q" autocomplete="off" spellcheck="false"
-placeholder="LSTM forgets, loss is NaN, workers act alike"></label>
-<div class="symptom-chips" role="group" aria-label="Subsystem">
-{subsystems}</div>
-<div class="symptom-chips symptom-effects" role="group" aria-label="Effect">
-{effects}</div>
-<output aria-live="polite">{total} of {total} symptoms</output>
-</form>
-"""
-CHIP = '<button type="button" name="{}" value="{}" aria-pressed="false">{} <b>{}</b></button>\n'
+RAISES = {"silent": "no error (silent)", "loud": "an error (loud)"}
 LINK = '<a class="symptom-link" href="#{}" aria-live="polite">Link to this symptom</a>\n'
 
 
@@ -134,13 +123,21 @@ class SymptomFilter(SymptomDirective):
         symptoms = [symptom for symptom, _ in self.symptoms()]
         counts = {name: len(own) for name, own in by_subsystem(symptoms).items()}
         effects = Counter(symptom.fields["Effect"] for symptom in symptoms)
-        chips = {
-            "subsystems": [CHIP.format("subsystem", name, name, n) for name, n in counts.items()],
-            "effects": [CHIP.format("effect", name, name, effects[name]) for name in EFFECTS],
-        }
-        groups = {name: "".join(own) for name, own in chips.items()}
-        form = FILTER.format(**groups, total=len(symptoms))
-        return [nodes.raw("", form, format="html")]
+        subsystems = {name: (name, count) for name, count in counts.items()}
+        raises = {name: (RAISES[name], effects[name]) for name in EFFECTS}
+        buttons = row_filter.group("subsystem", "Only symptoms of", subsystems)
+        buttons += row_filter.group("effect", "Only symptoms with", raises)
+        form = row_filter.form(
+            "What do you see?",
+            "details.symptom",
+            "symptom",
+            len(symptoms),
+            "symptoms",
+            hint="LSTM forgets, loss is NaN, workers act alike",
+            classes="symptom-filter",
+            buttons=buttons,
+        )
+        return [form]
 
 
 class SymptomMap(SymptomDirective):
@@ -172,7 +169,7 @@ class SymptomMap(SymptomDirective):
         summary = symptom_summary("", "", nodes.inline("", "", *self.inline(symptom.title)))
         subsystem = nodes.inline("", fields["Subsystem"], classes=["symptom-subsystem"])
         summary += [nodes.Text(" "), mark(fields["Effect"]), nodes.Text(" "), subsystem]
-        row = symptom_row("", summary, ids=[label], classes=["symptom"], **fields_of(symptom))
+        row = symptom_row("", summary, ids=[label], classes=["symptom"], **filtered_by(symptom))
         domain = self.env.domains.standard_domain
         domain.note_hyperlink_target(label, self.env.docname, label, symptom.title)
         row += nodes.raw("", f"<noscript>\n{LINK.format(label)}", format="html")
@@ -200,9 +197,10 @@ class SymptomMap(SymptomDirective):
         return nodes.paragraph(text, text, classes=["symptom-caption"])
 
 
-def fields_of(symptom):
+def filtered_by(symptom):
     """What the script filters by."""
-    return {"effect": symptom.fields["Effect"], "subsystem": symptom.fields["Subsystem"]}
+    fields = {name.lower(): symptom.fields[name] for name in ("Effect", "Subsystem")}
+    return {**fields, "page": symptom.docname}
 
 
 class ErrorIndex(SymptomDirective):
@@ -299,6 +297,8 @@ def by_text(message):
 
 def visit_row(translator, node):
     data = {f"data-{name}": node[name] for name in ("effect", "subsystem")}
+    builder = translator.builder
+    data["data-target"] = builder.get_relative_uri(builder.current_docname, node["page"])
     translator.body.append(translator.starttag(node, "details", **data))
 
 
@@ -314,12 +314,6 @@ def depart_summary(translator, node):
     translator.body.append("</summary>\n")
 
 
-def add_script(app, pagename, templatename, context, doctree):
-    """html-page-context: the pages with a form get the script."""
-    if pagename in page_state(app.env, SHOWN):
-        app.add_js_file(SCRIPT, loading_method="defer", priority=900)  # after search-box.js
-
-
 def read_again(app, env, added, changed, removed):
     """env-get-outdated: what shows the symptoms, when one comes or goes."""
     moved = any(f"/{TOPIC}/" in name for name in added | removed)
@@ -328,6 +322,7 @@ def read_again(app, env, added, changed, removed):
 
 def setup(app):
     app.setup_extension("docs._ext.support.page_state")
+    app.setup_extension("docs._ext.support.row_filter")
     app.add_node(symptom_row, html=(visit_row, depart_row))
     app.add_node(symptom_summary, html=(visit_summary, depart_summary))
     app.add_node(thread_answer)
@@ -338,5 +333,4 @@ def setup(app):
     app.add_role("effect", EffectMark())
     app.connect("doctree-resolved", link_answers)
     app.connect("env-get-outdated", read_again)
-    app.connect("html-page-context", add_script)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -6,7 +6,17 @@ from types import SimpleNamespace
 import pytest
 from docutils.core import publish_doctree
 
-from docs._ext.site.gallery_cards import SHOWN, drop_thumbnails, rewrite, with_code
+from docs._ext.site.gallery_cards import (
+    CLOSE,
+    OPEN,
+    SHOWN,
+    START,
+    TOCTREE,
+    drop_thumbnails,
+    grouped,
+    rewrite,
+    with_code,
+)
 from docs._ext.site.tutorial_head import MINUTES
 from docs._ext.support import galleries
 from docs._ext.support.page_state import page_state
@@ -32,6 +42,35 @@ def test_code_of_the_first_paragraph_is_code_in_the_card():
         "Not here."
     )
     assert with_code("Set done.", SCRIPT.replace("``", "")) == "Set done."
+
+
+CARDS = "".join(f"{START}>\n\n  :doc:`/how-to/{name}`\n\n" for name in ("one", "two", "three"))
+
+
+def test_cards_come_in_the_groups_that_the_order_has_titles_for():
+    tree = "   /how-to/one\n   /how-to/two\n   /how-to/three\n"
+    page = f"Guides\n======\n\n{OPEN}{CARDS}{CLOSE}{TOCTREE}\n{tree}"
+    order = "# Ranked.\n## Set up\none\ntwo\n\n## Run it\nthree\n"
+    shown = grouped(page, order)
+    parts = ["Set up\n------", "/one`", "/two`", "Run it\n------", "/three`"]
+    places = [shown.index(part) for part in parts]
+    assert places == sorted(places)
+    assert shown.count(OPEN) == shown.count(CLOSE) == 2
+    assert shown.index(OPEN) > shown.index("Set up"), "no empty group before the first"
+    side = re.findall(r":caption: (.*)|^   /how-to/(\w+)$", shown, re.MULTILINE)
+    assert ["".join(one) for one in side] == ["Set up", "one", "two", "Run it", "three"]
+    assert shown.count(TOCTREE) == 2
+    assert grouped(page, "one\ntwo\nthree\n") == page
+
+
+@pytest.mark.site
+def test_every_guide_stands_in_a_group():
+    page = (SITE / "how-to" / "index.html").read_text("utf-8")
+    before, *groups = page.partition("<article")[2].split("<h2>")
+    assert "sphx-glr-thumbcontainer" not in before
+    assert [group.count("sphx-glr-thumbcontainer") > 1 for group in groups] == [True] * 4
+    captions = re.findall(r'<span class="caption-text">(.*?)</span>', page)
+    assert captions == [group.partition("<")[0] for group in groups]
 
 
 def test_pages_lose_their_thumbnails_and_are_written_again_when_a_time_changes():

@@ -84,6 +84,17 @@ def test_the_table_and_the_role_lead_to_the_entries(site):
     assert "no_cuda_sync Leaves out a wait. False" in text(site, "index")
 
 
+def test_a_field_filters_the_table(site):
+    page = site.built().page("index")
+    form = page[page.index("<form") : page.index("</form>")]
+    assert 'class="row-filter pst-js-only" data-rows="table.knobs tbody tr"' in form
+    assert 'data-kind="performance"' in form
+    assert "2 of 2 knobs" in form
+    assert "row-filter.js" in page
+    assert "row-filter.js" not in site.page("page")
+    assert page.index("</form>") < page.index("<table")
+
+
 def test_a_default_in_words_is_no_code(site):
     table = site.built().page("index").partition("<table")[2]
     assert "<p>unset</p>" in table

@@ -203,7 +203,7 @@ def site(tmp_path_factory):
     conf = conf.replace('search_index",', 'search_index",\n    "docs._ext.symptoms",')
     site.write("conf.py", conf + '\nhtml_static_path = ["docs/_static"]\n')
     (site.root / "docs" / "_static").mkdir()
-    site.write("docs/_static/symptoms.js", "")
+    site.write("docs/_static/row-filter.js", "")
     (site.root / "tutorials" / TOPIC).mkdir()
     site.write(f"tutorials/{TOPIC}/GALLERY_HEADER.rst", "Debugging\n---------\n\nAll.\n")
     site.write(f"tutorials/{TOPIC}/order.txt", "sums_are_off\n")
@@ -235,7 +235,7 @@ def test_the_map_shows_the_page_and_its_run(site):
     assert places == sorted(places), "cause and fix, the check and its healthy output, the rest"
     assert "'sum': 3" not in text.replace("&#39;", "'"), "the unhealthy output is on the page"
     assert 'href="tutorials/debugging/sums_are_off.html"' in row
-    assert '<form class="symptom-filter pst-js-only">' in html
+    assert '<form class="row-filter symptom-filter pst-js-only"' in html
     assert 'value="environments" aria-pressed="false">environments <b>1</b>' in html
     assert '<section class="symptom-group" id="symptoms-environments">\n<h2>Environments' in html
     page = (site.public / "tutorials" / "debugging" / "sums_are_off.html").read_text()

@@ -1,18 +1,17 @@
-/* The filter of the debugging map. docs/_ext/symptoms/directives.py writes the page; its docstring
-   says what it is without this. */
+/* The filter above rows: of the debugging map, whose rows this fills as well, and of the table of knobs.
+   docs/_ext/support/row_filter.py writes the form; its docstring says what a page is without this. */
 "use strict";
 
 (() => {
-  const NEAR = 0.3; // share of the best score that a row needs
-
   const filter = (form) => {
-    const rows = [...document.querySelectorAll("details.symptom")].map((row) => ({ row, group: row.parentNode }));
+    const rows = [...document.querySelectorAll(form.dataset.rows)].map((row) => ({ row, group: row.parentNode }));
     const groups = [...new Set(rows.map(({ group }) => group))];
-    const nearest = document.createElement("div");
-    if (groups.length) groups[0].before(nearest);
+    const nearest = document.createElement(groups[0].localName === "tbody" ? "tbody" : "div");
+    groups[0].before(nearest);
 
     /* What is chosen: the words, and the pressed button of each name. */
     const output = form.querySelector("output");
+    const noun = output.textContent.split(" ").pop();
     const buttons = [...form.querySelectorAll("button")];
     const isPressed = (button) => button.getAttribute("aria-pressed") === "true";
     const chosen = () => {
@@ -25,31 +24,33 @@
     };
 
     /* The rows that the engine of the search fields finds, the nearest first. */
+    const root = document.documentElement.dataset.content_root;
+    const absolute = (address) => new URL(address, document.baseURI).href;
     const nearestTo = async (words) => {
-      const hits = (await loadSearch()).search(words, "symptom");
-      const enough = NEAR * Math.max(...hits.map(({ score }) => score));
-      const slugs = hits.filter(({ score }) => score >= enough).map(({ address }) => /(\w+)\.html/.exec(address)[1]);
-      return slugs.map((slug) => rows.find(({ row }) => row.id === `symptom-${slug.replaceAll("_", "-")}`));
+      const byAddress = new Map(rows.map((one) => [absolute(one.row.dataset.target ?? one.row.querySelector("a").href), one]));
+      const own = ({ address }) => byAddress.get(absolute(root + address));
+      const hits = (await loadSearch()).search(words, form.dataset.kind).filter(own);
+      const enough = form.dataset.near * Math.max(...hits.map(({ score }) => score));
+      return hits.filter(({ score }) => score >= enough).map(own);
     };
     const show = async () => {
-      const { q, subsystem, effect } = chosen();
+      const { q, ...marks } = chosen();
       const asked = q.trim();
       const near = asked ? await nearestTo(asked) : rows;
       if (q !== form.elements.q.value) return; // a later letter shows its own
       rows.forEach(({ row }) => (row.hidden = true));
       near.forEach(({ row, group }) => {
-        const { dataset } = row;
-        row.hidden = (subsystem && subsystem !== dataset.subsystem) || (effect && effect !== dataset.effect);
+        row.hidden = Object.entries(marks).some(([name, value]) => value !== row.dataset[name]);
         (asked ? nearest : group).append(row);
       });
-      groups.forEach((group) => (group.hidden = !group.querySelector("details:not([hidden])")));
-      const shown = rows.filter(({ row }) => !row.hidden).length;
-      nearest.parentNode.hidden = !shown; // the heading above them
-      output.textContent = `${shown} of ${rows.length} symptoms` +
-        (!shown ? ". Try other words, or another way:" : asked ? ", the nearest first. " : "");
+      const seen = rows.filter(({ row }) => !row.hidden);
+      groups.forEach((group) => (group.hidden = !seen.some(({ row }) => row.parentNode === group)));
+      nearest.parentNode.hidden = !seen.length; // the heading above them
+      output.textContent = `${seen.length} of ${rows.length} ${noun}` +
+        (!seen.length ? ". Try other words, or another way:" : asked ? ", the nearest first. " : "");
       if (!asked) return;
       const whole = document.createElement("a");
-      whole.href = `${document.documentElement.dataset.content_root}search.html?q=${encodeURIComponent(asked)}`;
+      whole.href = `${root}search.html?q=${encodeURIComponent(asked)}`;
       whole.textContent = "Search the whole manual";
       output.append(" ", whole);
     };
@@ -130,5 +131,5 @@
   };
   document.addEventListener("toggle", reach, true);
 
-  document.querySelectorAll("form.symptom-filter").forEach(filter);
+  document.querySelectorAll("form.row-filter").forEach(filter);
 })();
