@@ -96,7 +96,7 @@ assert unhealthy["wrong states in sample 1"] > 4, (
 # %%
 # The first sample is made in the calling thread, inside the ``set_recurrent_mode(True)`` block. The
 # next ones are made in advance, in threads where the :term:`recurrent mode` is unset. The same
-# happens to a policy that you call in your own thread, and to a collector's policy after
+# happens to a policy that you call in a thread of your own, and to a collector's policy after
 # ``collector.start()``.
 
 # %%
