@@ -320,7 +320,6 @@ print(f"{int(kept.sum())} of them with the stack of three steps later")
 # %%
 # If a time limit cuts an episode off, its last three rows are incomplete, instead of one.
 #
-# %%
 # The method of CatFrames
 # -----------------------
 #
