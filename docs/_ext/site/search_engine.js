@@ -221,16 +221,17 @@ const ManualSearch = (() => {
     }
     return old[b.length];
   };
-  const nearest = (word) => {
-    let most = word.length > 7 ? 2 : 1;
+  const nearest = (words) => {
+    let most = words[0].length > 7 ? 2 : 1;
     let near = [];
-    for (const term of holders.keys()) {
-      if (Math.abs(term.length - word.length) > most) continue;
-      if (word.length < 6 && term[0] !== word[0]) continue; // else "blow" is "slow", "low" and "flow"
-      const away = distance(word, term, most);
-      if (away < most) [most, near] = [away, []];
-      if (away === most) near.push(term);
-    }
+    for (const term of holders.keys())
+      for (const word of words) {
+        if (Math.abs(term.length - word.length) > most) continue;
+        if (word.length < 6 && term[0] !== word[0]) continue; // else "blow" is "slow", "low" and "flow"
+        const away = distance(word, term, most);
+        if (away < most) [most, near] = [away, []];
+        if (away === most) near.push(term);
+      }
     return near;
   };
   /* The shortest name that begins with what is typed of it so far. */
@@ -244,7 +245,9 @@ const ManualSearch = (() => {
     const [first] = own;
     if (!first || first.length < 4 || has(first) || stop.has(first)) return own;
     if (last && [...holders.keys()].some((term) => term.startsWith(first))) return own; // still being typed
-    const near = nearest(first);
+    // The stemmer takes "traning" for a form of "trane". codespell:ignore
+    const bare = /^([a-z]{4,})(?:ing|ed)$/.exec(word.toLowerCase())?.[1];
+    const near = nearest(bare ? [first, bare] : [first]);
     if (near.length) return [...near, ...own.slice(1)];
     for (let end = first.length - 1; end > 4 && end > first.length / 2; end -= 1)
       if (has(first.slice(0, end))) return [first.slice(0, end), ...own.slice(1)];

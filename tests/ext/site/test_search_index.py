@@ -218,6 +218,15 @@ def test_a_name_with_a_slip_leads_to_it(site):
     assert found == [*["LazyMemmapStorage"] * 3, "burn-in", "shuttle"]
 
 
+def test_a_slip_before_an_ending_leads_to_the_word(site):
+    site.append("words.rst", "\n   training\n      First.\n")
+    build(site)
+    first = "(query) => ManualSearch.search(query)[0]?.title"
+    slips = ["traning", "trianed"]  # codespell:ignore
+    found = evaluate(site.html, slips, first)["answers"]
+    assert found == ["training"] * 2
+
+
 def test_sphinx_makes_no_index_beside_it(site):
     build(site)
     static = site.html / "_static"
