@@ -322,7 +322,7 @@ const ManualSearch = (() => {
     const told = (term) => (weights.get(term)?.weight ?? PREFIX) * Math.log(1 + entries.length / (holders.get(term) || 1));
     const sum = (terms) => terms.reduce((rest, term) => rest + told(term), 0);
     const isWord = (term) => weights.get(term).word >= 0;
-    const whole = sum(asked.filter(isWord));
+    const whole = sum(asked.filter((term) => isWord(term) && has(term)));
     const alikeness = (name, terms) => {
       const both = terms.filter((term) => name.has(term));
       if (!both.length) return 0;
