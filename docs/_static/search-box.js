@@ -5,8 +5,12 @@
 
 (() => {
   const FEW = 8; // hits below a field; the search page shows all
-  const MARKED = "mark"; // the stems whose words a page marks
+  const MARKED = "mark"; // the terms whose words a page marks
   const BEST = 3; // hits before those that are grouped by their kind
+  const GROUPS = {
+    symptom: "Symptoms", "how-to guide": "How-to guides", tutorial: "Tutorials", "glossary term": "Glossary terms",
+    API: "API", performance: "Performance", reference: "Reference", "old name": "Old names", record: "Records",
+  };
   const root = document.documentElement.dataset.content_root;
   const NOWHERE = [
     ["reference/error_index.html", "Error index", "every message that a page explains, by its text"],
@@ -15,18 +19,19 @@
   ];
 
   const index = document.currentScript.src.replace("search-box.js", "search.js");
-  let loading = null;
-  const load = () =>
+  let loading = null, reading = null;
+  const fetched = () =>
     (loading ||= new Promise((resolve, reject) => {
       const script = document.createElement("script");
       script.src = index;
       script.onload = () => resolve(ManualSearch);
       script.onerror = () => {
-        loading = null;
+        loading = reading = null;
         reject(new Error(`no ${script.src}`));
       };
       document.head.append(script);
     }));
+  const load = () => (reading ||= fetched().then((engine) => engine.ready().then(() => engine)));
   window.loadSearch = load;
 
   const element = (tag, name, ...children) => {
@@ -36,11 +41,12 @@
     return made;
   };
 
-  /* The best ones first, then those of one kind together, the kind of the best of them first. */
+  /* [name, hits]: the best ones, then those of one kind together, the kind of the best of them first. */
   const grouped = (hits) => {
     const rest = hits.slice(BEST);
     const kinds = [...new Set(rest.map(({ kind }) => kind))];
-    return [...hits.slice(0, BEST), ...kinds.flatMap((kind) => rest.filter((hit) => hit.kind === kind))];
+    const groups = kinds.map((kind) => [GROUPS[kind], rest.filter((hit) => hit.kind === kind)]);
+    return [["Best matches", hits.slice(0, BEST)], ...groups].filter(([, own]) => own.length);
   };
 
   const attach = (form) => {
@@ -49,6 +55,17 @@
     const status = form.querySelector("[role=status]");
     const whole = form.classList.contains("is-whole");
     let active = -1;
+    const optionsOf = () => [...list.querySelectorAll("[role=option]")];
+
+    const group = (name, options) => {
+      const heading = element("div", "search-group", name);
+      heading.id = `${options[0].id}-group`;
+      heading.setAttribute("role", "presentation");
+      const made = element("div", "", heading, ...options);
+      made.setAttribute("role", "group");
+      made.setAttribute("aria-labelledby", heading.id);
+      return made;
+    };
 
     const option = (href, n, ...children) => {
       const made = element("a", "search-hit", ...children);
@@ -59,7 +76,7 @@
 
     const hit = (engine, { address, kind, title, heading, snippet, terms }, n) => {
       const marks = (text) =>
-        engine.marked(text, terms).map(([words, asked]) => (asked ? element("mark", "", words) : words));
+        engine.marked(text, terms, false).map(([words, asked]) => (asked ? element("mark", "", words) : words));
       const [page, anchor] = address.split("#");
       const found = terms.filter((term) => /^\w+$/.test(term)).slice(0, 8);
       const query = found.length ? `?${MARKED}=${encodeURIComponent(found.join(" "))}` : "";
@@ -74,7 +91,7 @@
     };
 
     const select = (n) => {
-      const options = [...list.children];
+      const options = optionsOf();
       active = n;
       options.forEach((one, at) => one.setAttribute("aria-selected", at === active));
       if (active < 0) return input.removeAttribute("aria-activedescendant");
@@ -99,24 +116,25 @@
         return close();
       }
       const hits = engine.search(query);
-      const shown = grouped(whole ? hits : hits.slice(0, FEW));
-      const options = shown.map((one, n) => hit(engine, one, n));
+      const shown = whole ? hits : hits.slice(0, FEW);
+      let count = 0;
+      const places = grouped(shown).map(([name, own]) => group(name, own.map((one) => hit(engine, one, count++))));
       if (hits.length > shown.length) {
         const all = `${form.getAttribute("action")}?q=${encodeURIComponent(query)}`;
-        options.push(option(all, options.length, element("span", "search-title", "All that is found")));
+        places.push(option(all, count++, element("span", "search-title", "All that is found")));
       }
       const [unknown] = hits.unknown;
       if (!hits.length || unknown || !hits.isKnown) {
         const others = NOWHERE.filter(([page]) => !location.pathname.endsWith(page));
-        const leads = others.map(([page, title, what], n) =>
-          option(root + page, options.length + n, element("span", "search-title", title), element("span", "search-snippet", what)),
+        const leads = others.map(([page, title, what]) =>
+          option(root + page, count++, element("span", "search-title", title), element("span", "search-snippet", what)),
         );
-        options.splice(hits.isKnown ? options.length : 0, 0, ...leads);
+        places.splice(hits.isKnown ? places.length : 0, 0, group("Where to look next", leads));
       }
       const noPage = unknown ? `No page has “${unknown}”. ` : "";
       const nowhere = hits.isKnown ? noPage : "No page knows this message. ";
       status.textContent = nowhere + (hits.length ? `${hits.length} found` : "Nothing found. These lead on:");
-      list.replaceChildren(...options);
+      list.replaceChildren(...places);
       list.hidden = false;
       input.setAttribute("aria-expanded", "true");
       select(hits[0]?.sure ? 0 : -1);
@@ -130,11 +148,11 @@
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (step && !list.hidden) {
         event.preventDefault();
-        const { length } = list.children;
+        const { length } = optionsOf();
         select(active < 0 && step < 0 ? length - 1 : (active + step + length) % length);
       } else if (event.key === "Enter" && active >= 0 && !event.isComposing) {
         event.preventDefault();
-        list.children[active].click();
+        optionsOf()[active].click();
       } else if (event.key === "Enter" && whole && !list.hidden && !event.isComposing) {
         event.preventDefault(); // all hits are here; in other fields the form leads to the search page
         select(0);
@@ -173,37 +191,44 @@
 
   /* Who comes from a hit sees the words marked, one of them in view: in the section, or where the
      page first has one. The address is clean again at once, to be copied. */
-  const mark = (stems) => {
-    const fits = (part) =>
-      stems.some((stem) => part === stem || part === `${stem}s` ||
-        (stem.length > 3 && (part.startsWith(stem) || part.startsWith(stem.replace(/i$/, "y")))));
-    const isMarked = (word) => [word, ...word.split(/_|(?<=[a-z])(?=[A-Z])/)].some((part) => fits(part.toLowerCase()));
+  const mark = ({ marked }, terms) => {
     const texts = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT, (text) =>
       text.parentNode.closest("pre, script, style, svg, form, button") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT,
     );
-    const found = [];
-    while (texts.nextNode()) found.push(texts.currentNode);
-    for (const text of found) {
-      const pieces = text.data.split(/([A-Za-z_]\w*)/);
-      if (pieces.some((piece, n) => n % 2 && isMarked(piece)))
-        text.replaceWith(...pieces.map((piece, n) => (n % 2 && isMarked(piece) ? element("mark", "search-mark", piece) : piece)));
+    const runs = []; // texts of one word where it may break
+    while (texts.nextNode()) {
+      const text = texts.currentNode;
+      const goesOn = text.previousSibling?.localName === "wbr" && text.previousSibling.previousSibling === runs.at(-1)?.at(-1);
+      goesOn ? runs.at(-1).push(text) : runs.push([text]);
     }
+    for (const run of runs) {
+      const pieces = marked(run.map(({ data }) => data).join(""), terms);
+      if (!pieces.some(([, asked]) => asked)) continue;
+      let words = "", asked;
+      for (const text of run) {
+        const parts = [];
+        for (let left = text.data.length, part; left; left -= part.length) {
+          while (!words) [words, asked] = pieces.shift();
+          part = words.slice(0, left);
+          words = words.slice(left);
+          parts.push(asked ? element("mark", "search-mark", part) : part);
+        }
+        text.replaceWith(...parts);
+      }
+    }
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const place = target?.closest("section, dl") || document.querySelector("article");
+    const marks = [...place.querySelectorAll(".search-mark")].filter((one) => one.checkVisibility());
+    const seen = ({ top, bottom }) => top > 60 && bottom < innerHeight;
+    if (marks.length && !marks.some((one) => seen(one.getBoundingClientRect())))
+      marks[0].scrollIntoView({ block: "center" });
   };
   const address = new URL(location);
-  const marked = address.searchParams.get(MARKED);
-  if (marked) {
-    mark(marked.split(" "));
+  const terms = address.searchParams.get(MARKED);
+  if (terms) {
     address.searchParams.delete(MARKED);
     history.replaceState(history.state, "", address);
-    window.addEventListener("load", () =>
-      setTimeout(() => {
-        const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-        const place = target?.closest("section, dl") || document.querySelector("article");
-        const marks = [...place.querySelectorAll(".search-mark")].filter((one) => one.checkVisibility());
-        const seen = ({ top, bottom }) => top > 60 && bottom < innerHeight;
-        if (marks.length && !marks.some((one) => seen(one.getBoundingClientRect())))
-          marks[0].scrollIntoView({ block: "center" });
-      }, 50),
-    );
+    const loaded = new Promise((resolve) => window.addEventListener("load", () => setTimeout(resolve, 50)));
+    Promise.all([fetched(), loaded]).then(([engine]) => mark(engine, terms.split(" ")));
   }
 })();

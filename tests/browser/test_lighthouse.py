@@ -1,7 +1,7 @@
 """Scores of Lighthouse, the site being served compressed.
 
-Accessibility is not asked again: Lighthouse runs part of axe, of which test_accessibility.py runs
-all, on these pages too.
+Where readers begin it is asked of a phone, with accessibility, which elsewhere is not asked again:
+Lighthouse runs part of axe, of which test_accessibility.py runs all, on these pages too.
 """
 
 import json
@@ -13,6 +13,13 @@ from tests.browser.probes import FLAGS
 from tools.serve import server
 
 FULL = ["best-practices", "seo"]
+ALL = ["accessibility", *FULL]
+BEGINNINGS = {
+    "landing": "index.html",
+    "map": "reference/debugging_map.html",
+    "glossary": "reference/glossary.html",
+    "flagship": "tutorials/memory/memory_efficient_rl.html",
+}
 HIGHEST_SHIFT = 0.1  # what Lighthouse still calls good
 
 
@@ -20,7 +27,7 @@ HIGHEST_SHIFT = 0.1  # what Lighthouse still calls good
 def scores(node, chromium, tmp_path_factory):
     """A function from an address to its scores and to the audits that cost points."""
 
-    def measured(address, *options):
+    def measured(address, *options, names=FULL):
         report = tmp_path_factory.mktemp("lighthouse") / "report.json"
         done = node(
             "node_modules/lighthouse/cli/index.js",
@@ -31,7 +38,7 @@ def scores(node, chromium, tmp_path_factory):
             f"--output-path={report}",
             f"--chrome-flags=--headless {' '.join(FLAGS)}",
             "--no-enable-error-reporting",
-            f"--only-categories={','.join(FULL)}",
+            f"--only-categories={','.join(names)}",
             "--only-audits=cumulative-layout-shift",
             *options,
             env={"CHROME_PATH": chromium, "HOME": str(report.parent)},
@@ -41,7 +48,7 @@ def scores(node, chromium, tmp_path_factory):
         categories = result["categories"]
         lost = [
             f"{name}: {reference['id']}"
-            for name in FULL
+            for name in names
             if name in categories
             for reference in categories[name]["auditRefs"]
             if reference["weight"] and result["audits"][reference["id"]]["score"] not in (1, None)
@@ -61,6 +68,13 @@ def test_desktop(scores, site_url, sample, kind):
     """
     found, lost, shift = scores(site_url + sample[kind], "--preset=desktop")
     assert [found[name] for name in FULL] == [100, 100], lost
+    assert shift <= HIGHEST_SHIFT
+
+
+@pytest.mark.parametrize("page", BEGINNINGS)
+def test_phone(scores, site_url, page):
+    found, lost, shift = scores(site_url + BEGINNINGS[page], names=ALL)
+    assert [found[name] for name in ALL] == [100, 100, 100], lost
     assert shift <= HIGHEST_SHIFT
 
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from docs._ext.site.search_index import KINDS, stems
 from tests.browser.probes import CLIPBOARD, Traffic, settle, violations
 
 BUDGET = 150_000  # bytes over the wire for everything that the search needs
@@ -52,6 +53,34 @@ def test_the_index_is_fetched_when_a_field_is_focused(open_page, site_url):
     assert not any("/search.js" in url for url in asked)
     with page.expect_response(re.compile(r"/_static/search\.js\?v=\w{8}$")):
         page.locator("#search-here").focus()
+
+
+def test_the_index_is_read_in_short_steps(open_page, site_url):
+    """With a clock on which each step takes long, the page gets its turn after each entry."""
+    page = open_page()
+    page.goto(site_url)
+    turns, entries = page.evaluate("""async () => {
+        let now = 0, turns = 0;
+        performance.now = () => (now += 50);
+        const own = scheduler.yield.bind(scheduler);
+        scheduler.yield = () => (turns++, own());
+        const engine = await loadSearch();
+        return [turns, engine.entries().length];
+    }""")
+    assert turns > entries > 900
+
+
+def test_who_asks_before_the_index_is_read_gets_an_answer(open_page, site_url):
+    page = open_page()
+    page.goto(site_url)
+    page.add_script_tag(url=f"{site_url}_static/search.js")
+    early, late = page.evaluate("""async () => {
+        const first = () => ManualSearch.search("cat_results")[0].address;
+        const early = first();
+        await ManualSearch.ready();
+        return [early, first()];
+    }""")
+    assert early == late == "reference/glossary/collecting.html#term-cat_results"
 
 
 @pytest.mark.parametrize("key", ["/", "Control+k"])
@@ -117,7 +146,7 @@ def test_a_hit_says_what_it_is_and_marks_the_words(open_page, site_url):
     assert "hidden" in hit.locator(".search-title mark").all_inner_texts()
     row = ask(page, "CompositeSpec", "here").filter(has_text="ImportError").first
     assert "→ Composite" in row.locator(".search-snippet").inner_text()
-    assert row.locator(".search-kind").inner_text() == "change"
+    assert row.locator(".search-kind").inner_text() == "old name"
     page.keyboard.press("Escape")
     assert not page.locator("#search-here-hits").is_visible()
 
@@ -148,12 +177,57 @@ def test_whole_words_of_the_text_are_marked_and_the_address_is_clean(open_page, 
     assert page.url.split("#")[0] == address
 
 
+def marks(page, address):
+    """The words that a page marks, in lower case."""
+    page.goto(address)
+    page.locator(".search-mark").first.wait_for()
+    return {word.lower() for word in page.locator(".search-mark").all_text_contents()}
+
+
+def test_a_name_is_marked_where_all_of_it_was_asked_for(open_page, site_url):
+    page = open_page()
+    layout = site_url + "reference/data_layout.html?mark="
+    words = marks(page, layout + "step")
+    assert {"step", "steps"} <= words
+    assert [word for word in words if stems(word) != ["step"] or "_" in word.strip("_")] == []
+    assert marks(page, layout + "step+mdp") == {*words, "step_mdp"}
+    assert marks(page, layout + "step_mdp") == {"step_mdp"}
+    # A long name may break, between its marked parts.
+    assert {"break_", "when_", "any_", "done"} <= marks(page, layout + "break_when_any_done")
+    assert "done" in marks(page, layout + "done")
+    assert page.locator("wbr + .search-mark").count() == 0
+
+
 def test_a_key_of_a_pasted_message_is_no_name(open_page, site_url):
     page = open_page()
     page.goto(site_url)
     message = "KeyError: 'key \"is_init\" not found in TensorDict with keys ['action', 'pixels']'"
     first = ask(page, message, "here").first
     assert first.evaluate("(e) => e.href").partition("?")[0].endswith("/is_init_not_found.html")
+
+
+def test_hits_are_grouped_under_the_names_of_their_kinds(open_page, site_url):
+    page = open_page()
+    page.goto(site_url + "search.html?q=replay+buffer")
+    hits = page.locator("#search-page-hits")
+    hits.get_by_role("option").first.wait_for()
+    groups = hits.get_by_role("group")
+    names = hits.locator(".search-group").all_inner_texts()
+    assert names[0] == "Best matches"
+    assert {"Symptoms", "How-to guides", "API"} <= set(names)
+    assert len(names) == len(set(names)) == groups.count()
+    for name in names:
+        kinds = hits.get_by_role("group", name=name, exact=True).locator(".search-kind")
+        shown = set(kinds.all_inner_texts())
+        assert name == "Best matches" or len(shown) == 1
+        assert shown <= {*KINDS.values(), "glossary term"}
+
+
+def test_every_kind_has_a_name_for_its_group(site):
+    script = (site / "_static" / "search-box.js").read_text(encoding="utf-8")
+    names = re.search(r"GROUPS = \{(.*?)\}", script, re.DOTALL)[1]
+    kinds = {one.strip('"') for one in re.findall(r'("[^"]+"|\w+): "', names)}
+    assert kinds == {*KINDS.values(), "glossary term"}
 
 
 def test_what_is_found_moves_nothing_below_the_field(open_page, site_url):
@@ -220,6 +294,50 @@ def test_of_a_pasted_traceback_the_message_counts(open_page, site_url):
     page.locator("#search-here-hits [role=option]").first.wait_for()
     assert page.locator("#search-here").input_value() == TRACEBACK.splitlines()[-1]
     assert "None" in page.locator("#search-here-hits .search-title").first.inner_text()
+
+
+# What a new user types on the landing page -> the page that answers, as a pattern.
+SYMPTOMS = {
+    "my lstm policy forgets everything": "lstm_forgets_every_step",
+    "reward goes up but evaluation is bad": "good_in_training_poor_in_evaluation",
+    "all workers play the same episode": "every_environment_starts_alike",
+    "q values explode": "q_values_explode",
+    "sampling gives way more rows than batch size": "sample_returns_far_more_rows",
+    "script does not exit after training": "script_never_ends",
+    "epsilon never decreases": "epsilon_never_goes_down",
+    "weights of the workers never change": "workers_never_learn",
+    "too many open files": "too_many_open_files",
+    "slices mix two episodes": "sequences_(mix_workers|run_over_episode_ends)",
+}
+MOST_VIEWS = 3
+
+
+def test_ten_symptoms_are_a_few_views_from_the_landing_page(open_page, site_url):
+    """Enter leads to the answer, or to all hits, among whose first ones it is."""
+    page = open_page()
+    paths = {}
+    for words, slug in SYMPTOMS.items():
+        page.goto(site_url)
+        ask(page, words, "here")
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"/(search|tutorials/debugging/\w+)\.html"))
+        views = [site_url, page.url]
+        if "/search.html" in page.url:
+            hits = page.locator("#search-page-hits [role=option]")
+            hits.first.wait_for()
+            first = hits.evaluate_all("hits => hits.slice(0, 3).map((hit) => hit.href)")
+            page.goto(next((at for at in first if re.search(f"/{slug}.html", at)), first[0]))
+            views.append(page.url)
+        paths[words] = [view.removeprefix(site_url).partition("?")[0] for view in views]
+    for words, views in paths.items():
+        print(f"{words}: {' > '.join(['landing page', *views[1:]])}")
+    astray = {
+        words: views
+        for words, views in paths.items()
+        if not re.search(f"/{SYMPTOMS[words]}.html", views[-1])
+    }
+    assert astray == {}
+    assert max(map(len, paths.values())) <= MOST_VIEWS
 
 
 def test_the_search_page_shows_all_of_its_query(open_page, site_url):

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from docs._ext.site.search_index import QUESTIONS, SYNONYMS, plain, split, stems
+from docs._ext.site.search_index import GERMAN, QUESTIONS, SYNONYMS, plain, split, stems
 from tests.support import ROOT, SITE
 from tests.support.search import evaluate, index_of
 
@@ -196,6 +196,16 @@ def test_every_place_with_other_names_or_questions_is_in_the_index():
         for name in (SYNONYMS, QUESTIONS)
     )
     assert sorted({*words["also_called"], *questions} - known) == []
+
+
+def test_no_word_of_the_site_is_read_as_a_german_one():
+    entries = evaluate(SITE, [None], "() => ManualSearch.entries()")["answers"][0]
+    names = ("title", "also", "messages", "snippet", "body")
+    terms = {term for one in entries for name in names for term in one["fields"][name]}
+    german = tomllib.loads((ROOT / "docs" / GERMAN).read_text(encoding="utf-8"))
+    words = " ".join(german.values()).split()
+    assert len(words) == len(set(words)) > 150
+    assert [word for word in words if terms.intersection(split(word))] == []
 
 
 def test_every_word_has_the_same_stems_in_the_engine():

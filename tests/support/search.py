@@ -14,6 +14,7 @@ const { script, queries, expression } = JSON.parse(fs.readFileSync(0, "utf8"));
 const page = vm.createContext({}); // without what makes a library think that it is in node
 const started = performance.now();
 vm.runInContext(fs.readFileSync(script, "utf8"), page);
+vm.runInContext("ManualSearch.entries()", page); // reads the index
 const ready = performance.now();
 const ask = vm.runInContext(expression, page);
 const times = [];
@@ -45,7 +46,8 @@ def evaluate(site, queries, expression):
 def index_of(site):
     """What ``ManualSearch.load`` gets in the script of a site, its entries as rows."""
     script = Path(site, "_static", "search.js").read_text(encoding="utf-8")
-    index = json.loads(script.rpartition("ManualSearch.load(")[2].rpartition(")")[0])
+    text = script.rpartition("ManualSearch.load('")[2].rpartition("')")[0]
+    index = json.loads(re.sub(r"\\(.)", r"\1", text))
     columns = (column.split(END)[:-1] for column in index["entries"])
     return {**index, "entries": list(zip(*columns, strict=True))}
 

@@ -1,6 +1,7 @@
 /* The search of the manual, for the browser and for node: ManualSearch.search("bus error").
    docs/_ext/site/search_index.py puts this behind the library and the stemmer, and the index behind
-   this; how words become stems is written there and here. */
+   this; how words become stems is written there and here. A page awaits ManualSearch.ready(), which
+   reads the index in short steps; who asks before that waits for the rest of it. */
 "use strict";
 
 // eslint-disable-next-line no-unused-vars
@@ -8,17 +9,18 @@ const ManualSearch = (() => {
   /* -- Weights. A field says how much a word in it tells, a kind how likely it is what one wants. */
   const FIELDS = { title: 5, also: 5, messages: 4, page: 2, snippet: 1.5, body: 1.3 };
   const KINDS = {
-    symptom: 1.15, "how-to": 1.3, tutorial: 1.2, term: 1.1, performance: 1, reference: 0.9, API: 0.8, change: 0.7,
-    record: 0.3,
+    symptom: 1.15, "how-to guide": 1.3, tutorial: 1.2, "glossary term": 1.1, performance: 1, reference: 0.9,
+    API: 0.8, "old name": 0.7, record: 0.3,
   };
   const OLD_NAMES = "reference/glossary/old_names.html";
-  const NAMED = ["change", "API", "knob", "term"]; // the last comes first under its own name
-  const SYNONYM = 0.25;
+  const NAMED = ["old name", "API", "knob", "glossary term"]; // the last comes first under its own name
+  const SYNONYM = 0.5;
+  const PHRASE = 1;
   const ALIKE = 2.5; // more, where one name of a place says what the query says, and little else
   const NAME = 2; // SliceSampler
   const PART_OF_NAME = 0.5; // slice, of SliceSampler
   const SPOKEN = 1.5; // what a symbol in the query names
-  const ASKED = { "how-to": 1.8, tutorial: 1.2 }; // more of the kind, to a question that begins with "how"
+  const ASKED = { "how-to guide": 1.8, tutorial: 1.2 }; // more of the kind, to a question that begins with "how"
   const SURE = 2; // times the score of the next page: Enter opens the first hit at once,
   const SHARE = 0.6; // of what the query tells, at least, if it has that
   const KNOWN = 0.5; // of what a message tells, in one of the first hits: else no page has it
@@ -31,6 +33,7 @@ const ManualSearch = (() => {
   const GUESSED = 0.7;
   const SAME_PAGE = 2; // entries of one page among the hits
   const MOST = 30;
+  const SLICE = 8; // milliseconds of reading, after which a page may do what waits
 
   /* -- Words, as in search_index.py. */
   const WORD = /[A-Za-z_][A-Za-z0-9_]*/g;
@@ -70,15 +73,12 @@ const ManualSearch = (() => {
   const steady = (text) => VARYING.reduce((rest, pattern) => rest.replace(pattern, " "), text);
 
   /* -- The index. */
-  let entries, index, stop, synonyms, named;
+  let entries, index, stop, synonyms, german, named;
   let holders; // term -> how many entries have it
   /* "=3" for a phrase of group 3 of the synonyms, looked up by its first stem. */
-  const concepts = (list) =>
-    list.flatMap((one, at) =>
-      (synonyms.get(one) || [])
-        .filter(({ phrase }) => phrase.every((part, n) => list[at + n] === part))
-        .map(({ concept }) => concept),
-    );
+  const phrases = (list) =>
+    list.flatMap((one, at) => (synonyms.get(one) || []).filter(({ phrase }) => phrase.every((part, n) => list[at + n] === part)));
+  const concepts = (list) => phrases(list).map(({ concept }) => concept);
   const unique = (...lists) => [...new Set(lists.flat())];
   const telling = (text) => {
     const all = stems(text);
@@ -107,42 +107,32 @@ const ManualSearch = (() => {
     return found;
   };
 
-  const load = (data) => {
+  const read = function* (text) {
+    const data = JSON.parse(text);
+    yield;
     stop = new Set(data.stop.split(" "));
     synonyms = new Map();
     data.synonyms.forEach((phrases, n) => {
       for (const phrase of phrases.map((text) => text.split(" ")))
         synonyms.set(phrase[0], [...(synonyms.get(phrase[0]) || []), { phrase, concept: `=${n}` }]);
     });
+    german = new Map();
+    for (const [english, own] of Object.entries(data.german)) own.split(" ").forEach((word) => german.set(word, english));
     named = new Map();
     const [places, titles, snippets, messages, kinds, counts] = data.entries.map(ended);
+    const shown = new Set();
+    for (const [id, title] of titles.entries()) {
+      stems(`${title} ${snippets[id]}`).forEach((term) => shown.add(term));
+      yield;
+    }
+    const terms = [...shown, ...unfolded(data.terms)];
+    yield;
     const texts = []; // terms of each body, then of each name
-    const shown = titles.flatMap((title, id) => stems(`${title} ${snippets[id]}`));
-    const terms = [...new Set(shown), ...unfolded(data.terms)];
-    ended(data.places).forEach((own, n) => unpacked(own).forEach((text) => (texts[text] ||= []).push(terms[n])));
-    const text = (n, own = texts[n] || []) => unique(own, concepts(own));
-    let name = titles.length;
-    let page, heading, about; // of the page: its name, title, and the terms of its first entry
-    entries = titles.map((title, id) => {
-      const place = places[id], kind = kinds[id], snippet = snippets[id];
-      const also = Array.from({ length: counts[id] }, () => text(name++));
-      const anchor = place[0] === "#" ? place : "";
-      if (!anchor) [page, heading, about] = [place, title, telling(`${title} ${snippet}`)];
-      const borrows = anchor && kind !== "term"; // a definition stands alone
-      const ascii = title.toLowerCase().normalize("NFKD").replace(/[^\x00-\x7f]/g, "");
-      const slug = ascii.replace(/[^a-z0-9]+/g, "-").replace(/^[-0-9]+|-+$/g, ""); // docutils' make_id
-      for (const key of new Set([plain(title), plain(title.replace(/ \(.*\)$/, ""))]))
-        named.set(key, [...(named.get(key) || []), id]);
-      return {
-        id, kind, address: `${page}.html${anchor.replace("*", slug)}`, title, snippet, heading,
-        messages: messages[id].split("\n").filter(Boolean),
-        names: [telling(title), ...also].map((name) => new Set(name)),
-        fields: {
-          id, title: telling(title), also: unique(...also), messages: telling(steady(messages[id])),
-          snippet: telling(snippet), page: borrows ? about : [], body: text(id),
-        },
-      };
-    });
+    for (const [n, own] of ended(data.places).entries()) {
+      unpacked(own).forEach((text) => (texts[text] ||= []).push(terms[n]));
+      yield;
+    }
+    const ofText = (n, own = texts[n] || []) => unique(own, concepts(own));
     index = new MiniSearch({
       fields: Object.keys(FIELDS),
       extractField: (fields, name) => fields[name],
@@ -150,12 +140,50 @@ const ManualSearch = (() => {
       processTerm: (term) => term,
       stringifyField: (value) => value,
     });
-    index.addAll(entries.map(({ fields }) => fields));
+    entries = [];
     holders = new Map();
-    for (const { fields } of entries)
-      for (const term of new Set(Object.keys(FIELDS).flatMap((name) => fields[name])))
+    let name = titles.length;
+    let page, heading, about; // of the page: its name, title, and the terms of its first entry
+    for (const [id, title] of titles.entries()) {
+      const place = places[id], kind = kinds[id], snippet = snippets[id];
+      const also = Array.from({ length: counts[id] }, () => ofText(name++));
+      const anchor = place[0] === "#" ? place : "";
+      if (!anchor) [page, heading, about] = [place, title, telling(`${title} ${snippet}`)];
+      const borrows = anchor && kind !== "glossary term"; // a definition stands alone
+      const ascii = title.toLowerCase().normalize("NFKD").replace(/[^\x00-\x7f]/g, "");
+      const slug = ascii.replace(/[^a-z0-9]+/g, "-").replace(/^[-0-9]+|-+$/g, ""); // docutils' make_id
+      for (const key of new Set([plain(title), plain(title.replace(/ \(.*\)$/, ""))]))
+        named.set(key, [...(named.get(key) || []), id]);
+      const fields = {
+        id, title: telling(title), also: unique(...also), messages: telling(steady(messages[id])),
+        snippet: telling(snippet), page: borrows ? about : [], body: ofText(id),
+      };
+      index.add(fields);
+      for (const term of unique(...Object.keys(FIELDS).map((own) => fields[own])))
         holders.set(term, (holders.get(term) || 0) + 1);
+      entries.push({
+        id, kind, fields, address: `${page}.html${anchor.replace("*", slug)}`, title, snippet, heading,
+        messages: messages[id].split("\n").filter(Boolean),
+        names: [fields.title, ...also].map((name) => new Set(name)),
+      });
+      yield;
+    }
   };
+
+  let reading; // what is left of the index
+  const load = (text) => (reading = read(text));
+  const finish = () => [...reading];
+  const ready = async () => {
+    for (let began = performance.now(); !reading.next().done; )
+      if (performance.now() - began > SLICE) {
+        await (self.scheduler?.yield?.() ?? new Promise((resolve) => setTimeout(resolve)));
+        began = performance.now();
+      }
+  };
+
+  /* Words that readers type in German, without umlauts. */
+  const inEnglish = (text) =>
+    text.normalize("NFKD").replace(/\p{M}/gu, "").replace(WORD, (word) => german.get(word.toLowerCase()) ?? word);
 
   /* -- The names that stand in a query: traj_ids of ("collector", "traj_ids"), _shuttle of
         Collector._shuttle, trajectory_key of SliceSampler(trajectory_key=...). */
@@ -171,7 +199,7 @@ const ManualSearch = (() => {
   /* Entries of a name that only code for an older release has. */
   const gone = (name) => {
     const all = (named.get(plain(name)) || []).filter((id) => entries[id].title === name);
-    const isOld = (id) => entries[id].kind === "change" || entries[id].address.startsWith(OLD_NAMES);
+    const isOld = (id) => entries[id].kind === "old name" || entries[id].address.startsWith(OLD_NAMES);
     return all.every(isOld) ? all : [];
   };
 
@@ -193,16 +221,17 @@ const ManualSearch = (() => {
     }
     return old[b.length];
   };
-  const nearest = (word) => {
-    let most = word.length > 7 ? 2 : 1;
+  const nearest = (words) => {
+    let most = words[0].length > 7 ? 2 : 1;
     let near = [];
-    for (const term of holders.keys()) {
-      if (Math.abs(term.length - word.length) > most) continue;
-      if (word.length < 6 && term[0] !== word[0]) continue; // else "blow" is "slow", "low" and "flow"
-      const away = distance(word, term, most);
-      if (away < most) [most, near] = [away, []];
-      if (away === most) near.push(term);
-    }
+    for (const term of holders.keys())
+      for (const word of words) {
+        if (Math.abs(term.length - word.length) > most) continue;
+        if (word.length < 6 && term[0] !== word[0]) continue; // else "blow" is "slow", "low" and "flow"
+        const away = distance(word, term, most);
+        if (away < most) [most, near] = [away, []];
+        if (away === most) near.push(term);
+      }
     return near;
   };
   /* The shortest name that begins with what is typed of it so far. */
@@ -216,7 +245,9 @@ const ManualSearch = (() => {
     const [first] = own;
     if (!first || first.length < 4 || has(first) || stop.has(first)) return own;
     if (last && [...holders.keys()].some((term) => term.startsWith(first))) return own; // still being typed
-    const near = nearest(first);
+    // The stemmer takes "traning" for a form of "trane". codespell:ignore
+    const bare = /^([a-z]{4,})(?:ing|ed)$/.exec(word.toLowerCase())?.[1];
+    const near = nearest(bare ? [first, bare] : [first]);
     if (near.length) return [...near, ...own.slice(1)];
     for (let end = first.length - 1; end > 4 && end > first.length / 2; end -= 1)
       if (has(first.slice(0, end))) return [first.slice(0, end), ...own.slice(1)];
@@ -227,10 +258,11 @@ const ManualSearch = (() => {
      words of the query that no page has, nor one that is spelled like them; it `isKnown` unless the
      query is a message of which no page has enough. */
   const search = (query, only) => {
+    finish();
     const own = message(query);
     const alone = /^\w+(?:Error|Exception)$/.test(own.trim()) && !has(own.trim().toLowerCase());
     const pasted = alone || (RAISED.test(own) && /\s/.test(own.trim()));
-    const text = pasted ? steady(own) : own; // who types a path means it
+    const text = pasted ? steady(own) : inEnglish(own); // who types a path means it
     const weights = new Map(); // of each term, and the words of the query that it stands for
     const spelled = new Map(); // word -> the name that it probably is
     const words = text.match(WORD) || [];
@@ -255,7 +287,12 @@ const ManualSearch = (() => {
       return own?.length > 3 && !has(own) && !stop.has(own) && !typed;
     });
     const right = text.replace(WORD, (word) => spelled.get(word) || word);
-    concepts(stems(text)).forEach((term) => weights.set(term, { weight: SYNONYM, word: -1, isCertain: false }));
+    /* "after a while" has only words that say nothing alone, and counts as one that does. */
+    phrases(stems(text)).forEach(({ phrase, concept }, n) => {
+      const isWord = !phrase.some((part) => weights.has(part));
+      const meaning = isWord ? { weight: PHRASE, word: words.length + n } : { weight: SYNONYM, word: -1 };
+      if (isWord || !weights.has(concept)) weights.set(concept, { ...meaning, isCertain: false });
+    });
     const asked = [...weights.keys()];
     const last = /\w$/.test(query) ? asked.findLast((one) => one[0] !== "=") : null;
     const spelling = pasted ? [] : [...names(query), ...names(right)]; // a message names keys of its own
@@ -284,7 +321,8 @@ const ManualSearch = (() => {
        rarity, with the share of the name that the query has. */
     const told = (term) => (weights.get(term)?.weight ?? PREFIX) * Math.log(1 + entries.length / (holders.get(term) || 1));
     const sum = (terms) => terms.reduce((rest, term) => rest + told(term), 0);
-    const whole = sum(asked.filter((term) => term[0] !== "="));
+    const isWord = (term) => weights.get(term).word >= 0;
+    const whole = sum(asked.filter((term) => isWord(term) && has(term)));
     const alikeness = (name, terms) => {
       const both = terms.filter((term) => name.has(term));
       if (!both.length) return 0;
@@ -314,7 +352,7 @@ const ManualSearch = (() => {
     const asksOld = OLD.test(text);
     const old = new Set(
       asksOld
-        ? symbols.filter((id) => entries[id].kind === "change")
+        ? symbols.filter((id) => entries[id].kind === "old name")
         : words.flatMap((word) => gone(spelled.get(word) || word)),
     );
     const at = found.findIndex(({ id }) => old.has(id));
@@ -331,14 +369,14 @@ const ManualSearch = (() => {
       const [page] = address.split("#");
       const before = pages.get(page) || 0;
       pages.set(page, before + 1);
-      return before < SAME_PAGE || exact.has(id) || kind === "term" || kind === "change";
+      return before < SAME_PAGE || exact.has(id) || kind === "glossary term" || kind === "old name";
     });
     const [best, ...others] = hits.map(({ id, score, queryTerms }) => ({ ...entries[id], score, queryTerms }));
     const pageOf = ({ address }) => address.split("#")[0];
     const next = others.find((one) => pageOf(one) !== pageOf(best))?.score || 0;
     const isNamed = best && level(best) >= 0 && (exact.has(best.id) || plain(best.title).startsWith(plain(query)));
     /* How much of the query a hit has, by weight and rarity; of what is guessed only names are `sure`. */
-    const size = (terms) => [...perWord(terms.filter((term) => term[0] !== "=")).values()].reduce((rest, one) => rest + one, 0);
+    const size = (terms) => [...perWord(terms.filter(isWord)).values()].reduce((rest, one) => rest + one, 0);
     const share = ({ queryTerms }, sure) => size(queryTerms.filter((term) => !sure || weights.get(term).isCertain)) / size(asked);
     const isKnown = isNamed || !(pasted || REFUSES.test(own)) || hits.slice(0, 3).some((hit) => share(hit) >= KNOWN);
     const isSure = isNamed || (isKnown && !unknown.length && best?.score > SURE * next && share(best, true) >= SHARE);
@@ -354,14 +392,14 @@ const ManualSearch = (() => {
     return Object.assign(answers, { unknown: isNamed ? [] : unknown, isKnown });
   };
 
-  /* Pieces of a text: [words, whether the query asked for them]. */
-  const marked = (text, terms) => {
+  /* Pieces of a text: [words, whether the query asked for them]. A symbol is asked for by its name, or
+     by `each` of its parts; where `each` is false, by one. */
+  const marked = (text, terms, each = true) => {
     const wanted = new Set(terms);
-    return text.split(/([A-Za-z_][A-Za-z0-9_]*)/).map((piece, n) => [
-      piece,
-      n % 2 === 1 && split(piece).some((one) => wanted.has(one)),
-    ]);
+    const asked = ([own, ...parts]) =>
+      wanted.has(own) || (parts.length > 0 && parts[each ? "every" : "some"]((part) => wanted.has(part)));
+    return text.split(/([A-Za-z_][A-Za-z0-9_]*)/).map((piece, n) => [piece, n % 2 === 1 && asked(split(piece))]);
   };
 
-  return { entries: () => entries, load, marked, message, search, stems };
+  return { entries: () => (finish(), entries), load, marked, message, ready, search, stems };
 })();

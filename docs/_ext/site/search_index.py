@@ -13,12 +13,14 @@ With ``:whole:`` all hits stay in the page, as on the search page, in place of a
 What it writes: ``_static/search.js``, a script that holds the stemmer that Sphinx ships, the
 library (MiniSearch) and ``search_engine.js``, both shortened by terser, and the index; and the
 licenses of library and stemmer beside it. A page loads the script when a search field is first
-focused, from a plain folder as well. Sphinx's own index is not made.
+focused, and to mark words where a hit led to it, from a plain folder as well. The index is a text
+in it, which a field reads in short steps. Sphinx's own index is not made.
 
 An entry has a kind (``KINDS``), an address, a title, and what the engine weighs: names that lead to
 it (``also``, and the arguments of a class or function), messages that its page prints, and its text
 with what readers ask (``docs/search_questions.toml``), of which it keeps each stem once. Phrases of
-``docs/search_synonyms.toml`` become one word more, for entries here and for queries in the engine.
+``docs/search_synonyms.toml`` become one word more, for entries here and for queries in the engine,
+which also reads the German words of ``docs/search_german.toml``.
 Code, output of cells and what the gallery adds are left out. The split into words and their stems
 is written twice, here and in the engine; ``tests/search`` compares the two.
 """
@@ -58,7 +60,8 @@ NODE_MODULES = Path(sys.prefix, "node", "node_modules")  # tools/bootstrap.py
 MINISEARCH = NODE_MODULES / "minisearch"
 TERSER = NODE_MODULES / "terser" / "bin" / "terser"
 STEMMER = Path(sphinx.search.__file__).parent / "minified-js"
-SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next two
+SYNONYMS = "search_synonyms.toml"  # below the sources of the site, as the next three
+GERMAN = "search_german.toml"
 QUESTIONS = "search_questions.toml"
 PUBLIC_MESSAGES = "reference/messages.toml"  # which public threads quote
 ENTRIES = "search"  # page -> its entries
@@ -73,12 +76,12 @@ KINDS = {
     "tutorials/debugging/": "symptom",
     "tutorials/": "tutorial",
     "performance/": "performance",
-    "how-to/": "how-to",
+    "how-to/": "how-to guide",
     "reference/api/": "API",
     "reference/changes": "record",
     "reference/records": "record",
     "reference/upstream_errata": "record",
-    "reference/api_changes": "change",
+    "reference/api_changes": "old name",
     "": "reference",
 }
 LEFT_OUT = (
@@ -193,10 +196,11 @@ def old_name(row):
 
 def defined(page, doctree):
     """Entries of the terms, knobs, old names and methods on a page."""
+    kinds = {"term": "glossary term", "knob": "performance"}
     for item in doctree.findall(nodes.definition_list_item):
         for term in item.findall(nodes.term):
             for target in term["ids"]:
-                kind = {"term": "term", "knob": "performance"}.get(target.partition("-")[0])
+                kind = kinds.get(target.partition("-")[0])
                 if kind and term.parent is item:
                     body = item[-1]
                     yield Entry(
@@ -205,7 +209,7 @@ def defined(page, doctree):
     for row in doctree.findall(nodes.row):
         if target := old_name(row):
             cells = " → ".join(filter(None, (" ".join(cell.astext().split()) for cell in row)))
-            yield Entry("change", page, target, target.removeprefix("old-"), cells, cells)
+            yield Entry("old name", page, target, target.removeprefix("old-"), cells, cells)
     for one in doctree.findall(addnodes.desc):
         signature, body = one[0], one[-1]
         if signature["ids"] and isinstance(one.parent, addnodes.desc_content):
@@ -500,6 +504,7 @@ def index_of(env):
     return {
         "stop": " ".join(sorted(stop)),
         "synonyms": synonyms,
+        "german": toml(env, GERMAN),
         "terms": terms,
         # Columns: what is alike stands together, and gzip finds it.
         "entries": [ended(column) for column in zip(*rows, strict=True)],
@@ -536,7 +541,9 @@ def script(env):
     parts = [COMMENT.sub("", file.read_text(encoding="utf-8")).strip() for file in stemmer]
     parts += map(minified, [MINISEARCH / "dist" / "umd" / "index.js", HERE / "search_engine.js"])
     data = json.dumps(index_of(env), ensure_ascii=False, separators=(",", ":"))
-    return "\n".join([*parts, f"ManualSearch.load({data});\n"])
+    # A text costs a browser less than an object, and is read when the page has time.
+    text = data.replace("\\", "\\\\").replace("'", "\\'")
+    return "\n".join([*parts, f"ManualSearch.load('{text}');\n"])
 
 
 def licenses():

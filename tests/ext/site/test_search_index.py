@@ -145,6 +145,29 @@ def test_words_of_readers_lead_there_too(site):
     assert found == ["other.html", *["words.html"] * 3, "index.html", "words.html#term-shuttle"]
 
 
+def test_a_phrase_of_words_that_say_nothing_alone_counts_as_a_word(site):
+    words = """groups = [["after a while", "late"]]
+    [also_called]
+    "yarn.html" = "yarn"
+    "other.html" = "yarn breaks late at the loom"
+    """
+    yarn = ":orphan:\n\nYarn\n====\n\nYarn is yarn.\n"
+    site.write({"search_synonyms.toml": words, "yarn.rst": yarn})
+    build(site)
+    first = "(query) => ManualSearch.search(query)[0].address"
+    found = evaluate(site.html, ["yarn", "yarn after a while"], first)["answers"]
+    assert found == ["yarn.html", "other.html"]
+
+
+def test_german_words_stand_for_english_ones(site):
+    site.write({"search_german.toml": 'thread = "garn faden"\n"" = "wie das"\n'})
+    site.append("words.rst", "\n   yarn\n      A thread.\n")
+    build(site)
+    ask = "(q) => { const hits = ManualSearch.search(q); return [hits[0]?.address, hits.unknown]; }"
+    found = evaluate(site.html, ["wie das Garn", "F\u00e4den"], ask)["answers"]
+    assert found == [["words.html#term-yarn", []]] * 2
+
+
 def test_the_engine_reads_what_is_packed(site):
     """Words that share few letters and many; a place first, and one, two or three digits later."""
     words = ["".join(letters) for letters in product("bdfgklmnprtvz", repeat=3)]
@@ -193,6 +216,15 @@ def test_a_name_with_a_slip_leads_to_it(site):
     first = "(query) => ManualSearch.search(query)[0]?.title"
     found = evaluate(site.html, slips, first)["answers"]
     assert found == [*["LazyMemmapStorage"] * 3, "burn-in", "shuttle"]
+
+
+def test_a_slip_before_an_ending_leads_to_the_word(site):
+    site.append("words.rst", "\n   training\n      First.\n")
+    build(site)
+    first = "(query) => ManualSearch.search(query)[0]?.title"
+    slips = ["traning", "trianed"]  # codespell:ignore
+    found = evaluate(site.html, slips, first)["answers"]
+    assert found == ["training"] * 2
 
 
 def test_sphinx_makes_no_index_beside_it(site):
