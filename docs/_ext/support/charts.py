@@ -37,6 +37,13 @@ MARKS = {
     "cross": "X",
     "star": "*",
 }
+# Two series of a panel may share a color, but not the line as well.
+LINES = {
+    "solid": "solid",
+    "dashed": (0, (5, 2)),
+    "dotted": (0, (1.2, 1.8)),
+    "broken": (0, (6, 2, 1.2, 2)),
+}
 INK = "#010203"  # stands for the color of the text, and is no color of a series
 MINUS = "\N{MINUS SIGN}"
 # A phone shows this width with 342 pixels, and so a letter of this size with 9.
