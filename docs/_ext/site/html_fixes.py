@@ -50,7 +50,9 @@ def is_wide(code):
 
 SHORT = 24  # characters of code that keep to a line
 # Where the line of a longer word may end.
-BETWEEN = re.compile(r"(?<=[\w)\]\"';][._=,/(\[])(?=[A-Za-z_\"'&(])|(?<==)(?=\d)")
+BETWEEN = re.compile(
+    r"(?<=[\w)\]\"';][._=,/(\[])(?=[A-Za-z_\"'&(])|(?<==)(?=\d)|(?<=[A-Za-z]{11}[a-z])(?=[A-Z][a-z]{6})"
+)
 WORD = re.compile(r'(?<=<span class="pre)">([^<]*)')
 
 

@@ -137,6 +137,10 @@ def test_only_long_code_breaks_and_between_its_words():
             "value_network_update_interval=1000",
             "value_<wbr>network_<wbr>update_<wbr>interval=<wbr>1000",
         ),
+        (
+            "SliceSamplerWithoutReplacement(traj_key)",
+            "SliceSampler<wbr>Without<wbr>Replacement(<wbr>traj_<wbr>key)",
+        ),
         ("carrier.update(policy_output)", "carrier.<wbr>update(<wbr>policy_<wbr>output)"),
         (
             "(&quot;next&quot;,&quot;some_longer_key&quot;)",
