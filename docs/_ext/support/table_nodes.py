@@ -24,7 +24,6 @@ NUMBER = re.compile(
     r"(?: of \d+(?:,\d{3})*|[\u00a0 ][^\s\d()]\S{0,5})?"
 )
 WITH_RANGE = re.compile(r"(?P<value>[^ (]*\d[^ (]*) (?P<range>\([^ )]*\d[^ )]*\)[^ ]*)(?P<rest>.*)")
-BREAKS = re.compile(r"(?<=[_=])(?=\w)")  # where the code of a header may end its line
 NO_NUMBER = ("", "–")
 MOST = 0.8  # "none", "not measured" and the like may stand among numbers
 HEADERLINK = "headerlink"
@@ -99,16 +98,12 @@ def finish(app, doctree, docname):
     for found in doctree.findall(nodes.table):
         head, body = (next(iter(found.findall(kind)), []) for kind in (nodes.thead, nodes.tbody))
         entries = list(found.findall(nodes.entry))
-        for row in (*head, *body):
+        for row in (*found.findall(nodes.title), *head, *body):
             for text in list(row.findall(nodes.Text)):
                 marked = isinstance(text.parent, nodes.FixedTextElement | nodes.literal | nodes.raw)
                 kind = row.parent is head and text == "Collector"  # of things, not the class
                 if not marked and not kind:
                     text.parent.replace(text, identifiers.nodes_of(text))
-        for code in [one for row in head for one in row.findall(nodes.literal)]:
-            first, *others = BREAKS.split(code.astext())
-            breaks = [(nodes.raw("", "<wbr>", format="html"), nodes.Text(one)) for one in others]
-            code[:] = [nodes.Text(first), *(one for pair in breaks for one in pair)]
         if any("morecols" in entry or "morerows" in entry for entry in entries):
             continue
         for column in zip(*body, strict=True):

@@ -85,20 +85,17 @@ def test_names_of_code_in_a_cell_are_code():
     assert linked.astext() == "with scratch_dir"
 
 
+def test_names_of_code_in_a_caption_are_code():
+    found = made(["a", "1"], title=nodes.title("", "Time of ndim=2"))
+    aligned(found)
+    assert [one.astext() for one in found.findall(nodes.literal)] == ["ndim=2"]
+
+
 def test_a_header_of_collectors_is_no_class():
     found = table(["Collector", "Time"], [["Collector", "2"]], classes=[])
     aligned(found)
     [code] = found.findall(nodes.literal)
     assert code.parent.parent.parent.parent.tagname == "tbody"
-
-
-def test_code_in_a_header_may_end_its_line_between_its_words():
-    found = table([nodes.literal("", "no_cuda_sync=True"), "b"], [["a_b", "c"]], classes=[])
-    aligned(found)
-    head, cell = found.findall(nodes.literal)
-    assert "|".join(one.astext() for one in head) == "no_|<wbr>|cuda_|<wbr>|sync=|<wbr>|True"
-    assert [one.astext() for one in cell] == ["a_b"]
-    assert found.next_node(nodes.tbody)[0][0]["column"] == "no_cuda_sync=True"
 
 
 def test_cells_of_wide_tables_of_a_page_know_their_header(tmp_path):
