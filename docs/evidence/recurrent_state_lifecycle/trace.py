@@ -857,7 +857,7 @@ def draw_arrows(parts, shown):
         row += 1
     with canvas((5.4, 0.21 * row + 0.5)) as figure:
         axes = figure.subplots()
-        axes.set(xlim=(-0.75, 8.7), ylim=(row - 0.3, -0.6), yticks=[])
+        axes.set(xlim=(-0.75, 9), ylim=(row - 0.3, -0.6), yticks=[])
         axes.set_xticks(range(len(LANES)), [lane.replace("|", "\n") for lane in LANES])
         axes.tick_params(length=0)
         axes.xaxis.tick_top()
