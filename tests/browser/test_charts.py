@@ -209,6 +209,34 @@ def test_a_drawing_takes_the_margins_of_a_phone(open_page, site_url, name):
     assert box["width"] > 370
 
 
+PLATE = """(plate) => {
+    const figure = plate.querySelector("figure").getBoundingClientRect();
+    const stamp = plate.querySelector(".record-stamp, .evidence-origin").getBoundingClientRect();
+    const fold = plate.querySelector("details")?.getBoundingClientRect();
+    return [stamp.top - figure.bottom, stamp.left - figure.left,
+        (fold ?? plate.nextElementSibling.getBoundingClientRect()).top - stamp.bottom];
+}"""
+
+
+@pytest.mark.parametrize(("width", "medium"), [(1280, "screen"), (412, "screen"), (680, "print")])
+@pytest.mark.parametrize(
+    "name", ["performance/recipes/sac_halfcheetah.html", "reference/collectors_internals.html"]
+)
+def test_a_stamp_is_below_its_figure_and_clear_of_what_follows(
+    open_page, site_url, name, width, medium
+):
+    """Beside a figure, its few lines leave a column blank."""
+    page = open_page(width=width)
+    page.goto(site_url + name)
+    page.emulate_media(media=medium)
+    plates = page.locator("article .plate")
+    for index in range(plates.count()):
+        above, aside, below = plates.nth(index).evaluate(PLATE)
+        assert 4 <= above <= 16
+        assert aside == 0
+        assert below >= 6
+
+
 @pytest.mark.parametrize("name", ["performance/profiling.html", "performance/collectors.html"])
 def test_a_drawing_in_a_fold_is_as_large_as_one_beside_the_text(open_page, site_url, name):
     page = open_page(width=390)

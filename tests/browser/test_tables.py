@@ -2,6 +2,8 @@
 
 import pytest
 
+from docs._ext.support import identifiers
+
 COLLECTORS = "performance/collectors.html"
 SHOWN = "article table.record-table"
 
@@ -185,3 +187,70 @@ def test_no_code_of_the_manual_scrolls_on_a_desktop(at, path):
     beyond = """all => all.filter((e) => e.scrollWidth > e.clientWidth)
         .map((e) => e.textContent.slice(0, 60))"""
     assert page.locator("article pre").evaluate_all(beyond) == []
+
+
+SIZED = [
+    COLLECTORS,
+    "performance/knobs.html",
+    "performance/recipes/index.html",
+    "reference/records.html",
+    "reference/triage.html",
+    "reference/upstream_errata.html",
+]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_tables_have_letters_of_one_size(at, width):
+    sizes = {}
+    for path in SIZED:
+        page = at(path, width)
+        found = "all => all.map((e) => getComputedStyle(e).fontSize)"
+        for size in page.locator("article table.table td").evaluate_all(found):
+            sizes.setdefault(size, set()).add(path)
+    assert set(sizes) == {"14px"}, sizes
+
+
+def test_a_number_is_below_its_header(at):
+    """Also where the link of the row comes behind it."""
+    for path in (COLLECTORS, "performance/environments.html", "performance/replay_buffers.html"):
+        page = at(path, 1280)
+        beside = page.locator("article table.table:has(tr[id^=choice-])").evaluate_all("""all => {
+            const edge = (cell) => {
+                const words = document.createRange();
+                words.selectNodeContents(cell.querySelector("p") ?? cell);
+                const link = cell.querySelector(".headerlink");
+                if (link) words.setEndBefore(link);
+                return words.getBoundingClientRect().right;
+            };
+            return all.flatMap((table) => [...table.tBodies[0].rows].flatMap((row) =>
+                [...row.cells].filter((cell) => cell.matches(".is-number"))
+                    .filter((cell) => Math.abs(edge(cell)
+                        - edge(table.tHead.rows[0].cells[cell.cellIndex])) > 1)
+                    .map((cell) => cell.textContent)));
+        }""")
+        assert beside == [], path
+
+
+# The texts of cells that are not set as code.
+PLAIN = """all => all.flatMap((cell) => {
+    const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), found = [];
+    for (let node; (node = walk.nextNode()); )
+        if (!node.parentElement.closest("code")) found.push(node.data.trim());
+    return found;
+})"""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        COLLECTORS,
+        "performance/replay_buffers.html",
+        "reference/collectors_internals.html",
+        "tutorials/memory/memory_efficient_rl.html",
+    ],
+)
+def test_names_of_code_in_a_table_are_code(at, path):
+    texts = at(path, 1280).locator("article table.table :is(th, td)").evaluate_all(PLAIN)
+    assert len(texts) > 10
+    found = [part for text in texts for part, code in identifiers.split(text) if code]
+    assert [part for part in found if part != "Collector"] == []  # as a header, a kind of things

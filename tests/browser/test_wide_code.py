@@ -1,6 +1,8 @@
-"""Code that is wider than its block: on a desktop no reader has to scroll upstream's examples."""
+"""Code: one size of letters, and where it is wider than its block, no scrolling on a desktop."""
 
 import re
+
+import pytest
 
 # What a fold holds is measured, too.
 BEYOND = """() => {
@@ -38,3 +40,22 @@ def test_a_line_that_goes_on_is_copied_as_one(open_page, site_url):
         return (e.clientHeight - above - below) / line;
     }""")
     assert rows > len(lines) + 0.5
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_all_code_of_a_page_has_letters_of_one_size(open_page, site_url, sample, width):
+    """Executed or quoted, in a fold, a list or a box, with short lines or long ones."""
+    page, sizes = open_page(width=width), {}
+    for name in (
+        sample["home"],
+        sample["tutorial"],
+        sample["api"],
+        "performance/replay_buffers.html",
+        "reference/doctor.html",
+        "tutorials/debugging/lstm_forgets_every_step.html",
+    ):
+        page.goto(site_url + name)
+        found = "all => all.map((e) => getComputedStyle(e).fontSize)"
+        for size in page.locator("article pre").evaluate_all(found):
+            sizes.setdefault(size, set()).add(name)
+    assert len(sizes) == 1, sizes

@@ -48,6 +48,7 @@ from benchmarks import record as records
 from docs._ext.records import looks
 from docs._ext.records.content import ratio, shown_with_spread, table
 from docs._ext.records.directives import RecordDirective
+from docs._ext.support import identifiers
 from docs._ext.support.page_state import MISSING, link, note_target, page_state
 
 logger = logging.getLogger(__name__)
@@ -238,9 +239,7 @@ def fill(app, doctree, docname):
         if leaf["row"] not in known:
             continue  # a reference to no row, which is reported as such
         first, after = known[leaf["row"]]
-        if not leaf.astext():
-            leaf += nodes.Text(" or ".join(first))
-        elif after is not None and leaf.astext() not in first + after:
+        if leaf.astext() and after is not None and leaf.astext() not in first + after:
             logger.warning(
                 "the row %s has %s, not %r",
                 leaf["row"],
@@ -250,6 +249,7 @@ def fill(app, doctree, docname):
                 type="records",
                 subtype="unknown",
             )
+        leaf[:] = identifiers.nodes_of(leaf.astext() or " or ".join(first))
 
 
 def setup(app):

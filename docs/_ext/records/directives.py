@@ -227,7 +227,8 @@ class RecordPlot(RecordDirective):
         else:
             places, x_title, x_unit = [str(x) for x in xs], self.options["x"], "1"
             series = {name: [(str(x), v) for x, v in points] for name, points in series.items()}
-        series = looks.looking(table, self.options.get("series"), series, self.address)
+        parameter, lines = self.options.get("series"), places is None
+        series = looks.looking(table, parameter, series, self.address, lines)
         measured = self.measured(declared)
         name = f"plot{self.env.new_serialno('record-plot')}"
         self.values = link_chart_csv(self.env, record, name, self.keys(record), metric)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks import record as records
 from docs._ext.records.plot import Series
-from docs._ext.support.charts import COLORS, MARKS
+from docs._ext.support.charts import COLORS, LINES, MARKS
 
 TABLE = Path(__file__).with_name("series.toml")
 MOST = 5  # series in one panel
@@ -30,8 +30,11 @@ def heading(path, parameter):
     return ", ".join(filter(None, (found["title"], found.get("unit"))))
 
 
-def looking(path, parameter, points, address):
-    """The *points*, ``{name: [(x, values)]}``, as :class:`Series`, in the order of the table."""
+def looking(path, parameter, points, address, lines=True):
+    """The *points*, ``{name: [(x, values)]}``, as :class:`Series`, in the order of the table.
+
+    *lines* says that a panel has more than one, which have to differ in color or in their line.
+    """
     if parameter is None:
         [(name, only)] = points.items()
         return [Series(name, "", COLORS["blue"], MARKS["circle"], "", only)]
@@ -39,18 +42,27 @@ def looking(path, parameter, points, address):
     series = []
     found = _entries(path, parameter, points, address, '{ look = "<color> <mark>" }')
     for name, one in found.items():
-        color, mark = one["look"].split()
+        color, mark, line = [*one["look"].split(), "solid"][:3]
         said = one.get("label", name)
         label = one.get("short", said) if split else said
         panel = one.get("panel", "") if split else ""
-        series.append(Series(said, label, COLORS[color], MARKS[mark], panel, points[name]))
+        look = COLORS[color], MARKS[mark], panel, points[name], LINES[line]
+        series.append(Series(said, label, *look))
     for panel in dict.fromkeys(one.panel for one in series):
-        count = sum(one.panel == panel for one in series)
-        if count > MOST:
+        inside = [one for one in series if one.panel == panel]
+        if len(inside) > MOST:
             raise records.UnknownError(
-                f"{address}: {count} series of {parameter!r} in one panel are too many to name; "
-                f"give each a panel of at most {MOST} in {path}"
+                f"{address}: {len(inside)} series of {parameter!r} in one panel are too many to "
+                f"name; give each a panel of at most {MOST} in {path}"
             )
+        seen = {}
+        for one in inside if lines else ():
+            other = seen.setdefault((one.color, one.line), one)
+            if other is not one:
+                raise records.UnknownError(
+                    f"{address}: {other.name!r} and {one.name!r} have the same color and line in "
+                    f"one panel; name another line ({', '.join(LINES)}) of one in {path}"
+                )
     return series
 
 

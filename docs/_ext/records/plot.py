@@ -51,6 +51,7 @@ class Series:
     mark: str
     panel: str
     points: list
+    line: object = "solid"  # a style of matplotlib's
 
 
 @dataclass(frozen=True)
@@ -141,10 +142,10 @@ class Sheet:
 
 
 def _head(metric, log):
-    """The lines above a chart: what the values are, and what the dashed line is."""
+    """The lines above a chart: what the values are, and what the line at 1 is."""
     yield metric.title + (" (log scale)" if "y" in log else "")
     if metric.baseline:
-        yield f"Dashed line: 1×, {metric.baseline}" + (metric.better and f"; {metric.better}")
+        yield f"Line at 1×: {metric.baseline}" + (metric.better and f"; {metric.better}")
 
 
 # -- Lines -----------------------------------------------------------------------
@@ -241,6 +242,7 @@ def _line(sheet, axes, one, places, x_unit, metric):
         [places[x] for x, _ in one.points],
         [values["median"] for _, values in one.points],
         color=one.color,
+        linestyle=one.line,
         clip_on=False,
         zorder=3,
     )

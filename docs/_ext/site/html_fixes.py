@@ -41,17 +41,13 @@ class Fix(NamedTuple):
 
 
 ROOM = 88  # characters of a block on a desktop
-
-
-def is_wide(code):
-    """Whether a line of highlighted *code* has more characters than a block has room for."""
-    return any(len(line) > ROOM for line in unescape(re.sub("<[^>]*>", "", code)).splitlines())
-
-
 SHORT = 24  # characters of code that keep to a line
 # Where the line of a longer word may end.
-BETWEEN = re.compile(r"(?<=[\w)\]\"';][._=,/(\[])(?=[A-Za-z_\"'&(])|(?<==)(?=\d)")
+BETWEEN = re.compile(
+    r"(?<=[\w)\]\"';][._=,/(\[])(?=[A-Za-z_\"'&(])|(?<==)(?=\d)|(?<=[A-Za-z]{11}[a-z])(?=[A-Z][a-z]{6})"
+)
 WORD = re.compile(r'(?<=<span class="pre)">([^<]*)')
+IN_HEADER = re.compile(r"(?<=[_=])(?=\w)")
 
 
 def is_short(html):
@@ -117,6 +113,12 @@ FIXES = {
         re.compile(r'<code class="([^"]*)">((?:(?!</code>).)*class="pre".*?)</code>', re.DOTALL),
         lambda match: with_breaks(*match.groups()),
     ),
+    # Above a column of short numbers it does not fit in one line, however short it is.
+    "code in a header": Fix(
+        "not reported",
+        re.compile(r'<th class="head.*?</th>', re.DOTALL),
+        lambda match: WORD.sub(lambda word: IN_HEADER.sub("<wbr>", word[0]), match[0]),
+    ),
     # In a side bar a long name breaks anywhere; between two words of it is better.
     "long name": Fix(
         "not reported",
@@ -151,18 +153,6 @@ FIXES = {
     # All it does is to import the other, which the browser then learns late.
     "style sheet that imports": Fix(
         "not reported", re.compile(r"_static/styles/theme\.css\?digest=\w+"), "_static/basic.css"
-    ),
-    # Where code has links, the gallery writes its block, without the classes of the node.
-    "code with links": Fix(
-        "not reported",
-        re.compile(
-            r'<div class="(highlight-Python notranslate"><div class="highlight"><pre>)'
-            r"(.*?)(?=</pre>)",
-            re.DOTALL,
-        ),
-        lambda match: '<div class="{}{}{}'.format(
-            "has-wide-lines " * is_wide(match[2]), match[1], match[2]
-        ),
     ),
     # A signature in several lines is a list of definitions without a term.
     "parameter list": Fix(
@@ -250,14 +240,14 @@ def split_paragraphs(app, doctree, docname):
 
 
 def mark_long_lines(app, doctree):
-    """doctree-read: lines that no block has room for: messages break, code has smaller letters."""
+    """doctree-read: printed lines that no block has room for are messages, which break anywhere."""
     for block in doctree.findall(lambda node: isinstance(node, PRINTED)):
         long = [line for line in block.astext().splitlines() if len(line) > ROOM]
-        printed = block.get("language") == "none"
-        if isinstance(block, nodes.doctest_block) or block.get("language") in CONSOLE:
-            printed = not all(line.startswith(PROMPTS) for line in long)
-        if long:
-            block["classes"].append("has-long-lines" if printed else "has-wide-lines")
+        code = isinstance(block, nodes.doctest_block) or block.get("language") in CONSOLE
+        if code:
+            long = [line for line in long if not line.startswith(PROMPTS)]
+        if long and (code or block.get("language") == "none"):
+            block["classes"].append("has-long-lines")
 
 
 def trim_assets(app, pagename, templatename, context, doctree):

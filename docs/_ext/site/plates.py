@@ -1,15 +1,14 @@
-"""Number the figures of a page, and set the stamp of each beside it.
+"""Number the figures of a page, and set the stamp of each below it.
 
 Switch on: ``"docs._ext.site"`` in ``extensions`` and the rules for ``.plate`` in a style sheet. No
 markup: it finds the figures of records, of evidence scripts and of tutorials.
 
 What it writes: "Plate 2." before the caption of the second figure of a page (that of a tutorial's
 figure is its alternative text, which says the finding; the link to its values ends the stamp),
-whose address is ``#plate-2``, and around figure and stamp a ``div`` of class ``plate``, in which
-the stamp stands beside the figure where there is room. Of tables and outputs that follow each other
-with the same stamp, the last keeps it. The number is that of the present page: it is no address
-that lasts (``tools/addresses.py``). A page of figures with values to point at loads
-``chart-points.js``, by which they are had without a mouse.
+whose address is ``#plate-2``, and around figure and stamp a ``div`` of class ``plate``. Of tables
+and outputs that follow each other with the same stamp, the last keeps it. The number is that of the
+present page: it is no address that lasts (``tools/addresses.py``). A page of figures with values to
+point at loads ``chart-points.js``, by which they are had without a mouse.
 """
 
 import re

@@ -66,13 +66,18 @@ def describe(location: Location) -> str:
 
 
 def source_link(symbol: str, repositories: dict, text: str = "") -> nodes.reference:
-    """A link to the lines of ``symbol``; ``text`` replaces the symbol's own name."""
+    """A link to the lines of ``symbol``; ``text`` replaces the symbol's own name.
+
+    A text that is the end of the symbol is code, as the name is.
+    """
     location = locate(symbol)
     if location.package not in repositories:
         raise SymbolNotFound(
             f"{symbol}: package {location.package!r} is not in source_repositories"
         )
-    label = nodes.inline(text, text) if text else nodes.literal(location.name, location.name)
+    shown = text or location.name
+    code = not text or f".{symbol}".endswith(f".{text.removesuffix('()')}")
+    label = nodes.literal(shown, shown) if code else nodes.inline(shown, shown)
     return nodes.reference(
         "",
         "",

@@ -1,7 +1,7 @@
 """What all drawings of the site share: colors, text, and how an SVG becomes part of a page.
 
 Text and axes take the font and the color of the surrounding text, so one image reads in light and
-in dark. No switch, no markup; in Python::
+in dark; names of code have code letters (``identifiers``). No switch, no markup; in Python::
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -13,7 +13,9 @@ It writes nothing.
 """
 
 import re
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape, quoteattr, unescape
+
+from docs._ext.support import identifiers
 
 # At least 3:1 to white and to the dark background. Gray is what others are compared with.
 COLORS = {
@@ -36,6 +38,13 @@ MARKS = {
     "plus": "P",
     "cross": "X",
     "star": "*",
+}
+# Two series of a panel may share a color, but not the line as well.
+LINES = {
+    "solid": "solid",
+    "dashed": (0, (5, 2)),
+    "dotted": (0, (1.2, 1.8)),
+    "broken": (0, (6, 2, 1.2, 2)),
 }
 INK = "#010203"  # stands for the color of the text, and is no color of a series
 MINUS = "\N{MINUS SIGN}"
@@ -86,6 +95,7 @@ def part_of_page(svg, name, label, hovers=None):
         r"\1color-mix(in srgb, \2 60%, currentColor)",
         body,
     )
+    body = re.sub(r"(?<=>)([^<>]+)(?=</text>)", _code_in_code_letters, body)
     body = body.replace(INK, "currentColor")
     style = "max-width:100%;height:auto;stroke-linejoin:round;stroke-linecap:butt"
     head = f'<svg role="img" aria-label={quoteattr(label)} style="{style}"'
@@ -93,6 +103,17 @@ def part_of_page(svg, name, label, hovers=None):
 
 
 # -- Text ------------------------------------------------------------------------
+
+CODE = 0.6  # of its size: the width of each letter of code
+
+
+def _code_in_code_letters(match):
+    style = "font-family: var(--pst-font-family-monospace)"
+    return "".join(
+        f'<tspan style="{style}">{escape(part)}</tspan>' if code else escape(part)
+        for part, code in identifiers.split(unescape(match[0]))
+    )
+
 
 _SCALES = {
     "B": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")),
@@ -145,8 +166,13 @@ def width_of(text, size=LETTER, weight="normal"):
     from matplotlib.textpath import text_to_path
 
     font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+
+    def width(part, code):
+        wide = text_to_path.get_text_width_height_descent(part, font, ismath=False)[0]
+        return max(wide, len(part) * CODE * size) if code else wide
+
     return max(
-        text_to_path.get_text_width_height_descent(line, font, ismath=False)[0]
+        sum(width(part, code) for part, code in identifiers.split(line))
         for line in text.split("\n")
     )
 

@@ -3,7 +3,8 @@
 ``table`` makes one of records, of evidence, of ``site_table``. A cell is a text, a node, or a list
 of these; a value and its range in parentheses, ``1.04 ms (1.02–1.07)``, each stay in one line.
 
-A column of numbers is aligned right, whoever wrote the table. Below 480 pixels the style sheet
+A column of numbers is aligned right, and what ``identifiers`` takes for code is set as code,
+whoever wrote the table. Below 480 pixels the style sheet
 draws each row as a card, with the header of a column before its cell: ``data-column`` of the cell
 in HTML. So it does with the tables of pages that have three columns and more.
 
@@ -15,14 +16,14 @@ from html import escape
 
 from docutils import nodes
 
+from docs._ext.support import identifiers
+
 # A sign, digits, an exponent or ×, a short unit or the whole that it is a part of; no version.
 NUMBER = re.compile(
     r"[\N{MINUS SIGN}-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+|×)?"
     r"(?: of \d+(?:,\d{3})*|[\u00a0 ][^\s\d()]\S{0,5})?"
 )
 WITH_RANGE = re.compile(r"(?P<value>[^ (]*\d[^ (]*) (?P<range>\([^ )]*\d[^ )]*\)[^ ]*)(?P<rest>.*)")
-# Where a long name may end its line: before its arguments, and between its longer words.
-BREAKS = re.compile(r"(?<=\w)(?=\(\w)|(?<=[A-Za-z]{11}[a-z])(?=[A-Z][a-z]{6})")
 NO_NUMBER = ("", "–")
 MOST = 0.8  # "none", "not measured" and the like may stand among numbers
 HEADERLINK = "headerlink"
@@ -89,9 +90,7 @@ def _nodes(part):
         value, around, rest = ranged["value"], ranged["range"], ranged["rest"]
         whole = [nodes.inline(text, text, classes=["one-line"]) for text in (value, around)]
         return [whole[0], nodes.Text(" "), whole[1], nodes.Text(rest)]
-    first, *others = BREAKS.split(part)
-    breaks = [(nodes.raw("", "<wbr>", format="html"), nodes.Text(other)) for other in others]
-    return [nodes.Text(first), *(one for pair in breaks for one in pair)]
+    return [nodes.Text(part)]
 
 
 def finish(app, doctree, docname):
@@ -99,6 +98,12 @@ def finish(app, doctree, docname):
     for found in doctree.findall(nodes.table):
         head, body = (next(iter(found.findall(kind)), []) for kind in (nodes.thead, nodes.tbody))
         entries = list(found.findall(nodes.entry))
+        for row in (*found.findall(nodes.title), *head, *body):
+            for text in list(row.findall(nodes.Text)):
+                marked = isinstance(text.parent, nodes.FixedTextElement | nodes.literal | nodes.raw)
+                kind = row.parent is head and text == "Collector"  # of things, not the class
+                if not marked and not kind:
+                    text.parent.replace(text, identifiers.nodes_of(text))
         if any("morecols" in entry or "morerows" in entry for entry in entries):
             continue
         for column in zip(*body, strict=True):

@@ -94,7 +94,7 @@ def table():
         of_direct = shown(direct.get(name), False)
         of_workers = shown(workers.get(name), selects)
         rows.append([f"``{name}``", of_direct, of_workers, effect])
-    return {"columns": ["Argument", "Collector", "MultiCollector", "Effect"], "rows": rows}
+    return {"columns": ["Argument", "``Collector``", "``MultiCollector``", "Effect"], "rows": rows}
 
 
 if __name__ == "__main__":

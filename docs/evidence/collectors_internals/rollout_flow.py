@@ -154,7 +154,7 @@ STEP = {
         METHOD.format("_cast_to_policy_device") + " and ``policy_device`` is set",
     ),
     "_sync_policy": (
-        "sync",
+        "sync for policy",
         METHOD.format("_sync_policy"),
         "after that cast, unless ``no_cuda_sync``",
     ),
@@ -169,7 +169,11 @@ STEP = {
         "``carrier.to(env_device)``",
         METHOD.format("_cast_to_env_device") + " and ``env_device`` is set",
     ),
-    "_sync_env": ("sync", METHOD.format("_sync_env"), "after that cast, unless ``no_cuda_sync``"),
+    "_sync_env": (
+        "sync for env",
+        METHOD.format("_sync_env"),
+        "after that cast, unless ``no_cuda_sync``",
+    ),
     "env": (
         "environment step",
         ":source:`step_and_maybe_reset <torchrl.envs.EnvBase.step_and_maybe_reset>`",
@@ -188,7 +192,7 @@ STEP = {
         " a direct write makes it ``replay_buffer.add(row)``",
     ),
     "_sync_storage": (
-        "sync",
+        "sync for storage",
         METHOD.format("_sync_storage"),
         "``storing_device`` is set, unless ``no_cuda_sync`` or a direct write",
     ),
@@ -404,17 +408,16 @@ def step_table(steps):
         return before if before == after else f"{before} to {after}"
 
     rows = [
-        [str(number), text, *(cell(name, found) for found in steps.values())]
-        for number, (name, (_, text, _)) in enumerate(STEP.items(), 1)
+        [label, text, *(cell(name, found) for found in steps.values())]
+        for name, (label, text, _) in STEP.items()
     ]
     titles = [f"``{title}``" if "=" in title else title for title in steps]
-    return {"columns": ["No.", "Call", *titles], "rows": rows}
+    return {"columns": ["Step", "Call", *titles], "rows": rows}
 
 
 def condition_table():
     """When each of these calls is made; the tests of the page compare."""
-    rows = [[str(number), text, when] for number, (_, text, when) in enumerate(STEP.values(), 1)]
-    return {"columns": ["No.", "Call", "Runs when"], "rows": rows}
+    return {"columns": ["Step", "Call", "Runs when"], "rows": [list(one) for one in STEP.values()]}
 
 
 # -- The figure --------------------------------------------------------------
@@ -429,7 +432,7 @@ def draw(steps):
         mpl.rcParams.update({**settings, **dict.fromkeys(colors, INK), "font.family": "sans-serif"})
         figure = Figure(figsize=(5.4, 5.2), layout="constrained")
         FigureCanvasSVG(figure)
-        widths = [max(2.4, 1 + len(lanes(found))) for found in steps.values()]
+        widths = [0.9 + len(lanes(found)) for found in steps.values()]
         panels = figure.subplots(1, len(steps), sharey=True, width_ratios=widths)
         for axes, (title, found), width in zip(panels, steps.items(), widths, strict=True):
             panel(axes, title, found, width)
@@ -464,21 +467,15 @@ def panel(axes, title, found, width):
             rows[letter].append(row)
         if before != after:
             ends = {"xy": (places[after], row), "xytext": (places[before], row)}
-            arrow = {"arrowstyle": "->", "color": INK, "shrinkA": 8, "shrinkB": 8}
-            axes.annotate("", **ends, arrowprops=arrow)
+            arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.3, "mutation_scale": 10}
+            axes.annotate("", **ends, arrowprops=arrow | {"shrinkA": 7, "shrinkB": 6})
     for letter, seen in rows.items():
         for above, below in pairwise(seen):
-            ends = [above + 0.32, below - 0.32]
-            axes.plot([places[letter]] * 2, ends, color=COLORS[letter], linewidth=1)
+            ends = [above + 0.36, below - 0.36]
+            axes.plot([places[letter]] * 2, ends, color=COLORS[letter], linewidth=1.2)
         for row in seen:
-            axes.text(
-                places[letter],
-                row,
-                letter,
-                ha="center",
-                va="center",
-                bbox={"boxstyle": "circle,pad=0.15", "fc": "none", "ec": COLORS[letter]},
-            )
+            look = {"ha": "center", "va": "center", "weight": "bold", "color": COLORS[letter]}
+            axes.text(places[letter], row, letter, **look)
 
 
 # -- Around the loop ---------------------------------------------------------

@@ -819,7 +819,8 @@ def cell(axes, x, y, state, color, instead=""):
     style = {"edgecolor": INK if empty else color, "linestyle": ":" if empty else "-"}
     box = mpl.patches.Rectangle((x - 0.43, y - 0.35), 0.86, 0.7, fill=False, linewidth=1.3, **style)
     axes.add_patch(box)
-    axes.text(x, y, instead if empty else number(state[0]), ha="center", va="center")
+    text = instead if empty else number(state[0]).replace("-", "\N{MINUS SIGN}")
+    axes.text(x, y, text, ha="center", va="center")
 
 
 def link(axes, begin, end):
@@ -856,7 +857,7 @@ def draw_arrows(parts, shown):
         row += 1
     with canvas((5.4, 0.21 * row + 0.5)) as figure:
         axes = figure.subplots()
-        axes.set(xlim=(-0.75, 7.4), ylim=(row - 0.3, -0.6), yticks=[])
+        axes.set(xlim=(-0.75, 9), ylim=(row - 0.3, -0.6), yticks=[])
         axes.set_xticks(range(len(LANES)), [lane.replace("|", "\n") for lane in LANES])
         axes.tick_params(length=0)
         axes.xaxis.tick_top()
@@ -866,10 +867,10 @@ def draw_arrows(parts, shown):
             axes.plot([place, place], [0, row], color=INK, linewidth=0.6, alpha=0.4)
         for y, what, start, symbol, depth in lines:
             if symbol is None:
-                axes.text(3.6, y, what, va="center", fontweight="bold")
+                axes.text(3.5, y, what, va="center", fontweight="bold")
                 continue
             axes.text(-0.5, y, str(what), va="center", ha="right")
-            axes.text(3.6 + 0.12 * depth, y, short(symbol), va="center")
+            axes.text(3.5 + 0.12 * depth, y, short(symbol), va="center")
             arrow(axes, y, start, SYMBOLS[symbol][0])
         return rendered(figure)
 

@@ -179,6 +179,18 @@ def test_a_leaf_with_a_text_is_checked_by_its_row(taken):
     ]
 
 
+def test_a_leaf_that_names_a_class_has_it_as_code(taken):
+    take(
+        taken,
+        large_a=entry("A", 1000, FAST, size=4, kind="SerialEnv"),
+        large_b=entry("B", 2000, SLOW, size=4, kind="a loop"),
+    )
+    taken.page(tree(small=LARGE) + CHOICE)
+    clean(taken)
+    leaf = re.search(r'<span class="choice">(<code.*?)</span></a>', taken.html())[1]
+    assert re.sub("<.*?>", "", leaf) == "SerialEnv"
+
+
 def test_a_leaf_without_a_row_is_named(taken):
     taken.page(tree(large="choice-toy-time-5") + CHOICE)
     assert "no decision table has the row 'choice-toy-time-5'" in taken.build()[0]

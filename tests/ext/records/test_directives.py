@@ -13,6 +13,7 @@ from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from benchmarks import record as records
 from docs._ext.records import change_list, content, directives
+from docs._ext.support.charts import COLORS
 from tests.support import ROOT
 from tests.support.programs import run_python
 
@@ -824,13 +825,13 @@ def test_a_ratio_has_the_line_of_one_with_its_name(project):
     assert texts[2:10] == [
         *("0.1×", "0.3×", "1×", "3×", "10×", "30×"),
         "Time against pad (log scale)",
-        "Dashed line: 1×, pad; lower is faster",
+        "Line at 1×: pad; lower is faster",
     ]
     assert titles == ["A, 1: 0.10×", "A, 4: 0.50×", "B <&>, 1: 0.90×", "B <&>, 4: 70×"]
     assert plots(project)[0].count("stroke-dasharray") == 1
     project.page(f"{ratio_record(project)}   :baseline: a packed one\n")
     clean(project)
-    assert "Dashed line: 1×, a packed one; lower is faster" in drawn(project)[0]
+    assert "Line at 1×: a packed one; lower is faster" in drawn(project)[0]
 
 
 def test_a_series_without_a_look_is_a_warning_that_says_what_to_add(project):
@@ -849,7 +850,7 @@ def test_a_series_without_a_look_is_a_warning_that_says_what_to_add(project):
 SEVEN = "abcdefg"
 
 
-def seven_series(project, panels):
+def seven_series(project, panels, colors=tuple(COLORS)[:7]):
     """A record with as many series as no panel can name, of which each has one of the *panels*."""
     record = toy_record(project.library)
     times = [0.01, 0.02, 0.03, 0.04, 0.05]
@@ -861,8 +862,8 @@ def seven_series(project, panels):
     project.save(record)
     marks = ("circle", "square", "triangle", "diamond", "wedge", "plus", "cross")
     looks = (
-        f'{kind} = {{ look = "blue {mark}", panel = "{panel}", short = "{kind}!" }}\n'
-        for kind, mark, panel in zip(SEVEN, marks, panels, strict=True)
+        f'{kind} = {{ look = "{color} {mark}", panel = "{panel}", short = "{kind}!" }}\n'
+        for kind, color, mark, panel in zip(SEVEN, colors, marks, panels, strict=True)
     )
     project.series.write_text(SERIES[: SERIES.index('"A"')] + "".join(looks))
     project.page(LINES)
@@ -882,6 +883,21 @@ def test_a_panel_with_too_many_series_is_a_warning(project):
     seven_series(project, ["One"] * 6 + ["Other"])
     warnings, _ = project.build()
     assert "index.rst:8: WARNING: toy@cpu: 6 series of 'kind' in one panel are too many" in warnings
+
+
+def test_two_series_of_one_color_need_two_lines(project):
+    project.page(LINES)
+    project.series.write_text(SERIES.replace("orange square", "blue square"))
+    warnings, _ = project.build()
+    assert (
+        "'A' and 'B <&>' have the same color and line in one panel; name another line" in warnings
+    )
+    project.series.write_text(SERIES.replace("orange square", "blue square dashed"))
+    clean(project)
+    assert plots(project)[0].count("stroke-dasharray") == 1
+    project.page(BARS.replace(":y:", ":series: kind\n   :y:"))  # a panel for each
+    project.series.write_text(SERIES.replace("orange square", "blue square"))
+    clean(project)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import record as records
 from docs._ext.records import looks, plot
-from docs._ext.support.charts import COLORS, LETTER, MARKS
+from docs._ext.support.charts import COLORS, LETTER, LINES, MARKS
 from tests.support import ROOT
 
 TABLE = tomllib.loads(looks.TABLE.read_text("utf-8"))
@@ -27,11 +27,12 @@ def test_the_table_names_what_the_pages_draw():
 @pytest.mark.parametrize("parameter", TABLE)
 def test_no_two_series_share_color_and_mark(parameter):
     found = [one["look"] for one in TABLE[parameter].values()]
-    assert len(set(found)) == len(found)
+    assert len({tuple(look.split()[:2]) for look in found}) == len(found)
     for look in found:
-        color, mark = look.split()
+        color, mark, *line = look.split()
         assert color in COLORS
         assert mark in MARKS
+        assert set(line) <= set(LINES) - {"solid"}
 
 
 def test_a_class_has_one_color():

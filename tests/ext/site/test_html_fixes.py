@@ -60,16 +60,13 @@ def upstream_text():
         ("gallery tags", "<div id='sg-tag-list' class='sphx-glr-tag-list'></div>"),
         ("sidebar fold", '"toctree-toggle"'),
         ("long code", '<span class="pre">'),
+        ("code in a header", '<span class="pre">'),
         ("long name", '"bd-sidenav"'),
         ("unnamed dialog", '<dialog id="pst-search-dialog">'),
         ("blocking script", "self.add_js_file('doctools.js', priority=200)"),
         ("plain spans", "cspan = f'<span class=\"{css_class}\"{title}>'"),
         ("style sheet that imports", '@import "../basic.css";'),
         ("parameter list", "self.starttag(node, 'dl')"),
-        (
-            "code with links",
-            'f\'<div class="highlight-{lang} notranslate"><div class="highlight"><pre>\'',
-        ),
     ],
 )
 def test_the_fault_is_still_there(name, trace):
@@ -87,14 +84,6 @@ def test_gallery_card_shows_its_text():
     assert "tooltip" not in html
     assert '<p class="sphx-glr-thumbnail-intro">Two &lt;words&gt;.</p>\n</div>' in html
     assert corrected(CARD + CARD).count("thumbnail-intro") == 2
-
-
-@pytest.mark.parametrize(("columns", "wide"), [(88, ""), (89, "has-wide-lines ")])
-def test_wide_code_with_links_is_marked(columns, wide):
-    code = f'short\n<a href="x" title="{"x" * 99}"><span class="k">&quot;</span></a>'
-    html = '<div class="{}highlight-Python notranslate"><div class="highlight"><pre>{}</pre></div>'
-    line = "x" * (columns - 1)
-    assert corrected(html.format("", code + line)) == html.format(wide, code + line)
 
 
 def test_without_scripts_the_theme_is_the_light_one():
@@ -137,6 +126,10 @@ def test_only_long_code_breaks_and_between_its_words():
             "value_network_update_interval=1000",
             "value_<wbr>network_<wbr>update_<wbr>interval=<wbr>1000",
         ),
+        (
+            "SliceSamplerWithoutReplacement(traj_key)",
+            "SliceSampler<wbr>Without<wbr>Replacement(<wbr>traj_<wbr>key)",
+        ),
         ("carrier.update(policy_output)", "carrier.<wbr>update(<wbr>policy_<wbr>output)"),
         (
             "(&quot;next&quot;,&quot;some_longer_key&quot;)",
@@ -147,6 +140,13 @@ def test_only_long_code_breaks_and_between_its_words():
         assert corrected(code(plain, "--seed")) == code(broken, "--seed", mark=" is-long")
     lines = code("ceil(frames_per_batch", "/", "environments)").replace(" <", "\n<")
     assert corrected(lines) == lines.replace("literal", "literal is-long")
+
+
+def test_code_in_a_header_breaks_between_its_words():
+    row = '<{0} class="head"><p><code class="literal"><span class="pre">{1}</span></code></p></{0}>'
+    plain, broken = "no_cuda_sync=True", "no_<wbr>cuda_<wbr>sync=<wbr>True"
+    assert corrected(row.format("th", plain)) == row.format("th", broken)
+    assert corrected(row.format("td", plain)) == row.format("td", plain)
 
 
 @pytest.mark.parametrize("name", DIALOGS)
@@ -259,14 +259,14 @@ def test_assets_named_in_the_list_exist():
     ("made", "text", "language", "expected"),
     [
         (nodes.literal_block, "ValueError: " + "long " * 20, "none", ["has-long-lines"]),
-        (nodes.literal_block, "x = 1  # " + "long " * 20, "python", ["has-wide-lines"]),
+        (nodes.literal_block, "x = 1  # " + "long " * 20, "python", []),
         (nodes.literal_block, "x = 1\ny = 2", "python", []),
         (nodes.literal_block, "a table\nof some columns", "none", []),
         (nodes.doctest_block, ">>> f()\n" + "long " * 20, None, ["has-long-lines"]),
-        (nodes.doctest_block, ">>> f()  # " + "long " * 20 + "\n1", None, ["has-wide-lines"]),
+        (nodes.doctest_block, ">>> f()  # " + "long " * 20 + "\n1", None, []),
     ],
 )
-def test_lines_that_no_block_has_room_for_are_marked(made, text, language, expected):
+def test_printed_lines_that_no_block_has_room_for_are_marked(made, text, language, expected):
     block = made(text, text, **({"language": language} if language else {}))
     html_fixes.mark_long_lines(None, nodes.section("", block))
     assert block["classes"] == expected

@@ -8,10 +8,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from docutils import nodes
 
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source.api_pages import load_catalog
 from docs._ext.source.lookup import SymbolNotFound, locate
+from docs._ext.source.role import source_link
 from docs._ext.support import galleries
 from tests.support import ROOT
 from tests.support.small_site import SmallSite
@@ -263,6 +265,15 @@ See :source:`tiny.Engine.run` and :source:`the class <tiny.Engine>`.
 def site(tmp_path):
     """A site whose only page uses the role."""
     return SmallSite(tmp_path, {"conf.py": CONF, "index.rst": PAGE})
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("", True), ("run", True), ("Engine.run()", True), ("the call", False)]
+)
+def test_a_text_that_is_the_end_of_the_symbol_is_code(tiny, text, code):
+    label = source_link("tiny.Engine.run", {"tiny": ("me/tiny", "{version}")}, text)[0]
+    assert isinstance(label, nodes.literal) is code
+    assert label.astext() == (text or "Engine.run")
 
 
 @pytest.fixture

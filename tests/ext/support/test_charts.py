@@ -1,6 +1,7 @@
 """The parts of a drawing that no page shows alone."""
 
 import itertools
+import re
 
 import pytest
 
@@ -97,3 +98,15 @@ def test_a_label_in_the_color_of_a_series_is_nearer_to_the_ink():
     page = charts.part_of_page(svg, "name", "A label")
     assert f'<path style="fill: {color}"/>' in page
     assert f'<text x="1" style="fill: color-mix(in srgb, {color} 60%, currentColor)">' in page
+
+
+def test_code_in_a_label_has_code_letters_and_their_width():
+    label = "SerialEnv &amp; a loop"
+    svg = f'<svg><title>SerialEnv</title><text x="1">{label}</text><text>2 ms</text></svg>'
+    page = charts.part_of_page(svg, "name", "A label")
+    [code] = re.findall(r"<text x=\"1\">(<tspan .*?>)SerialEnv</tspan> &amp; a loop</text>", page)
+    assert "font-family: var(--pst-font-family-monospace)" in code
+    assert "<title>SerialEnv</title>" in page
+    assert "<text>2 ms</text>" in page
+    assert charts.width_of("ill_ill") == pytest.approx(7 * charts.CODE * charts.LETTER)
+    assert charts.width_of("illill") < 6 * charts.CODE * charts.LETTER

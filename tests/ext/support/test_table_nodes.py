@@ -72,18 +72,30 @@ def test_a_row_has_an_address_and_its_link():
         made(["a", "1"], ["b", "2"], ids=["row-a"])
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        ["LazyMemmapStorage", "(scratch_dir)"],
-        ["PrioritizedSlice", "Sampler"],
-        ["SliceSampler", "Without", "Replacement", "(traj_key)"],
-        ["MultiAsyncCollector or CartPole"],
-    ],
-)
-def test_a_long_name_may_break_before_its_arguments_and_between_its_words(parts):
-    cell = made(["".join(parts), "2 (3)"]).next_node(nodes.tbody)[0][0]
-    assert "|".join(one.astext() for one in cell[0]) == "|<wbr>|".join(parts)
+def test_names_of_code_in_a_cell_are_code():
+    linked = nodes.reference("", "", nodes.inline("", "with scratch_dir"))
+    found = made(["SerialEnv, 4 workers", "2 (3)"], [linked, nodes.literal("", "a_b c")])
+    aligned(found)
+    code = [one.astext() for one in found.findall(nodes.literal)]
+    assert code == ["SerialEnv", "scratch_dir", "a_b c"]
+    assert [one.astext() for one in found.next_node(nodes.tbody)[0]] == [
+        "SerialEnv, 4 workers",
+        "2 (3)",
+    ]
+    assert linked.astext() == "with scratch_dir"
+
+
+def test_names_of_code_in_a_caption_are_code():
+    found = made(["a", "1"], title=nodes.title("", "Time of ndim=2"))
+    aligned(found)
+    assert [one.astext() for one in found.findall(nodes.literal)] == ["ndim=2"]
+
+
+def test_a_header_of_collectors_is_no_class():
+    found = table(["Collector", "Time"], [["Collector", "2"]], classes=[])
+    aligned(found)
+    [code] = found.findall(nodes.literal)
+    assert code.parent.parent.parent.parent.tagname == "tbody"
 
 
 def test_cells_of_wide_tables_of_a_page_know_their_header(tmp_path):

@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import re
 import sys
 from unittest import mock
 
@@ -32,6 +33,15 @@ from tests.support.upstream_sources import callers
 def flow():
     """The script behind the figure and the tables, as a module."""
     return load_evidence("collectors_internals/rollout_flow")
+
+
+def test_the_figure_and_the_tables_call_a_step_by_the_same_name(flow):
+    steps = flow.three_steps()
+    shown = re.findall(r">([^<>]+)</text>", flow.draw(steps))
+    names = [row[0] for row in flow.step_table(steps)["rows"]]
+    assert len(set(names)) == len(names)
+    assert names == [row[0] for row in flow.condition_table()["rows"]]
+    assert [text for text in shown if text in names] == names
 
 
 def make_env(max_steps=None):

@@ -1,0 +1,61 @@
+"""Which words of a text without markup are code."""
+
+import pytest
+from docutils import nodes
+
+from docs._ext.support.identifiers import nodes_of, split
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Collector, ParallelEnv", ["Collector", "ParallelEnv"]),
+        ("Collector 1,200", ["Collector"]),
+        ("Frames per second against Collector", ["Collector"]),
+        ("Line at 1×: Collector with one environment", ["Collector"]),
+        ("GymWrapper of AsyncVectorEnv", ["GymWrapper", "AsyncVectorEnv"]),
+        ("SliceSampler(traj_key, compile=True), 10 rows", ["SliceSampler(traj_key, compile=True)"]),
+        ("torch.compile(ReplayBuffer(a=1).sample)", ["torch.compile(ReplayBuffer(a=1).sample)"]),
+        ("Optimizer.step#Adam.step", ["Optimizer.step", "Adam.step"]),
+        ("GRU torch.nn, no resets", ["torch.nn"]),
+        ("DQNLoss and VTrace", ["DQNLoss", "VTrace"]),
+        ('transport="auto"', ['transport="auto"']),
+        (
+            "max_restarts=-1 and preemptive_threshold=0.5",
+            ["max_restarts=-1", "preemptive_threshold=0.5"],
+        ),
+        ("Pitfall: one .item() a step", [".item()"]),
+        ("GAE(vectorized=True) with a critic", ["GAE(vectorized=True)"]),
+        ("run_type_checks, smooth_l1", ["run_type_checks", "smooth_l1"]),
+        ("a loop in _step", ["_step"]),
+    ],
+)
+def test_code_is_found(text, code):
+    parts = split(text)
+    assert [part for part, is_code in parts if is_code] == code
+    assert "".join(part for part, _ in parts) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CartPole, HalfCheetah and MsPacman in MuJoCo, TorchRL and PyTorch",
+        "Collectors by the cost of a step",
+        "TD(lambda), A2C, GPUs, LSTMs, 64 MiB, SB3 (8 x 32)",
+        "1.04 ms (1.02–1.07), noisy",
+        "torch 2.15.0+cpu, Linux-6.1-x86_64-with-glibc2.36",
+        "Stable-Baselines3",
+        "",
+    ],
+)
+def test_other_words_are_none(text):
+    assert [part for part, is_code in split(text) if is_code] == []
+
+
+def test_code_is_a_literal():
+    found = nodes_of("a SerialEnv of 4")
+    assert [(type(one), one.astext()) for one in found] == [
+        (nodes.Text, "a "),
+        (nodes.literal, "SerialEnv"),
+        (nodes.Text, " of 4"),
+    ]
