@@ -9,6 +9,7 @@ import time
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from torchrl_doctor import checks  # registers them in their order  # noqa: F401
 from torchrl_doctor.checks.values import follows_rows, in_no_order
 from torchrl_doctor.diagnosis import diagnose
 from torchrl_doctor.examination import ARGUMENTS
