@@ -470,6 +470,7 @@ def rows_of_a_view(frames, folder):
 
 def a_key_that_is_not_stored(frames, folder):
     later = frames.clone().set("observation", frames["observation"] + 1)
+    later["next", "observation"] = frames["next", "observation"] + 1
     batches = [frames, later.clone().set("seen", torch.ones(len(frames)))]
     return {"replay_buffer": buffer_of(frames, later), "batch": batches}
 

@@ -1,18 +1,23 @@
 """A fix as code has the values of the objects, and takes the symptom away."""
 
+import ast
+
+import pytest
 import torch
 from tensordict import TensorDict
-from tensordict.nn import TensorDictModule
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
-from torchrl.envs import MultiStepTransform
-from torchrl.modules import QValueActor, ValueOperator
+from torchrl.envs import InitTracker, MultiStepTransform, TransformedEnv
+from torchrl.modules import LSTMModule, QValueActor, QValueModule, ValueOperator
 from torchrl.objectives import DQNLoss
 from torchrl.objectives.value import GAE
 from torchrl_doctor import CHECKS, diagnose
+from torchrl_doctor.fixes import CODES, MADE, in_names
 from torchrl_doctor.other_rows import OTHER_ROWS
 from torchrl_doctor.rows import ROWS
 
-from tests.support.healthy_pipelines import cartpole
+from tests.support.claims import guards
+from tests.support.healthy_pipelines import cartpole, collect_from
 
 SECONDS = 60  # so that a busy machine changes no verdict
 
@@ -90,3 +95,54 @@ def test_the_budget_of_a_shifted_call():
     fix = codes(batch=batch, value_estimator=estimator(shifted_budget=1), only=name)[name]
     mended = eval(f"estimator({fix})", {"estimator": estimator})
     assert codes(batch=batch, value_estimator=mended, only=name) == {}
+
+
+@guards("doctor-names-of-reader")
+def test_a_fix_has_the_names_of_the_reader():
+    """The variable of each object where the doctor was called, and what the collector has."""
+    game = TransformedEnv(cartpole(), InitTracker())
+    memory = LSTMModule(4, 8, in_key="observation", out_key="features")
+    head = TensorDictModule(torch.nn.Linear(8, 2), ["features"], ["action_value"])
+    agent = TensorDictSequential(memory, head, QValueModule(spec=game.action_spec))
+    frames = collect_from(game, agent, 20)
+    name = "lstm_forgets_every_step"
+    fix = "game.append_transform(agent[0].make_tensordict_primer())"
+    assert codes(collector=frames, only=name) == {
+        name: "env.append_transform(policy[0].make_tensordict_primer())"
+    }  # `codes` has them under no name
+    (one,) = diagnose(collector=frames, only=name, seconds=SECONDS).applies
+    assert one.code == fix
+    frames.shutdown()
+    exec(fix)
+    again = collect_from(game, agent, 20)
+    assert codes(collector=again, only=name) == {}
+    again.shutdown()
+
+
+def test_names_are_of_objects_and_not_of_what_they_have():
+    names = {"loss_module": "ppo", "replay_buffer": "memory"}
+    code = "loss_module.replay_buffer(replay_buffer, loss_module=1)  # loss_module"
+    assert in_names(code, names) == "ppo.replay_buffer(memory, loss_module=1)  # ppo"
+
+
+def test_each_fix_names_what_there_is():
+    """Python, of names that an argument of `diagnose` or a library has."""
+    for slug, code in CODES.items():
+        assert slug in CHECKS
+        ast.parse(code)
+    assert MADE.keys() <= CHECKS.keys()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+def test_an_optimizer_of_the_parameters_of_the_loss(kind):
+    name, loss_module = "optimizer_trains_others", two_values()
+    optimizer = kind(two_values().parameters(), lr=3e-3)
+    fix = codes(loss_module=loss_module, optimizer=optimizer, only=name)[name]
+    exec(fix, {"torch": torch}, made := {"loss_module": loss_module})
+    assert type(made["optimizer"]) is kind
+    assert codes(loss_module=loss_module, optimizer=made["optimizer"], only=name) == {}
+
+
+def two_values():
+    policy = QValueActor(torch.nn.Linear(4, 2), in_keys=["observation"], action_space="one_hot")
+    return DQNLoss(policy, action_space="one_hot", delay_value=True)

@@ -406,7 +406,7 @@ def set_to(key, value):
         ("observations_never_change", lambda rows: rows["observation"].zero_()),
         ("truncated_is_not_done", lambda rows: rows["next", "done"].zero_()),
         ("each_step_ends_an_episode", lambda rows: rows["next", "done"].fill_(True)),
-        ("samples_differ_from_what_the_policy_saw", lambda rows: rows["observation"].add_(50)),
+        ("evaluation_gives_other_numbers", lambda rows: rows["observation"].add_(50)),
     ],
 )
 def test_a_data_set_is_looked_at_beside_what_a_copy_collects(slug, change):

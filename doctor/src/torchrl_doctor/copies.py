@@ -324,6 +324,27 @@ def makers_of(env):
     ]
 
 
+def env_of_workers(collector):
+    """An environment as the first worker of a multi-process collector has one, made here.
+
+    Where the collector was given environments, the first of them; None where it tells of none.
+    """
+    from torchrl.envs import EnvBase
+
+    makers = getattr(collector, "create_env_fn", None)
+    if not isinstance(makers, (list, tuple)) or not makers:
+        return None
+    if isinstance(makers[0], EnvBase):
+        return makers[0]
+    options = getattr(collector, "create_env_kwargs", None)
+    made = makers_of(collector)[0](**(options[0] if isinstance(options, (list, tuple)) else {}))
+    MADE_ANEW.append(made)
+    return made
+
+
+MADE_ANEW = []  # environments that are closed when the examination ends
+
+
 def make_one_like_those_of_workers(env):
     """Of a `ParallelEnv`, so that checks can read what its processes hold."""
     inner = below_transforms(env)

@@ -9,14 +9,16 @@ import torch
 from torchrl_doctor.about import SITE
 from torchrl_doctor.choice import checks_of_others, chosen_checks
 from torchrl_doctor.clock import Clock
-from torchrl_doctor.copies import attributes_kept, random_state_kept
+from torchrl_doctor.copies import MADE_ANEW, attributes_kept, random_state_kept
 from torchrl_doctor.examination import ARGUMENT_FOR, ARGUMENTS, Examination
+from torchrl_doctor.fixes import code_of, in_names, names_of_reader
 from torchrl_doctor.groups import given_to, groups_of, merged
 from torchrl_doctor.objects import LIKE_THOSE_OF_WORKERS
 from torchrl_doctor.progress import quiet_libraries
 from torchrl_doctor.releases import release_note
 from torchrl_doctor.report import Finding, Report
 from torchrl_doctor.savings import savings_of
+from torchrl_doctor.verdicts import APPLIES
 
 
 def diagnose(
@@ -71,6 +73,7 @@ def examined(named, frames, seconds, site, only, ignore):
     examination = Examination(given, clock, report)
     with random_state_kept(), quiet_libraries(), torch.inference_mode(False), torch.no_grad():
         examination.prepare(frames)
+        known_as = names_of_reader(examination.given)
         if by_group is not None:
             examination.given["by_group"] = by_group
         names = ("loss_module", "value_estimator", "policy")
@@ -85,8 +88,14 @@ def examined(named, frames, seconds, site, only, ignore):
                 elif (verdict := examination.look(one)) is None:
                     report.unconcerned.append(one.slug)
                 else:
+                    if verdict.state == APPLIES:
+                        code = verdict.fix or code_of(one.slug, examination.given)
+                        code = code and in_names(code, known_as)
+                        verdict = verdict._replace(fix=code)
                     found = Finding(one.slug, one.title, *verdict, one.page, one.row)
                     report.findings.append(found)
             report.savings = savings_of(examination)
+        while MADE_ANEW:
+            examination.attempt("an environment like those of the workers", MADE_ANEW.pop().close)
     LIKE_THOSE_OF_WORKERS.clear()
     return report

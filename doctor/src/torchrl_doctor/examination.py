@@ -13,11 +13,12 @@ from torchrl_doctor.copies import (
     CannotCopyError,
     collect,
     draw,
+    env_of_workers,
     make_one_like_those_of_workers,
 )
 from torchrl_doctor.logs import Log, read_log
 from torchrl_doctor.looks import Look, Since
-from torchrl_doctor.objects import batches_of, in_words, leaves_of
+from torchrl_doctor.objects import batches_of, in_words, is_multi_process, leaves_of
 from torchrl_doctor.private import private
 from torchrl_doctor.progress import DOING
 from torchrl_doctor.verdicts import FAILED, Verdict, undecided
@@ -43,7 +44,7 @@ KINDS = {
     "collector": "a collector",
     "replay_buffer": "a replay buffer",
     "env": "an environment",
-    "eval_env": "an environment",
+    "eval_env": "an environment, or the collector of the evaluation",
     "loss_module": "a module",
     "value_estimator": "a module",
     "policy": "a policy",
@@ -124,7 +125,10 @@ class Examination:
             self.report.notes.append(f"a copy warns: {said}")
 
     def complete(self, frames):
-        for name in list(self.given):
+        # An environment that has not started may never answer; its class does.
+        if hasattr(type(self.given.get("eval_env")), "update_policy_weights_"):
+            self.given["eval_collector"] = self.given.pop("eval_env")
+        for name in [one for one in self.given if one in ARGUMENTS]:
             self.attempt(f"{name} cannot be looked at", self.keep_if_usable, name)
         collector = self.given.get("collector")
         for name in ("env", "policy", "replay_buffer"):
@@ -132,6 +136,11 @@ class Examination:
                 value = self.attempt(f"collector.{name}", getattr, collector, name, None)
                 if value is not None:
                     self.given[name] = value
+        for name, of in {"env": "collector", "eval_env": "eval_collector"}.items():
+            if name not in self.given and (one := self.given.get(of)) is not None:
+                self.attempt(
+                    f"{name}: none like those of the workers is made", self.keep_env, name, one
+                )
         for name in {"env", "eval_env"} & self.given.keys():
             what = f"{name}: an environment like those of its workers cannot be made"
             self.attempt(what, make_one_like_those_of_workers, self.given[name])
@@ -186,6 +195,13 @@ class Examination:
             self.given[name] = with_rows(value)
         else:
             self.given[name] = list(value) if isinstance(value, tuple) else value
+
+    def keep_env(self, name, collector):
+        """Keep the environment of a collector, or one that is made as its workers make theirs."""
+        many = is_multi_process(collector)
+        value = env_of_workers(collector) if many else getattr(collector, "env", None)
+        if value is not None:
+            self.given[name] = value
 
     def draw(self, buffer):
         if not private(buffer, "_initialized", True):

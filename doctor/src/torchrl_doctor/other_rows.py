@@ -117,8 +117,8 @@ OTHER_ROWS = {
     ),
     "evaluation_gives_other_numbers": Row(
         "silent",
-        "The data set is normalized, and the environment of the evaluation is not, or with other "
-        "statistics. There the policy acts on numbers that it has never seen.",
+        "The data set is normalized, and the environment in which the policy acts is not, or with "
+        "other statistics. There the policy reads numbers that it has never seen.",
         "Append `ObservationNorm` with the statistics of the data set and `standard_normal=True` "
         "to that environment.",
     ),
@@ -319,6 +319,32 @@ OTHER_ROWS = {
         "silent",
         "The advantage of GRPO compares the answers of a group, and there is one.",
         "Set `grpo_size` to at least 2.",
+    ),
+    "values_leave_all_returns": Row(
+        "silent",
+        "A target moves with the values that follow it, so an error of both grows from step to "
+        "step: without a target network, or with one that follows too fast or too large steps.",
+        "Give the loss a target network (`delay_value=True`, or `delay_qvalue=True`) and call "
+        "`step()` of a `SoftUpdate` after each update. Lower the learning rate.",
+    ),
+    "returns_run_over_ends": Row(
+        "silent",
+        "A loop over the batch sums rewards backwards and does not begin anew where an episode "
+        "ends, so each episode is credited with the rewards of the next one.",
+        "Write `total = reward[t] + gamma * total * ~done[t]`, or use "
+        "`torchrl.objectives.value.functional.reward2go`, which reads `done`.",
+    ),
+    "next_observation_has_another_scale": Row(
+        "silent",
+        "The observations were normalized, or scaled, and the next observations were not, or "
+        "otherwise. A loss then adds the value of a state that there is not.",
+        "Change the observation and the next observation alike, with the same numbers.",
+    ),
+    "a_batch_is_learned_many_times": Row(
+        "silent",
+        "A2C and REINFORCE have no ratio between the policy that acted and the one that learns. "
+        "After the first epoch the batch is no longer that of the policy.",
+        "Take one epoch over each batch, or `ClipPPOLoss`, which has a ratio.",
     ),
     "gradients_are_never_zeroed": Row(
         "silent",

@@ -9,6 +9,8 @@ import time
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from torchrl_doctor import checks  # registers them in their order  # noqa: F401
+from torchrl_doctor.checks.values import follows_rows, in_no_order
 from torchrl_doctor.diagnosis import diagnose
 from torchrl_doctor.examination import ARGUMENTS
 from torchrl_doctor.groups import of_groups
@@ -23,6 +25,7 @@ from torchrl_doctor.objects import (
     is_multi_process,
     noisy_in_training,
     recurrent_modules,
+    value_key,
 )
 from torchrl_doctor.private import private
 
@@ -162,6 +165,7 @@ class Gradients:
 
     def __init__(self):
         self.longest = 0  # steps one after another without
+        self.kept = 0  # steps without, all together
         self.of = {}  # an optimizer: what is known of its smallest parameter
 
     def see(self, optimizer, held, undo):
@@ -177,6 +181,7 @@ class Gradients:
         same = gradient is not None and gradient is known["gradient"] and known["added"]
         kept = same and known["at"] - known["changes"] == known["added"]
         known["steps"] = known["steps"] + 1 if kept else 0
+        self.kept += bool(kept)
         self.longest = max(self.longest, known["steps"])
         known |= {"gradient": gradient, "added": 0}
         known["changes"] = 0 if gradient is None else gradient._version
@@ -185,6 +190,15 @@ class Gradients:
         """A ``backward`` has added to the gradient."""
         known["added"] += 1
         known["at"] = known["parameter"].grad._version
+
+
+FEW_ORDERS = 8  # batches of an estimator of which the order is looked at
+
+
+def rows_in(arguments):
+    """How many rows a loss is called with; 0 where nothing says it."""
+    rows = next(iter(arguments), None)
+    return rows.numel() if hasattr(rows, "batch_size") else 0
 
 
 class Learner:
@@ -201,12 +215,24 @@ class Learner:
         self.gradients = Gradients()
         self.pulls = {}  # of each loss: the gradients that a ``backward`` begins with
         self.maximize = set()  # of optimizers with parameters of the loss
+        self.learned = {}  # of each loss: how many rows a ``backward`` has come to
+        self.rates = {}  # of each optimizer: the learning rates of its steps
+        self.orders = []  # of what the estimator gets: how its rows are in no order, if they are
 
-    def pull(self, name, gradient):
-        """A ``backward`` has come to a loss."""
+    def pull(self, name, rows, gradient):
+        """A ``backward`` has come to a loss of so many rows."""
+        self.learned[name] = self.learned.get(name, 0) + rows
         kept = self.pulls.setdefault(name, [])
         if len(kept) < PENDING:
             kept.append(gradient.detach().clone())
+
+    def keep_order(self, estimator, arguments):
+        """Whether the rows that an estimator gets follow one another."""
+        rows = next(iter(arguments), None)
+        if len(self.orders) < FEW_ORDERS and getattr(rows, "ndim", 0) and follows_rows(estimator):
+            done_key = value_key("done", None, estimator)
+            critic = getattr(estimator, "value_network", None)
+            self.orders.append(in_no_order(rows, estimator, critic, done_key))
 
     def keep_shape(self, name, arguments):
         rows = next(iter(arguments), None)
@@ -256,6 +282,7 @@ class Watching:
         self.report = None
         self.notes = []
         self.updates = self.batches = 0
+        self.collected = 0  # rows of all batches
         self.learned, self.frames = 0, None  # batches after which the loop trained, and the last
         self.budget = Budget(share)
         self.recorded, self.pending = {}, []
@@ -383,6 +410,8 @@ class Watching:
         learner = self.learner(group)
         learner.modes |= {module.recurrent_mode for module in modules}
         self.safely(learner.keep_shape, "value_estimator", arguments)
+        estimator = of_groups(self.given["value_estimator"]).get(group)
+        self.safely(learner.keep_order, estimator, arguments)
 
     def on_action(self, layer, returned, arguments):
         """Keep the mode of a layer when the policy acts, without gradients."""
@@ -393,11 +422,11 @@ class Watching:
         self.learners[group].steps += 1
         self.learners[group].losses += torch.is_grad_enabled()
         self.safely(self.learners[group].keep_shape, "loss_module", arguments)
-        self.safely(self.keep_losses, group, losses)
+        self.safely(self.keep_losses, group, losses, rows_in(arguments))
         if "collector" not in self.given:
             self.look_again()
 
-    def keep_losses(self, group, losses):
+    def keep_losses(self, group, losses, rows):
         if isinstance(losses, torch.Tensor):
             losses = {"loss": losses}
         if not hasattr(losses, "items"):
@@ -405,7 +434,7 @@ class Watching:
         for name, value in losses.items():
             if isinstance(name, str) and isinstance(value, torch.Tensor) and value.numel() == 1:
                 if value.grad_fn is not None:
-                    value.register_hook(functools.partial(self.learners[group].pull, name))
+                    value.register_hook(functools.partial(self.learners[group].pull, name, rows))
                 value = value.detach().reshape(())
                 self.pending.append((name, self.learners[group].steps, value, group))
         if len(self.pending) >= PENDING:
@@ -428,6 +457,9 @@ class Watching:
         learner.gradients.see(optimizer, held, self.undo)
         moments = any("betas" in part for part in optimizer.param_groups)
         learner.fresh += moments and not optimizer.state
+        rate = optimizer.param_groups[0].get("lr")
+        if isinstance(rate, float):
+            learner.rates.setdefault(id(optimizer), []).append(rate)
         learner.held |= {names[id(one)] for one in held}
         learner.maximize |= {bool(part.get("maximize")) for part in optimizer.param_groups}
         none = {names[id(one)] for one in held if one.grad is None}
@@ -441,6 +473,7 @@ class Watching:
 
     def see_batch(self, batch):
         self.batches += 1
+        self.collected += 0 if batch is None else batch.numel()
         if is_multi_process(self.given.get("collector"), "MultiSyncCollector"):
             self.last = batch
         if batch is not None:
@@ -491,9 +524,20 @@ class Watching:
                 "steps without moments": learner.fresh,
                 "versions": self.versions,
                 "steps without zero_grad": learner.gradients.longest,
+                "steps with old gradients": learner.gradients.kept,
+                "rows learned": learner.learned,
+                "rows collected": max(self.collected, self.came()),
+                "rates": list(learner.rates.values()),
+                "orders": learner.orders,
                 "pulls": {k: torch.stack(v).tolist() for k, v in learner.pulls.items()},
                 "maximize": learner.maximize,
             }
+
+    def came(self):
+        """How many frames the collector has collected since the block began; 0 where it is mute."""
+        then = (self.start.numbers if self.start else {}).get("frames")
+        now = private(self.given.get("collector"), "_frames", None)
+        return 0 if then is None or now is None else now - then
 
     def add(self, name, step, value, group=None):
         key = name if group is None else f"{group}: {name}"

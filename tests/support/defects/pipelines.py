@@ -123,7 +123,7 @@ def fitted_norm(env, name="norm"):
     for transform in env.transform:
         if isinstance(transform, ObservationNorm) and not transform.initialized:
             dims = tuple(range(1 + len(env.batch_size)))
-            transform.init_stats(num_iter=30, reduce_dim=dims, cat_dim=len(env.batch_size))
+            transform.init_stats(num_iter=200, reduce_dim=dims, cat_dim=len(env.batch_size))
 
 
 class Script:

@@ -8,7 +8,7 @@ import pkgutil
 
 import torch
 
-from torchrl_doctor.checks.numbers import random_steps
+from torchrl_doctor.checks.numbers import FEWEST_ROWS, random_steps
 from torchrl_doctor.copies import copied, steppable
 from torchrl_doctor.looks import steps_seen
 from torchrl_doctor.objects import (
@@ -76,17 +76,55 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
 
 @check(
     "evaluation_gives_other_numbers",
-    "Evaluation gives the policy other numbers than the data set",
+    "The environment gives the policy other numbers than the data set",
     "reference/doctor_numbers#normalization",
 )
 def evaluation_gives_other_numbers(
-    eval_env, policy, sample, collector=None, env=None, replay_buffer=None
+    policy,
+    sample,
+    eval_env=None,
+    collector=None,
+    env=None,
+    replay_buffer=None,
+    batch=None,
+    own_batch=None,
 ):
-    if (key := normalized_in_buffer_alone(replay_buffer, eval_env, policy)) is not None:
-        return applies(f"the buffer normalizes {key!r}, and no transform of eval_env does")
-    if collector is not None or env is not None or (twin := steppable(eval_env)) is None:
+    if eval_env is not None:
+        key = normalized_in_buffer_alone(replay_buffer, eval_env, policy)
+        if key is not None:
+            return applies(f"the buffer normalizes {key!r}, and no transform of eval_env does")
+    if collector is not None:
+        return None
+    of_a_copy = own_batch is None and batch is not None
+    if of_a_copy and (found := far_from_the_game(batch, sample, policy)):
+        return applies(found)
+    if eval_env is None or env is not None or (twin := steppable(eval_env)) is None:
         return None
     return data_beside_evaluation(sample, twin, policy)
+
+
+def far_from_the_game(batch, sample, policy):
+    """How a data set holds observations of another scale than the environment gives, or None."""
+    rows = batches_of(batch)[-1]
+    for key in observed_keys(rows, policy) if sample is not None else ():
+        seen, held = rows[key], sample.get(key, None)
+        if held is None or not (seen.is_floating_point() and held.is_floating_point()):
+            continue
+        seen, held = (one.reshape(-1, one.shape[-1]).double() for one in (seen, held))
+        if seen.shape[-1] != held.shape[-1] or min(len(seen), len(held)) < FEWEST_ROWS:
+            continue
+        spread = seen.std(0) + held.std(0)
+        off = (seen.mean(0) - held.mean(0)).abs()
+        far = (off > FAR_OFF * spread) & (spread > 0)
+        if far.any():
+            place = int(far.nonzero()[0])
+            held, seen = (float(one.mean(0)[place]) for one in (held, seen))
+            means = f"{held:.3g} in the data set, and {seen:.3g} in the environment"
+            return f"entry {place} of {key!r} is about {means}"
+    return None
+
+
+FAR_OFF = 10.0  # deviations: another part of the same game is nearer
 
 
 def normalized_in_buffer_alone(replay_buffer, eval_env, policy):

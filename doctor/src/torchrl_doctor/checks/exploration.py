@@ -271,12 +271,16 @@ def distance_from_evaluation(policy, batch):
 
 @check("evaluation_collector_explores", "The collector explores although exploration is off")
 def evaluation_collector_explores(
-    collector, eval_env, policy, loss_module=None, replay_buffer=None
+    eval_env, policy, collector=None, loss_module=None, replay_buffer=None, eval_collector=None
 ):
     explores = samples(policy) or exploration_modules(policy)
-    if not explores or getattr(collector, "env", None) is not eval_env:
+    if eval_collector is not None:
+        collector = eval_collector
+    elif collector is None or getattr(collector, "env", None) is not eval_env:
         return None
-    trains = loss_module is not None or replay_buffer is not None
+    if not explores:
+        return None
+    trains = eval_collector is None and (loss_module is not None or replay_buffer is not None)
     if trains and not filled_by_another(replay_buffer, collector):
         return undecided("the collector has the environment of the evaluation; does it train?")
     kind = getattr(collector, "exploration_type", None)

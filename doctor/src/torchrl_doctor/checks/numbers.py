@@ -110,7 +110,7 @@ def numbers_are_not_finite(
                 wrong = (~later.isfinite()).reshape(*rows.shape, -1).any(-1)
                 if 0 < (count := int((wrong & going_on).sum())) < MOST_WITHOUT_NEXT * rows.numel():
                     said = f"{next_key(key)} is NaN or infinite in {count} of {rows.numel()} {name}"
-                    return applies(said)
+                    return applies(f"{said}, inside of episodes that go on")
         for name_of_key in ("advantage", "value_target"):
             key = value_key(name_of_key, loss_module, value_estimator)
             if isinstance(values := rows.get(key, None), torch.Tensor):
@@ -172,9 +172,13 @@ LARGE_REWARD, LARGE_OBSERVATION, SMALL_OBSERVATION = 1000.0, 300.0, 2e-3
 @check(
     "observations_never_change", "The observation never changes", f"{PAGE}#constant-observations"
 )
-def observations_never_change(batch=None, policy=None, replay_buffer=None, collector=None):
+def observations_never_change(
+    batch=None, policy=None, replay_buffer=None, collector=None, loss_module=None
+):
     seen = None
     for name, rows in tables(batch, replay_buffer, collector):
+        if found := constant_input(rows, policy, loss_module):
+            return applies(f"{found}: the same in {rows.numel()} {name}")
         keys = [key for key in observed(rows, policy) if "recurrent_state" not in str(key)]
         rows = rows.reshape(-1)
         if not keys or len(rows) < FEWEST_ROWS:
@@ -186,6 +190,30 @@ def observations_never_change(batch=None, policy=None, replay_buffer=None, colle
         seen = undecided(f"{said}, and other entries change") if constant else seen
         seen = seen or clear(f"{', '.join(map(str, keys))}: not the same in {len(rows)} {name}")
     return seen
+
+
+def constant_input(rows, policy, loss_module):
+    """What of the data a network of the loss reads that never changes, if it reads nothing else.
+
+    What policies and other networks write is no part of the data. None where something changes.
+    """
+    networks = [getattr(loss_module, name, None) for name in OTHER_NETWORKS]
+    networks = [one for one in networks if getattr(one, "in_keys", None)]
+    written = {key for one in (policy, *networks) for key in getattr(one, "out_keys", None) or ()}
+    for network in networks if rows.numel() >= FEWEST_ROWS else ():
+        read = [key for key in network.in_keys if key not in written and last_part(key) != "action"]
+        found = [rows.get(key, None) for key in read]
+        if not read or not all(isinstance(one, torch.Tensor) for one in found):
+            continue
+        flat = [one.reshape(rows.numel(), -1) for one in found]
+        if "is_init" not in read and all((one == one[:1]).all() for one in flat):
+            name = type(loss_module).__name__
+            return f"{', '.join(map(str, read))}, which the critic of {name} reads"
+    return None
+
+
+OTHER_NETWORKS = ("critic_network", "qvalue_network", "value_network", "mixer_network")
+OTHER_NETWORKS += ("global_value_network",)
 
 
 @check(
@@ -971,6 +999,60 @@ def data_set_is_shifted(
         said = "next observations are those of the next row"
         return undecided(f"{said}; no row tells whether its {' or '.join(untold)} is its own")
     return clear("next observations, actions and rewards are those of their rows")
+
+
+@check(
+    "next_observation_has_another_scale",
+    "The next observation has another scale than the observation",
+    f"{PAGE}#normalization",
+)
+def next_observation_has_another_scale(policy=None, own_batch=None, replay_buffer=None):
+    rows = batches_of(own_batch)[-1:]
+    stored = None if replay_buffer is None else stored_data(replay_buffer)
+    if hasattr(stored, "batch_size") and not multi_steps(replay_buffer, None):
+        rows.append(stored[: min(len(replay_buffer), SOME_ROWS)])
+    alike = None
+    for one in rows:
+        keys = [] if hasattr(one, "tensordicts") else observed_keys(one, policy)
+        keys = [key for key in keys if one[key].is_floating_point() and "recurrent" not in str(key)]
+        for key in keys if get_next(one, "done") is not None else ():
+            line = line_of_next(one, key)
+            if line is None:
+                continue
+            slope, start = line
+            if abs(slope - 1) > OF_A_LINE or abs(start) > OF_A_LINE:
+                said = (
+                    f"the next {key!r} is {slope:.3g} times that of the next row, plus {start:.3g}"
+                )
+                return applies(f"{said}: is one of them normalized?")
+            alike = alike or clear(f"the next {key!r} is that of the next row")
+    return alike
+
+
+def line_of_next(rows, key):
+    """Slope and start of what the next observations are, by those of the row below, in a column.
+
+    That of the column that is the farthest from equal. None where they are no line.
+    """
+    going_on = goes_on_in(rows)[..., :-1]
+    if int(going_on.sum()) < MANY_ROWS_OF_DATA:
+        return None
+    shape = (*rows.shape, -1)
+    below = rows[key].detach().double().reshape(shape)[..., 1:, :][going_on]
+    after = get_next(rows, key).detach().double().reshape(shape)[..., :-1, :][going_on]
+    lines = []
+    for x, y in zip(below.T[:MOST_COLUMNS], after.T[:MOST_COLUMNS], strict=True):
+        if not (x.isfinite().all() and y.isfinite().all()) or min(x.std(), y.std()) < 1e-9:
+            continue
+        slope = float(torch.corrcoef(torch.stack([x, y]))[0, 1] * y.std() / x.std())
+        start = float(y.mean() - slope * x.mean())
+        if not slope or float((y - slope * x - start).std()) > 1e-3 * float(y.std()):
+            return None
+        lines.append((slope, start))
+    return max(lines, key=lambda one: max(abs(one[0] - 1), abs(one[1])), default=None)
+
+
+OF_A_LINE, MOST_COLUMNS = 0.02, 32
 
 
 def late_in(rows, policy):

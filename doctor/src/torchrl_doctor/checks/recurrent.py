@@ -59,7 +59,7 @@ def lstm_forgets_every_step(batch, policy, env=None):
     hidden, batches = state_keys(modules), in_time(batch)
     if not hidden or not batches:
         return None
-    if env is not None and set(hidden) <= set(env.observation_spec.keys(True)):
+    if carried(hidden, env):
         return clear("the environment carries the hidden state")
     absent = [key for key in hidden if batches[0].get(key, None) is None]
     if not absent:
@@ -146,7 +146,7 @@ def lstm_learns_nothing_from_the_past(loss_module, batch, sample=None):
 
 
 @check("critic_ignores_the_past_in_gae", "A recurrent critic gives values as if it had no memory")
-def critic_ignores_the_past_in_gae(value_estimator, batch, since=None):
+def critic_ignores_the_past_in_gae(value_estimator, batch, since=None, env=None):
     from torchrl.modules import set_recurrent_mode
 
     batches, keys = in_time(batch), getattr(value_estimator, "tensor_keys", None)
@@ -177,7 +177,8 @@ def critic_ignores_the_past_in_gae(value_estimator, batch, since=None):
             found = applies if mode is False else clear
             steps = "sequences" if mode else "single steps"
             return found(f"{keys.value_target} is that of {steps}")
-    if forgets_all(value_estimator, batches[0]):
+    of_env = carried(state_keys(recurrent_modules(critic)), env)  # the batch may have lost them
+    if not of_env and forgets_all(value_estimator, batches[0]):
         return applies("a step has the value that its observation had as the next one")
     return undecided("the weights have changed since, or the batch is another one")
 
@@ -201,9 +202,13 @@ def forgets_all(value_estimator, batch):
 
 
 @check("lstm_outputs_differ_in_slices", "LSTM outputs in slices differ from the collected ones")
-def lstm_outputs_differ_in_slices(replay_buffer, sample, policy):
+def lstm_outputs_differ_in_slices(
+    policy, replay_buffer=None, sample=None, own_batch=None, env=None
+):
     hidden = state_keys(recurrent_modules(policy))
-    marks = flag(sample, "is_init")
+    if hidden and own_batch is not None and (lost := began_inside(own_batch, hidden, env)):
+        return applies(lost)
+    marks = None if sample is None else flag(sample, "is_init")
     if not hidden or marks is None or not hasattr(replay_buffer.sampler, "slice_len"):
         return None
     if (state := sample.get(hidden[0], None)) is not None:
@@ -224,6 +229,23 @@ def lstm_outputs_differ_in_slices(replay_buffer, sample, policy):
     if not is_sliced(replay_buffer) or pieces(replay_buffer)[0].max() > length:
         return undecided("each slice of this sample begins an episode; do the others?")
     return clear("each slice begins an episode")
+
+
+def carried(hidden, env):
+    """Whether an environment carries these hidden states from step to step."""
+    return env is not None and set(hidden) <= set(env.observation_spec.keys(True))
+
+
+def began_inside(batch, hidden, env):
+    """How many sequences begin inside an episode, without the hidden states that there were."""
+    for rows in in_time(batch) if carried(hidden, env) else ():
+        start = flag(rows, "is_init")
+        if start is None or any(rows.get(key, None) is not None for key in hidden):
+            continue
+        if inside := int((~start[..., 0]).sum()):
+            said = f"{inside} of {start[..., 0].numel()} sequences begin inside an episode"
+            return f"{said}, and the batch has lost {hidden[0]}, which the environment carries"
+    return None
 
 
 @check("burn_in_works_once", "Burn-in works for the first sample only")

@@ -5,10 +5,12 @@ They have no rows in the debugging map; ``reference/doctor_settings`` shows them
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 
+from torchrl_doctor.checks.training import steps_of
 from torchrl_doctor.objects import (
     DROPOUT,
     FEWEST_UPDATES,
@@ -317,7 +319,12 @@ FEWEST_BACKWARDS = 3
 
 
 @check("learning_rate_is_wrong", "The learning rate trains nothing", f"{SETTINGS}#learning-rate")
-def learning_rate_is_wrong(optimizer):
+def learning_rate_is_wrong(optimizer=None, since=None, collector=None):
+    for rates in (since.seen("rates") if since else None) or []:
+        if found := falls_and_rises(rates):
+            return applies(found)
+    if optimizer is None:
+        return None
     several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
     rates, large = [], None
     for one in several:
@@ -329,6 +336,13 @@ def learning_rate_is_wrong(optimizer):
             rates.append(f"{rate:g}")
             if rate == 0:
                 return applies("lr=0: no parameter changes")
+            start, total = number(group.get("initial_lr")), getattr(collector, "total_frames", -1)
+            if start and rate < END_OF_A_SCHEDULE * start and steps_of(one) >= FEWEST_SCHEDULED:
+                frames = private(collector, "_frames", 0)
+                said = f"lr={rate:.2g} of {start:g}, after {steps_of(one)} steps of the optimizer"
+                if 0 < 2 * frames < total:
+                    return applies(f"{said} and {frames} of {total} frames: the schedule is over")
+                large = large or f"{said}: is the schedule over, and the run not?"
             if adaptive and rate < LEAST_RATE:
                 return applies(f"lr={rate:g}: a float32 weight has no digits for such a step")
             if adaptive and rate >= 1:
@@ -344,6 +358,31 @@ def learning_rate_is_wrong(optimizer):
     if large:
         return undecided(large)
     return clear(f"lr={', '.join(dict.fromkeys(rates))}") if rates else None
+
+
+END_OF_A_SCHEDULE = 1e-3  # of the rate that it begins with
+FEWEST_SCHEDULED = 20  # steps: in the first ones a warm-up is as low
+
+
+def falls_and_rises(rates):
+    """How a rate has come back from next to zero little by little; None where it has not.
+
+    A schedule that is meant to begin again jumps; a warm-up begins with the least.
+    """
+    if len(rates) < FEWEST_SCHEDULED:
+        return None
+    place = min(range(len(rates)), key=rates.__getitem__)
+    most, after = max(rates[: place + 1]), rates[place:]
+    if rates[place] > END_OF_A_SCHEDULE * most or max(after) < FAR_UP * most:
+        return None
+    longest = max((b - a for a, b in itertools.pairwise(after)), default=0.0)
+    if longest > 0.5 * most:
+        return None
+    said = f"lr fell from {most:g} to {rates[place]:.2g} in {place} steps, and rises again"
+    return f"{said}, to {max(after):.2g}: is its schedule stepped more often than it counts?"
+
+
+FAR_UP = 0.05
 
 
 def is_layer(parameter):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torchrl_doctor.objects import FEWEST_UPDATES
+from torchrl_doctor.objects import FEWEST_UPDATES, kinds_of
+from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
 
 
@@ -12,11 +13,16 @@ from torchrl_doctor.verdicts import applies, check, clear, undecided
     page="reference/doctor_in_a_loop#doctor-parameters",
 )
 def gradients_are_never_zeroed(loss_module, since):
-    steps = since.seen("steps without zero_grad")
+    steps, kept = (since.seen(n) for n in ("steps without zero_grad", "steps with old gradients"))
     if steps is None:
         return None
     if steps >= FEWEST_UPDATES:
         return applies(f"in {steps} steps one after another the gradient was added to the last one")
+    taken = (since.before.optimized or {}).get("steps", 0)
+    if kept >= FEWEST_UPDATES and 2 * kept > taken:
+        return applies(
+            f"in {kept} of {taken} steps the gradient was added to that of a step before"
+        )
     return clear("gradients are set to zero") if since.updates("loss_module") else None
 
 
@@ -25,7 +31,9 @@ def gradients_are_never_zeroed(loss_module, since):
     "A part of the network never changes",
     page="reference/doctor_in_a_loop#doctor-parameters",
 )
-def part_of_the_network_never_changes(loss_module, since):
+def part_of_the_network_never_changes(loss_module, since=None):
+    if since is None:
+        return never_changed_so_far(loss_module)
     changed = since.changed("loss_module")
     trainable = {name for name, one in loss_module.named_parameters() if one.requires_grad}
     trainable -= {name for name in trainable if name.endswith("sigma")}  # of a noisy layer
@@ -64,3 +72,73 @@ def part_of_the_network_never_changes(loss_module, since):
     if whole:
         return applies(f"nothing in {' and '.join(whole)} changed {seen}")
     return applies(f"{left[0]} and {len(left) - 1} others stayed as they are {seen}")
+
+
+def never_changed_so_far(loss_module):
+    """Applies where a network is as it was made, and another one has been trained for a while."""
+    times = {}
+    for name, parameter in loss_module.named_parameters():
+        network = name.partition(".")[0]
+        trained = parameter.requires_grad and not network.startswith("target_")
+        if trained and network.endswith("_params"):
+            times[network] = max(times.get(network, 0), parameter._version)
+    still = [network for network, number in times.items() if number <= TIMES_TO_MAKE]
+    others = [network for network in times if network not in still]
+    most = max(times.values(), default=0) - TIMES_TO_MAKE
+    if not still or not others or most < MANY_UPDATES:
+        return None  # of layers, one look tells nothing
+    said = f"nothing in {' and '.join(still)} has changed in about {most} updates"
+    return applies(f"{said} of {' and '.join(others)}: is its loss in the sum, does it step?")
+
+
+TIMES_TO_MAKE, MANY_UPDATES = 8, 30  # a warm-up of one network is shorter
+
+
+WITHOUT_A_RATIO = {"A2CLoss": "loss_objective", "ReinforceLoss": "loss_actor"}
+SEVERAL_TIMES = 1.9
+
+
+@check(
+    "a_batch_is_learned_many_times",
+    "A batch is learned several times, without a ratio",
+    page="reference/doctor_settings#old-batches",
+)
+def a_batch_is_learned_many_times(
+    loss_module,
+    collector=None,
+    replay_buffer=None,
+    optimizer=None,
+    value_estimator=None,
+    since=None,
+):
+    losses = [WITHOUT_A_RATIO[kind] for kind in kinds_of(loss_module) if kind in WITHOUT_A_RATIO]
+    inner = private(loss_module, "_value_estimator", None)  # the property would make one
+    if not losses or "VTrace" in kinds_of(value_estimator) | kinds_of(inner):
+        return None
+    name = type(loss_module).__name__
+    why = f"{name} takes each row for one of the policy as it is"
+    learned, came = (since.seen(n) for n in ("rows learned", "rows collected")) if since else (0, 0)
+    if learned and came:
+        times = learned.get(losses[0], 0) / came
+        if times >= SEVERAL_TIMES:
+            return applies(f"each of {came} rows was learned about {times:.1f} times, and {why}")
+        return clear(f"each of {came} rows was learned about {times:.1f} times") if times else None
+    frames, size = private(collector, "_frames", 0), getattr(replay_buffer, "batch_size", None)
+    steps = steps_of(optimizer)
+    if not frames or not steps:
+        return None
+    if size is not None and steps * size >= SEVERAL_TIMES * frames:
+        return applies(f"{steps} updates from samples of {size}, of {frames} rows, and {why}")
+    if steps > frames / FEWEST_OF_A_SAMPLE and size is None:
+        return undecided(f"{steps} updates from {frames} rows: several from each row? {why}")
+    return None
+
+
+FEWEST_OF_A_SAMPLE = 8  # are in a sample of no recipe
+
+
+def steps_of(optimizer):
+    """How many steps an optimizer that counts them has taken, of several the one with the most."""
+    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    states = [state for one in several if one is not None for state in one.state.values()]
+    return max((int(state["step"]) for state in states if "step" in state), default=0)

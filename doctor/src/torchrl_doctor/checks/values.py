@@ -287,7 +287,7 @@ def of_this_order(data, estimator):
     if was_walked(data, estimator) is not None:
         return was_walked(data[order], estimator) is None
     key = value_key("value_target", None, estimator)
-    if "TDLambdaEstimator" not in kinds_of(estimator) or data.get(key, None) is None:
+    if not kinds_of(estimator) & SUMMED_AGAIN or data.get(key, None) is None:
         return False
     if len(data) < ENOUGH_PAIRS or recurrent_modules(estimator):
         return False
@@ -296,6 +296,9 @@ def of_this_order(data, estimator):
         here, other = twin(data.clone())[key], twin(data[order])[key][order.argsort()]
     alike = torch.corrcoef(torch.stack([data[key], here, other]).reshape(3, -1))[0]
     return float(alike[1]) > 0.9 and float(alike[2]) < 0.5
+
+
+SUMMED_AGAIN = {"TDLambdaEstimator", "TD1Estimator", "VTrace"}
 
 
 def in_no_order(data, estimator, network, done_key):
@@ -314,8 +317,12 @@ def in_no_order(data, estimator, network, done_key):
 
 @check("advantages_look_like_noise", "Advantages look like noise")
 def advantages_look_like_noise(
-    value_estimator=None, batch=None, sample=None, loss_module=None, own_batch=None
+    value_estimator=None, batch=None, sample=None, loss_module=None, own_batch=None, since=None
 ):
+    orders = (since.seen("orders") if since else None) or []
+    if wrong := [one for one in orders if one]:
+        said = f"{type(value_estimator).__name__} got rows in no order in {len(wrong)} of"
+        return applies(f"{said} {len(orders)} calls: {wrong[0]}")
     inner = private(loss_module, "_value_estimator", None)
     if value_estimator is None and not learns_on_policy(loss_module):
         if sample is None or not follows_rows(inner):

@@ -1,0 +1,445 @@
+"""Values that no return has, returns over ends, and batches that are learned from too often."""
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torch import nn
+from torchrl.collectors import MultiSyncCollector
+from torchrl.data import (
+    LazyTensorStorage,
+    TensorDictPrioritizedReplayBuffer,
+    TensorDictReplayBuffer,
+)
+from torchrl.envs import (
+    DoubleToFloat,
+    ExplorationType,
+    GymEnv,
+    InitTracker,
+    ObservationNorm,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+)
+from torchrl.modules import MLP, LSTMModule, QValueActor, ValueOperator
+from torchrl.objectives import A2CLoss, ClipPPOLoss, DQNLoss, ReinforceLoss, SACLoss
+from torchrl.objectives.value import GAE, VTrace
+from torchrl.objectives.value.functional import reward2go
+from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose, watch
+
+from tests.support.claims import guards
+from tests.support.defects.pipelines import Joined
+from tests.support.healthy_pipelines import (
+    cartpole,
+    categorical_actor,
+    collect_from,
+    gaussian_actor,
+    logits,
+)
+
+
+def found(slug, **given):
+    """State and evidence of one check; None twice where it says nothing."""
+    report = diagnose(**given, only=slug, seconds=60)
+    return next(((one.state, one.evidence) for one in report), (None, ""))
+
+
+def stored(rows, **options):
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(1000), batch_size=32, **options)
+    buffer.extend(rows)
+    return buffer
+
+
+# --- values that no return has ------------------------------------------------------------------
+
+
+def q_loss(delay_value, times):
+    env = cartpole()
+    torch.manual_seed(0)
+    net = MLP(in_features=4, out_features=2, num_cells=[16])
+    with torch.no_grad():
+        net[-1].weight.mul_(0.01)
+        net[-1].bias.fill_(times)
+    policy = QValueActor(net, in_keys=["observation"], spec=env.action_spec)
+    loss = DQNLoss(policy, action_space=env.action_spec, delay_value=delay_value)
+    loss.make_value_estimator(gamma=0.99)
+    return env, loss
+
+
+@pytest.mark.parametrize(
+    ("delay_value", "values", "state"),
+    [
+        (True, 20.0, CLEAR),
+        (True, 1000.0, APPLIES),  # each reward is 1, so no return is above 100
+        (True, 150.0, None),  # too high, as values are for a while
+        (False, 20.0, UNDECIDED),
+        (False, 1000.0, APPLIES),
+    ],
+)
+def test_values_that_no_return_has(delay_value, values, state):
+    env, loss = q_loss(delay_value, values)
+    buffer = stored(env.rollout(100, break_when_any_done=False))
+    said, evidence = found("values_leave_all_returns", loss_module=loss, replay_buffer=buffer)
+    assert said == state, evidence
+    assert ("delay_value=False" in evidence) == (not delay_value)
+
+
+@pytest.mark.parametrize(
+    ("delay_value", "rises", "state"),
+    [(False, False, APPLIES), (False, True, None), (True, False, None)],
+)
+def test_an_error_that_grows_without_a_target_network(delay_value, rises, state):
+    _, loss = q_loss(delay_value, 1.0)
+    log = {"loss": [1.15**n for n in range(60)]}
+    if rises:
+        log["episode_reward"] = [float(n) for n in range(60)]
+    said, _ = found("values_leave_all_returns", loss_module=loss, log=log)
+    assert (said == APPLIES) == (state == APPLIES)
+
+
+def test_values_with_entropy_in_them_may_be_larger():
+    env = TransformedEnv(GymEnv("Pendulum-v1"), DoubleToFloat())
+    net = MLP(in_features=4, out_features=1, num_cells=[4])
+    with torch.no_grad():
+        net[-1].bias.fill_(1e5)
+    critic = ValueOperator(Joined(net), in_keys=["observation", "action"])
+    loss = SACLoss(gaussian_actor(env, 3), critic, delay_qvalue=True)
+    loss.make_value_estimator(gamma=0.99)
+    buffer = stored(env.rollout(60, break_when_any_done=False))
+    assert found("values_leave_all_returns", loss_module=loss, replay_buffer=buffer)[0] is None
+
+
+# --- returns over ends --------------------------------------------------------------------------
+
+
+def returns_of(rows, over_ends, gamma=0.97):
+    reward, done = rows["next", "reward"], rows["next", "done"]
+    if not over_ends:
+        return reward2go(reward, done, gamma)
+    return reward2go(reward, torch.zeros_like(done), gamma)
+
+
+@pytest.mark.parametrize("kind", [ReinforceLoss, A2CLoss])
+@pytest.mark.parametrize(("over_ends", "state"), [(True, APPLIES), (False, CLEAR)])
+def test_returns_begin_anew_at_ends(kind, over_ends, state):
+    env = SerialEnv(2, cartpole)
+    actor, critic = categorical_actor(env, logits()), ValueOperator(MLP(4, 1))
+    rows = env.rollout(80, break_when_any_done=False)
+    rows["returns"] = returns_of(rows, over_ends)
+    given = {"loss_module": kind(actor, critic), "batch": rows}
+    assert found("returns_run_over_ends", **given)[0] == state
+
+
+def test_targets_of_gae_are_no_such_sums():
+    env = cartpole()
+    actor, critic = categorical_actor(env, logits()), ValueOperator(MLP(4, 1))
+    rows = GAE(gamma=0.99, lmbda=1.0, value_network=critic)(
+        env.rollout(80, break_when_any_done=False)
+    )
+    given = {"loss_module": ClipPPOLoss(actor, critic), "batch": rows.detach()}
+    assert found("returns_run_over_ends", **given)[0] in (None, CLEAR)
+
+
+# --- how often a batch is learned from ----------------------------------------------------------
+
+
+def on_policy_loop(kind, epochs, size=40, zero="each step", shuffled=False, estimator=GAE):
+    """A loop of five batches of 80 rows, and its objects."""
+    torch.manual_seed(0)
+    env = SerialEnv(2, cartpole)
+    actor = categorical_actor(env, logits())
+    critic = ValueOperator(MLP(in_features=4, out_features=1, num_cells=[16]))
+    collector = collect_from(env, actor, 80, total_frames=400)
+    loss = kind(actor, critic)
+    optimizer = torch.optim.Adam(loss.parameters(), 1e-3)
+    options = {"lmbda": 0.95} if estimator is GAE else {"actor_network": actor}
+    advantage = estimator(gamma=0.99, value_network=critic, **options)
+    given = {"collector": collector, "loss_module": loss, "value_estimator": advantage}
+
+    def train():
+        for batch in collector:
+            if shuffled:
+                batch = batch.reshape(-1)[torch.randperm(80)]
+            with torch.no_grad():
+                advantage(batch)
+            optimizer.zero_grad()
+            for _ in range(epochs):
+                for rows in batch.reshape(-1).split(size):
+                    if zero == "each step":
+                        optimizer.zero_grad()
+                    losses = loss(rows)
+                    sum(v for k, v in losses.items() if k.startswith("loss")).backward()
+                    optimizer.step()
+
+    return given | {"optimizer": optimizer}, train
+
+
+def watched(given, train, slug):
+    kept = {name: value for name, value in given.items() if name != "optimizer"}
+    with watch(**kept, only=slug, share=1.0, seconds=60) as watching:
+        train()
+    given["collector"].shutdown()
+    return next(((one.state, one.evidence) for one in watching.report), (None, ""))
+
+
+EPOCHS = "a_batch_is_learned_many_times"
+
+
+@pytest.mark.parametrize(
+    ("kind", "epochs", "estimator", "state"),
+    [
+        (A2CLoss, 1, GAE, CLEAR),
+        (A2CLoss, 4, GAE, APPLIES),
+        (A2CLoss, 2, GAE, APPLIES),
+        (A2CLoss, 4, VTrace, None),  # which corrects for it
+        (ReinforceLoss, 3, GAE, APPLIES),
+        (ClipPPOLoss, 4, GAE, None),
+    ],
+)
+def test_a_loss_without_a_ratio_learns_a_batch_once(kind, epochs, estimator, state):
+    given, train = on_policy_loop(kind, epochs, estimator=estimator)
+    assert watched(given, train, EPOCHS)[0] == state
+
+
+@pytest.mark.parametrize(("epochs", "state"), [(1, None), (10, UNDECIDED)])
+def test_the_steps_of_an_optimizer_hint_at_it_in_one_look(epochs, state):
+    given, train = on_policy_loop(A2CLoss, epochs, size=20)
+    train()
+    assert found(EPOCHS, **given)[0] == state
+    given["collector"].shutdown()
+
+
+# --- the order of rows, gradients and networks that are left out ---------------------------------
+
+
+@pytest.mark.parametrize("estimator", [GAE, VTrace])
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_an_estimator_gets_rows_that_follow(estimator, shuffled):
+    given, train = on_policy_loop(A2CLoss, 1, shuffled=shuffled, estimator=estimator)
+    state, evidence = watched(given, train, "advantages_look_like_noise")
+    assert (state == APPLIES) == shuffled, evidence
+
+
+@pytest.mark.parametrize(("shuffled", "state"), [(True, APPLIES), (False, CLEAR)])
+def test_targets_of_vtrace_tell_the_order_that_they_were_made_in(shuffled, state):
+    torch.manual_seed(0)
+    env = cartpole()
+    actor, critic = categorical_actor(env, logits()), ValueOperator(MLP(4, 1, num_cells=[16]))
+    with torch.no_grad():
+        rows = env.rollout(100, actor, break_when_any_done=False)
+        rows = rows[torch.randperm(100)] if shuffled else rows
+        vtrace = VTrace(gamma=0.99, actor_network=actor, value_network=critic)
+        vtrace(rows)
+    said, evidence = found("advantages_look_like_noise", value_estimator=vtrace, batch=rows)
+    assert (said == APPLIES) == (state == APPLIES), evidence
+
+
+@pytest.mark.parametrize(("zero", "state"), [("each step", CLEAR), ("each batch", APPLIES)])
+def test_gradients_that_are_zeroed_once_a_batch(zero, state):
+    given, train = on_policy_loop(ClipPPOLoss, 2, size=20, zero=zero)
+    assert watched(given, train, "gradients_are_never_zeroed")[0] == state
+
+
+@pytest.mark.parametrize(("forgotten", "state"), [("loss_critic", APPLIES), ("", None)])
+def test_one_look_finds_a_network_that_no_loss_reaches(forgotten, state):
+    env = cartpole()
+    actor = categorical_actor(env, logits())
+    loss = ClipPPOLoss(actor, ValueOperator(MLP(in_features=4, out_features=1, num_cells=[16])))
+    optimizer = torch.optim.Adam(loss.parameters(), 1e-3)
+    rows = env.rollout(20, actor).detach()
+    GAE(gamma=0.99, lmbda=0.95, value_network=loss.critic_network)(
+        rows, params=loss.critic_network_params
+    )
+    for _ in range(40):
+        losses = loss(rows)
+        parts = [v for k, v in losses.items() if k.startswith("loss") and k != forgotten]
+        optimizer.zero_grad()
+        sum(parts).backward()
+        optimizer.step()
+    said, evidence = found("part_of_the_network_never_changes", loss_module=loss)
+    assert said == state
+    assert ("critic_network_params" in evidence) == bool(forgotten)
+
+
+# --- learning rates ------------------------------------------------------------------------------
+
+
+def constant(step):
+    return 1.0
+
+
+def cosine(step):
+    return 0.5 * (1 + torch.cos(torch.tensor(step * torch.pi / 15)).item())
+
+
+def warm_up(step):
+    return min(1.0, step / 20)
+
+
+def begins_again(step):
+    return 1 - (step % 15) / 15 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("schedule", "state"),
+    [(constant, CLEAR), (cosine, APPLIES), (warm_up, CLEAR), (begins_again, CLEAR)],
+)
+def test_a_schedule_that_comes_back(schedule, state):
+    given, train = on_policy_loop(ClipPPOLoss, 4)
+    optimizer = given["optimizer"]
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
+    step = optimizer.step
+    optimizer.register_step_post_hook(lambda *_: scheduler.step())
+    assert step is not None
+    with watch(**given, only="learning_rate_is_wrong", share=1.0, seconds=60) as watching:
+        train()
+    given["collector"].shutdown()
+    (one,) = watching.report
+    assert (one.state == APPLIES) == (state == APPLIES), one.evidence
+
+
+# --- what the critic reads -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("constant_state", "state"), [(True, APPLIES), (False, CLEAR)])
+def test_what_a_critic_reads_changes(constant_state, state):
+    rows = cartpole().rollout(40, break_when_any_done=False)
+    rows["state"] = torch.zeros(40, 3) if constant_state else torch.randn(40, 3)
+    actor = categorical_actor(cartpole(), logits())
+    loss = ClipPPOLoss(actor, ValueOperator(nn.Linear(3, 1), in_keys=["state"]))
+    given = {"batch": rows, "policy": actor, "loss_module": loss}
+    assert found("observations_never_change", **given)[0] == state
+
+
+def test_a_data_set_of_another_scale_is_named_as_one():
+    env = cartpole()
+    actor = categorical_actor(env, logits())
+    rows = env.rollout(100, break_when_any_done=False)
+    slugs = ("evaluation_gives_other_numbers", "samples_differ_from_what_the_policy_saw")
+    for by, states in ((0.0, (None, None)), (500.0, (APPLIES, None))):
+        data = rows.clone()
+        data["observation"] += by
+        data["next", "observation"] += by
+        given = {"env": env, "policy": actor, "replay_buffer": stored(data)}
+        assert tuple(found(slug, **given)[0] for slug in slugs) == states
+
+
+def test_no_row_is_needed():
+    rows = TensorDict(batch_size=[3])
+    loss = ReinforceLoss(categorical_actor(cartpole(), logits()), ValueOperator(MLP(4, 1)))
+    assert found("returns_run_over_ends", loss_module=loss, batch=rows)[0] is None
+
+
+# --- data that were changed in part ---------------------------------------------------------------
+
+
+def both_normalized(rows):
+    for part in (rows, rows["next"]):
+        part["observation"] = (part["observation"] - 1.0) / 0.5
+
+
+def one_normalized(rows):
+    rows["observation"] = (rows["observation"] - 1.0) / 0.5
+
+
+def in_disorder(rows):
+    one_normalized(rows)
+    rows.update(rows[torch.randperm(len(rows))].clone())
+
+
+@pytest.mark.parametrize(
+    ("change", "state"), [(both_normalized, CLEAR), (one_normalized, APPLIES), (in_disorder, None)]
+)
+@pytest.mark.parametrize("kind", ["batch", "replay_buffer"])
+def test_both_observations_have_one_scale(change, state, kind):
+    env = TransformedEnv(GymEnv("Pendulum-v1"), DoubleToFloat())
+    rows = env.rollout(120, break_when_any_done=False)
+    change(rows)
+    given = {kind: rows if kind == "batch" else stored(rows)}
+    assert found("next_observation_has_another_scale", **given)[0] == state
+
+
+@pytest.mark.parametrize(("lost", "state"), [(True, APPLIES), (False, None)])
+def test_chunks_of_sequences_keep_their_hidden_states(lost, state):
+    lstm = LSTMModule(4, 8, in_key="observation", out_key="features")
+    env = TransformedEnv(cartpole(), InitTracker())
+    env.append_transform(lstm.make_tensordict_primer())
+    head = TensorDictModule(nn.Linear(8, 2), ["features"], ["logits"])
+    policy = categorical_actor(env, lstm, head)
+    rows = env.rollout(40, policy, break_when_any_done=False).detach()
+    states = [key for key in rows.keys(True, True) if "recurrent" in str(key)]
+    rows = (rows.exclude(*states) if lost else rows).reshape(-1, 8)
+    given = {"policy": policy, "env": env, "batch": rows}
+    assert found("lstm_outputs_differ_in_slices", **given)[0] == state
+
+
+@pytest.mark.parametrize(("each", "state"), [(True, CLEAR), (False, UNDECIDED)])
+def test_each_row_of_a_sample_has_a_priority_of_its_own(each, state):
+    rows = cartpole().rollout(200, break_when_any_done=False)
+    buffer = TensorDictPrioritizedReplayBuffer(
+        alpha=0.7, beta=0.5, storage=LazyTensorStorage(200), batch_size=20
+    )
+    buffer.extend(rows)
+    for number in range(12):
+        sample = buffer.sample()
+        sample["td_error"] = torch.rand(20) if each else torch.full((20,), 0.1 + number / 50)
+        buffer.update_tensordict_priority(sample)
+    assert found("prioritized_replay_draws_evenly", replay_buffer=buffer)[0] == state
+
+
+# --- collectors with worker processes -------------------------------------------------------------
+
+
+def plain():
+    return TransformedEnv(cartpole(), StepCounter())
+
+
+def normalized():
+    norm = ObservationNorm(loc=0.0, scale=0.5, in_keys=["observation"], standard_normal=True)
+    return TransformedEnv(cartpole(), norm)
+
+
+def in_processes(maker, policy, **options):
+    return MultiSyncCollector(
+        [maker] * 2, policy, frames_per_batch=40, total_frames=-1, cat_results="stack", **options
+    )
+
+
+@guards("doctor-env-of-workers")
+@pytest.mark.parametrize(("evaluated_in", "state"), [(plain, APPLIES), (normalized, CLEAR)])
+def test_evaluation_is_compared_with_the_environments_of_workers(evaluated_in, state):
+    closed = []
+
+    class Norm(ObservationNorm):
+        def close(self):
+            closed.append(self)
+
+    def maker():
+        return TransformedEnv(
+            cartpole(), Norm(loc=0.0, scale=0.5, in_keys=["observation"], standard_normal=True)
+        )
+
+    collector = in_processes(maker, actor := categorical_actor(cartpole(), logits()))
+    given = {"collector": collector, "policy": actor, "eval_env": evaluated_in()}
+    said, evidence = found("good_in_training_poor_in_evaluation", **given)
+    collector.shutdown()
+    assert said == state, evidence
+    assert closed
+
+
+@guards("doctor-collector-evaluates")
+@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize(("kind", "state"), [("RANDOM", APPLIES), ("DETERMINISTIC", CLEAR)])
+def test_a_collector_evaluates(kind, state, several):
+    actor = categorical_actor(cartpole(), logits())
+    options = {"exploration_type": ExplorationType[kind]}
+    if several:
+        evaluates = in_processes(plain, actor, **options)
+    else:
+        evaluates = collect_from(plain(), actor, 40, **options)
+    training = collect_from(plain(), actor, 40)
+    loss = A2CLoss(actor, ValueOperator(MLP(4, 1)))
+    given = {"collector": training, "eval_env": evaluates, "loss_module": loss}
+    assert found("evaluation_collector_explores", **given)[0] == state
+    for one in (training, evaluates):
+        one.shutdown()
