@@ -37,7 +37,7 @@ def test_a_check_without_a_row_names_a_section_that_is_there():
 
 
 def test_a_check_takes_what_diagnose_can_give():
-    known = {*torchrl_doctor.ARGUMENTS, "sample", "own_batch", "by_group"}
+    known = {*torchrl_doctor.ARGUMENTS, "sample", "own_batch", "by_group", "eval_collector"}
     taken = {slug: set(one.takes) - known for slug, one in torchrl_doctor.CHECKS.items()}
     assert {slug: names for slug, names in taken.items() if names} == {}
 
