@@ -349,9 +349,9 @@ print("batches:", number + 1)
 # What it costs
 # -------------
 #
-# A start costs seconds, and a long run wins them back. Two workers ("spawn") gave their first
-# batch after :measured:`scaling_ray@cpu:start-workers-2:start_time`, two remote collectors after
-# :measured:`scaling_ray@cpu:start-ray-2:start_time`, and one process after
+# Starting workers costs seconds, and a long run wins them back. Two workers ("spawn") gave their
+# first batch after :measured:`scaling_ray@cpu:start-workers-2:start_time`, two remote collectors
+# after :measured:`scaling_ray@cpu:start-ray-2:start_time`, and one process after
 # :measured:`scaling_ray@cpu:start-one:start_time`. Before that, Ray itself took
 # :measured:`scaling_ray@cpu:init:init_time`, once. From then on, with CartPole on two cores, two
 # workers collected :measured:`scaling_ray@cpu:throughput-workers-2:vs_one` times as many frames

@@ -5,6 +5,7 @@
 (() => {
   const filter = (form) => {
     const rows = [...document.querySelectorAll(form.dataset.rows)].map((row) => ({ row, group: row.parentNode }));
+    if (!rows.length) return;
     const groups = [...new Set(rows.map(({ group }) => group))];
     const nearest = document.createElement(groups[0].localName === "tbody" ? "tbody" : "div");
     groups[0].before(nearest);
@@ -47,7 +48,7 @@
       groups.forEach((group) => (group.hidden = !seen.some(({ row }) => row.parentNode === group)));
       nearest.parentNode.hidden = !seen.length; // the heading above them
       output.textContent = `${seen.length} of ${rows.length} ${noun}` +
-        (!seen.length ? ". Try other words, or another way:" : asked ? ", the nearest first. " : "");
+        (!seen.length ? (asked ? ". Try other words, or another way:" : ". Press fewer buttons.") : asked ? ", the nearest first. " : "");
       if (!asked) return;
       const whole = document.createElement("a");
       whole.href = `${root}search.html?q=${encodeURIComponent(asked)}`;

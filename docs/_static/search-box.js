@@ -59,7 +59,7 @@
 
     const group = (name, options) => {
       const heading = element("div", "search-group", name);
-      heading.id = `${options[0].id}-group`;
+      heading.id = `group-of-${options[0].id}`;
       heading.setAttribute("role", "presentation");
       const made = element("div", "", heading, ...options);
       made.setAttribute("role", "group");

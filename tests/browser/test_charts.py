@@ -230,6 +230,7 @@ def test_a_stamp_is_below_its_figure_and_clear_of_what_follows(
     page.goto(site_url + name)
     page.emulate_media(media=medium)
     plates = page.locator("article .plate")
+    assert plates.count()
     for index in range(plates.count()):
         above, aside, below = plates.nth(index).evaluate(PLATE)
         assert 4 <= above <= 16

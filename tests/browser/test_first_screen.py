@@ -147,7 +147,7 @@ LAPTOP = {"width": 1280, "height": 800}
     [
         ("index", ".entry-card:nth-child(4)", 800),
         ("how-to/save_and_resume", ".bd-article :not(details) > div > .highlight", 780),
-        ("how-to/index", ".sphx-glr-thumbcontainer:last-child", 730),
+        ("how-to/index", ".sphx-glr-thumbcontainer", 730),
         ("reference/api/index", "dl.api-subjects", 800),
         ("reference/memory_planner", ".planner-answer table", 680),
         ("performance/knobs", "table.knobs tbody tr:nth-child(4)", 730),

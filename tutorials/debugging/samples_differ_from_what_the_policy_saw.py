@@ -14,8 +14,8 @@ much too large, or squeezed into a small range.
 :Decided in: :source:`torchrl.data.TensorDictReplayBuffer._sample`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: :thread:`2406`
-:Also called: normalized twice, ObservationNorm twice, double normalization, frames
-   stacked twice, observations explode in the replay buffer
+:Also called: observations are normalized twice, ObservationNorm twice, double normalization,
+   frames stacked twice, observations explode in the replay buffer
 """
 
 # %%

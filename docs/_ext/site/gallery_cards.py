@@ -54,8 +54,8 @@ def grouped(text, order):
     for line in order.splitlines():
         if line.startswith(GROUP):
             title = line.removeprefix(GROUP).strip()
-        elif title and line.strip():
-            titles[line.strip()], title = title, None
+        elif title and (name := line.partition("#")[0].strip()):
+            titles[name], title = title, None
     if not titles:
         return text
     head, *cards = text.split(START)

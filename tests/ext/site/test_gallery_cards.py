@@ -50,7 +50,7 @@ CARDS = "".join(f"{START}>\n\n  :doc:`/how-to/{name}`\n\n" for name in ("one", "
 def test_cards_come_in_the_groups_that_the_order_has_titles_for():
     tree = "   /how-to/one\n   /how-to/two\n   /how-to/three\n"
     page = f"Guides\n======\n\n{OPEN}{CARDS}{CLOSE}{TOCTREE}\n{tree}"
-    order = "# Ranked.\n## Set up\none\ntwo\n\n## Run it\nthree\n"
+    order = "# Ranked.\n## Set up\n# Two.\none\ntwo\n\n## Run it\nthree\n"
     shown = grouped(page, order)
     parts = ["Set up\n------", "/one`", "/two`", "Run it\n------", "/three`"]
     places = [shown.index(part) for part in parts]
