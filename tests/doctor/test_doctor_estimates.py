@@ -443,3 +443,16 @@ def test_a_collector_evaluates(kind, state, several):
     assert found("evaluation_collector_explores", **given)[0] == state
     for one in (training, evaluates):
         one.shutdown()
+@pytest.mark.parametrize("kind", ["batch", "replay_buffer"])
+def test_the_next_observation_of_several_steps_is_not_that_of_the_next_row(kind):
+    rows = cartpole().rollout(120, break_when_any_done=False)
+    slope = torch.arange(120.0).unsqueeze(-1).expand(120, 4)
+    rows["observation"], rows["next", "observation"] = slope.clone(), slope + 3
+    rows["next", "done"].zero_()
+    given = {kind: rows if kind == "batch" else stored(rows)}
+    assert found("next_observation_has_another_scale", **given)[0] == APPLIES
+    rows["steps_to_next_obs"] = torch.full((120, 1), 3)
+    given = {kind: rows if kind == "batch" else stored(rows)}
+    assert found("next_observation_has_another_scale", **given)[0] is None
+
+
