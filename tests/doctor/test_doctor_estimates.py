@@ -85,28 +85,66 @@ def test_values_that_no_return_has(delay_value, values, state):
 
 
 @pytest.mark.parametrize(
-    ("delay_value", "rises", "state"),
-    [(False, False, APPLIES), (False, True, None), (True, False, None)],
+    ("delay_value", "returns", "state"),
+    [
+        (False, [20.0, 21.0] * 30, APPLIES),
+        (False, [], UNDECIDED),
+        (False, range(60), UNDECIDED),  # of the values
+        (True, [20.0, 21.0] * 30, None),
+    ],
 )
-def test_an_error_that_grows_without_a_target_network(delay_value, rises, state):
+def test_an_error_that_grows_without_a_target_network(delay_value, returns, state):
     _, loss = q_loss(delay_value, 1.0)
     log = {"loss": [1.15**n for n in range(60)]}
-    if rises:
-        log["episode_reward"] = [float(n) for n in range(60)]
-    said, _ = found("values_leave_all_returns", loss_module=loss, log=log)
-    assert (said == APPLIES) == (state == APPLIES)
+    log |= {"episode_reward": [float(one) for one in returns]} if returns else {}
+    said, evidence = found("values_leave_all_returns", loss_module=loss, log=log)
+    assert said == state, evidence
+    assert ("log the return, too" in evidence) == (not returns)
 
 
-def test_values_with_entropy_in_them_may_be_larger():
+def values_that(bias, steps, last=None, alone=False):
+    """The verdict on values of about *bias*, by *steps* rows; *last* is the last reward."""
+    env, loss = q_loss(True, bias)
+    rows = env.rollout(steps, break_when_any_done=False)
+    rows["next", "reward"].fill_(-0.01)
+    if last is not None:
+        rows["next", "reward"][-1] = last
+    given = {"batch": rows} if alone else {"replay_buffer": stored(rows)}
+    return found("values_leave_all_returns", loss_module=loss, **given)[0]
+
+
+def test_a_reward_that_was_not_seen_may_be_larger():
+    assert values_that(50.0, 5) is None  # no episode has ended, so the goal is not among them
+    assert values_that(50.0, 100, alone=True) == UNDECIDED
+    assert values_that(50.0, 100) == APPLIES
+    assert values_that(50.0, 100, last=100.0) == CLEAR
+
+
+def test_values_are_clear_if_none_is_larger():
+    env, loss = q_loss(True, 20.0)
+    with torch.no_grad():
+        first, shift, last, bias = loss.parameters()
+        first[0], shift[0] = torch.tensor([1000.0, 0.0, 0.0, 0.0]), 0.0
+        last[:, 0], bias[:] = 65.0, 85.0  # values of about 20 and 150
+    rows = env.rollout(100, break_when_any_done=False)
+    rows["observation"][:, 0] = -1.0
+    rows["observation"][::10, 0] = 1.0
+    given = {"loss_module": loss, "replay_buffer": stored(rows)}
+    assert found("values_leave_all_returns", **given)[0] is None
+
+
+@pytest.mark.parametrize("size", [0.0, 1e5])
+def test_values_with_entropy_in_them_may_be_larger(size):
     env = TransformedEnv(GymEnv("Pendulum-v1"), DoubleToFloat())
     net = MLP(in_features=4, out_features=1, num_cells=[4])
     with torch.no_grad():
-        net[-1].bias.fill_(1e5)
+        net[-1].bias.fill_(size)
     critic = ValueOperator(Joined(net), in_keys=["observation", "action"])
     loss = SACLoss(gaussian_actor(env, 3), critic, delay_qvalue=True)
     loss.make_value_estimator(gamma=0.99)
     buffer = stored(env.rollout(60, break_when_any_done=False))
     assert found("values_leave_all_returns", loss_module=loss, replay_buffer=buffer)[0] is None
+    env = env.append_transform(StepCounter(max_steps=30))
 
 
 # --- returns over ends --------------------------------------------------------------------------
