@@ -1,5 +1,7 @@
 """Values that no return has, returns over ends, and batches that are learned from too often."""
 
+import pickle
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -326,14 +328,56 @@ def test_a_schedule_that_comes_back(schedule, state):
     given, train = on_policy_loop(ClipPPOLoss, 4)
     optimizer = given["optimizer"]
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
-    step = optimizer.step
     optimizer.register_step_post_hook(lambda *_: scheduler.step())
-    assert step is not None
     with watch(**given, only="learning_rate_is_wrong", share=1.0, seconds=60) as watching:
         train()
     given["collector"].shutdown()
     (one,) = watching.report
-    assert (one.state == APPLIES) == (state == APPLIES), one.evidence
+    assert one.state == state, one.evidence
+
+
+def test_of_a_run_of_any_length_as_many_rates_are_kept():
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    loss = ClipPPOLoss(
+        categorical_actor(cartpole(), torch.nn.Linear(4, 2)), ValueOperator(nn.Linear(4, 1))
+    )
+    optimizer = torch.optim.SGD([parameter, *loss.parameters()], 0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, constant)
+    with watch(loss_module=loss, optimizer=optimizer, share=1.0, seconds=60) as watching:
+        for number in range(200):
+            parameter.grad = torch.ones(3)
+            optimizer.step()
+            schedule.step()
+            if number == 20:
+                few = len(pickle.dumps(watching.learners[None].rates))
+        many = len(pickle.dumps(watching.learners[None].rates))
+    assert many - few < 20
+
+
+@pytest.mark.parametrize(("seen", "state"), [(False, UNDECIDED), (True, APPLIES)])
+def test_a_schedule_that_is_over_in_a_run_that_goes_on(seen, state):
+    given, _ = on_policy_loop(ClipPPOLoss, 1)
+    optimizer, slug = given["optimizer"], "learning_rate_is_wrong"
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: max(1 - n / 20, 1e-6))
+
+    def steps():
+        given["collector"].next()
+        for one in given["loss_module"].parameters():
+            one.grad = torch.ones_like(one)
+        for _ in range(30):
+            optimizer.step()
+            schedule.step()
+
+    if seen:
+        with watch(**given, only=slug, share=1.0, seconds=60) as watching:
+            steps()
+        (one,) = watching.report
+        said, evidence = one.state, one.evidence
+    else:  # the steps may have been those of a run that is resumed here
+        steps()
+        said, evidence = found(slug, **given)
+    given["collector"].shutdown()
+    assert said == state, evidence
 
 
 # --- what the critic reads -----------------------------------------------------------------------
