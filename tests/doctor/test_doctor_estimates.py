@@ -1,5 +1,7 @@
 """Values that no return has, returns over ends, and batches that are learned from too often."""
 
+import pickle
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -25,7 +27,7 @@ from torchrl.modules import MLP, LSTMModule, QValueActor, ValueOperator
 from torchrl.objectives import A2CLoss, ClipPPOLoss, DQNLoss, ReinforceLoss, SACLoss
 from torchrl.objectives.value import GAE, VTrace
 from torchrl.objectives.value.functional import reward2go
-from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose, watch
+from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose, look, watch
 
 from tests.support.claims import guards
 from tests.support.defects.pipelines import Joined
@@ -85,26 +87,64 @@ def test_values_that_no_return_has(delay_value, values, state):
 
 
 @pytest.mark.parametrize(
-    ("delay_value", "rises", "state"),
-    [(False, False, APPLIES), (False, True, None), (True, False, None)],
+    ("delay_value", "returns", "state"),
+    [
+        (False, [20.0, 21.0] * 30, APPLIES),
+        (False, [], UNDECIDED),
+        (False, range(60), UNDECIDED),  # of the values
+        (True, [20.0, 21.0] * 30, None),
+    ],
 )
-def test_an_error_that_grows_without_a_target_network(delay_value, rises, state):
+def test_an_error_that_grows_without_a_target_network(delay_value, returns, state):
     _, loss = q_loss(delay_value, 1.0)
     log = {"loss": [1.15**n for n in range(60)]}
-    if rises:
-        log["episode_reward"] = [float(n) for n in range(60)]
-    said, _ = found("values_leave_all_returns", loss_module=loss, log=log)
-    assert (said == APPLIES) == (state == APPLIES)
+    log |= {"episode_reward": [float(one) for one in returns]} if returns else {}
+    said, evidence = found("values_leave_all_returns", loss_module=loss, log=log)
+    assert said == state, evidence
+    assert ("log the return, too" in evidence) == (not returns)
 
 
-def test_values_with_entropy_in_them_may_be_larger():
+def values_that(bias, steps, last=None, alone=False):
+    """The verdict on values of about *bias*, by *steps* rows; *last* is the last reward."""
+    env, loss = q_loss(True, bias)
+    rows = env.rollout(steps, break_when_any_done=False)
+    rows["next", "reward"].fill_(-0.01)
+    if last is not None:
+        rows["next", "reward"][-1] = last
+    given = {"batch": rows} if alone else {"replay_buffer": stored(rows)}
+    return found("values_leave_all_returns", loss_module=loss, **given)[0]
+
+
+def test_a_reward_that_was_not_seen_may_be_larger():
+    assert values_that(50.0, 5) is None  # no episode has ended, so the goal is not among them
+    assert values_that(50.0, 100, alone=True) == UNDECIDED
+    assert values_that(50.0, 100) == APPLIES
+    assert values_that(50.0, 100, last=100.0) == CLEAR
+
+
+def test_values_are_clear_if_none_is_larger():
+    env, loss = q_loss(True, 20.0)
+    with torch.no_grad():
+        first, shift, last, bias = loss.parameters()
+        first[0], shift[0] = torch.tensor([1000.0, 0.0, 0.0, 0.0]), 0.0
+        last[:, 0], bias[:] = 65.0, 85.0  # values of about 20 and 150
+    rows = env.rollout(100, break_when_any_done=False)
+    rows["observation"][:, 0] = -1.0
+    rows["observation"][::10, 0] = 1.0
+    given = {"loss_module": loss, "replay_buffer": stored(rows)}
+    assert found("values_leave_all_returns", **given)[0] is None
+
+
+@pytest.mark.parametrize("size", [0.0, 1e5])
+def test_values_with_entropy_in_them_may_be_larger(size):
     env = TransformedEnv(GymEnv("Pendulum-v1"), DoubleToFloat())
     net = MLP(in_features=4, out_features=1, num_cells=[4])
     with torch.no_grad():
-        net[-1].bias.fill_(1e5)
+        net[-1].bias.fill_(size)
     critic = ValueOperator(Joined(net), in_keys=["observation", "action"])
     loss = SACLoss(gaussian_actor(env, 3), critic, delay_qvalue=True)
     loss.make_value_estimator(gamma=0.99)
+    env = env.append_transform(StepCounter(max_steps=30))
     buffer = stored(env.rollout(60, break_when_any_done=False))
     assert found("values_leave_all_returns", loss_module=loss, replay_buffer=buffer)[0] is None
 
@@ -209,6 +249,26 @@ def test_the_steps_of_an_optimizer_hint_at_it_in_one_look(epochs, state):
     given["collector"].shutdown()
 
 
+def test_steps_of_an_optimizer_may_be_of_another_run():
+    given, train = on_policy_loop(A2CLoss, 4, size=20)
+    train()
+    given["replay_buffer"] = stored(cartpole().rollout(40, break_when_any_done=False))
+    state, evidence = found(EPOCHS, **given)
+    assert (state, "in this run?" in evidence) == (UNDECIDED, True)
+    given["collector"].shutdown()
+
+
+@pytest.mark.parametrize(
+    ("learned", "state"), [(90, CLEAR), (110, CLEAR), (150, UNDECIDED), (200, APPLIES)]
+)
+def test_rows_that_are_learned_more_than_once(learned, state):
+    given, _ = on_policy_loop(A2CLoss, 1)
+    since = look(loss_module=given["loss_module"])
+    since.watched = {"rows learned": {"loss_objective": learned}, "rows collected": 100}
+    assert found(EPOCHS, loss_module=given["loss_module"], since=since)[0] == state
+    given["collector"].shutdown()
+
+
 # --- the order of rows, gradients and networks that are left out ---------------------------------
 
 
@@ -220,7 +280,7 @@ def test_an_estimator_gets_rows_that_follow(estimator, shuffled):
     assert (state == APPLIES) == shuffled, evidence
 
 
-@pytest.mark.parametrize(("shuffled", "state"), [(True, APPLIES), (False, CLEAR)])
+@pytest.mark.parametrize(("shuffled", "state"), [(True, APPLIES), (False, None)])
 def test_targets_of_vtrace_tell_the_order_that_they_were_made_in(shuffled, state):
     torch.manual_seed(0)
     env = cartpole()
@@ -231,7 +291,7 @@ def test_targets_of_vtrace_tell_the_order_that_they_were_made_in(shuffled, state
         vtrace = VTrace(gamma=0.99, actor_network=actor, value_network=critic)
         vtrace(rows)
     said, evidence = found("advantages_look_like_noise", value_estimator=vtrace, batch=rows)
-    assert (said == APPLIES) == (state == APPLIES), evidence
+    assert said == state, evidence
 
 
 @pytest.mark.parametrize(("zero", "state"), [("each step", CLEAR), ("each batch", APPLIES)])
@@ -240,12 +300,19 @@ def test_gradients_that_are_zeroed_once_a_batch(zero, state):
     assert watched(given, train, "gradients_are_never_zeroed")[0] == state
 
 
-@pytest.mark.parametrize(("forgotten", "state"), [("loss_critic", APPLIES), ("", None)])
-def test_one_look_finds_a_network_that_no_loss_reaches(forgotten, state):
+@pytest.mark.parametrize(
+    ("forgotten", "kind", "state"),
+    [
+        ("loss_critic", torch.optim.Adam, APPLIES),
+        ("loss_critic", torch.optim.SGD, UNDECIDED),  # which counts no steps
+        ("", torch.optim.Adam, None),
+    ],
+)
+def test_one_look_finds_a_network_that_no_loss_reaches(forgotten, kind, state):
     env = cartpole()
     actor = categorical_actor(env, logits())
     loss = ClipPPOLoss(actor, ValueOperator(MLP(in_features=4, out_features=1, num_cells=[16])))
-    optimizer = torch.optim.Adam(loss.parameters(), 1e-3)
+    optimizer = kind(loss.parameters(), 1e-3)
     rows = env.rollout(20, actor).detach()
     GAE(gamma=0.99, lmbda=0.95, value_network=loss.critic_network)(
         rows, params=loss.critic_network_params
@@ -256,9 +323,23 @@ def test_one_look_finds_a_network_that_no_loss_reaches(forgotten, state):
         optimizer.zero_grad()
         sum(parts).backward()
         optimizer.step()
-    said, evidence = found("part_of_the_network_never_changes", loss_module=loss)
+    given = {"loss_module": loss, "optimizer": optimizer}
+    said, evidence = found("part_of_the_network_never_changes", **given)
     assert said == state
     assert ("critic_network_params" in evidence) == bool(forgotten)
+
+
+def test_an_actor_that_was_trained_before_tells_nothing_of_its_critic():
+    actor = categorical_actor(cartpole(), logits())
+    before = torch.optim.Adam(actor.parameters(), 1e-3)
+    for _ in range(100):
+        sum(one.sum() for one in actor.parameters()).backward()
+        before.step()
+    loss = ClipPPOLoss(actor, ValueOperator(MLP(in_features=4, out_features=1, num_cells=[16])))
+    new = torch.optim.Adam(loss.parameters(), 1e-3)
+    for optimizer in ({}, {"optimizer": new}):
+        given = {"loss_module": loss, **optimizer}
+        assert found("part_of_the_network_never_changes", **given)[0] == UNDECIDED
 
 
 # --- learning rates ------------------------------------------------------------------------------
@@ -288,14 +369,56 @@ def test_a_schedule_that_comes_back(schedule, state):
     given, train = on_policy_loop(ClipPPOLoss, 4)
     optimizer = given["optimizer"]
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
-    step = optimizer.step
     optimizer.register_step_post_hook(lambda *_: scheduler.step())
-    assert step is not None
     with watch(**given, only="learning_rate_is_wrong", share=1.0, seconds=60) as watching:
         train()
     given["collector"].shutdown()
     (one,) = watching.report
-    assert (one.state == APPLIES) == (state == APPLIES), one.evidence
+    assert one.state == state, one.evidence
+
+
+def test_of_a_run_of_any_length_as_many_rates_are_kept():
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    loss = ClipPPOLoss(
+        categorical_actor(cartpole(), torch.nn.Linear(4, 2)), ValueOperator(nn.Linear(4, 1))
+    )
+    optimizer = torch.optim.SGD([parameter, *loss.parameters()], 0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, constant)
+    with watch(loss_module=loss, optimizer=optimizer, share=1.0, seconds=60) as watching:
+        for number in range(200):
+            parameter.grad = torch.ones(3)
+            optimizer.step()
+            schedule.step()
+            if number == 20:
+                few = len(pickle.dumps(watching.learners[None].rates))
+        many = len(pickle.dumps(watching.learners[None].rates))
+    assert many - few < 20
+
+
+@pytest.mark.parametrize(("seen", "state"), [(False, UNDECIDED), (True, APPLIES)])
+def test_a_schedule_that_is_over_in_a_run_that_goes_on(seen, state):
+    given, _ = on_policy_loop(ClipPPOLoss, 1)
+    optimizer, slug = given["optimizer"], "learning_rate_is_wrong"
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: max(1 - n / 20, 1e-6))
+
+    def steps():
+        given["collector"].next()
+        for one in given["loss_module"].parameters():
+            one.grad = torch.ones_like(one)
+        for _ in range(30):
+            optimizer.step()
+            schedule.step()
+
+    if seen:
+        with watch(**given, only=slug, share=1.0, seconds=60) as watching:
+            steps()
+        (one,) = watching.report
+        said, evidence = one.state, one.evidence
+    else:  # the steps may have been those of a run that is resumed here
+        steps()
+        said, evidence = found(slug, **given)
+    given["collector"].shutdown()
+    assert said == state, evidence
 
 
 # --- what the critic reads -----------------------------------------------------------------------
@@ -357,6 +480,19 @@ def test_both_observations_have_one_scale(change, state, kind):
     change(rows)
     given = {kind: rows if kind == "batch" else stored(rows)}
     assert found("next_observation_has_another_scale", **given)[0] == state
+
+
+@pytest.mark.parametrize("kind", ["batch", "replay_buffer"])
+def test_the_next_observation_of_several_steps_is_not_that_of_the_next_row(kind):
+    rows = cartpole().rollout(120, break_when_any_done=False)
+    slope = torch.arange(120.0).unsqueeze(-1).expand(120, 4)
+    rows["observation"], rows["next", "observation"] = slope.clone(), slope + 3
+    rows["next", "done"].zero_()
+    given = {kind: rows if kind == "batch" else stored(rows)}
+    assert found("next_observation_has_another_scale", **given)[0] == APPLIES
+    rows["steps_to_next_obs"] = torch.full((120, 1), 3)
+    given = {kind: rows if kind == "batch" else stored(rows)}
+    assert found("next_observation_has_another_scale", **given)[0] is None
 
 
 @pytest.mark.parametrize(("lost", "state"), [(True, APPLIES), (False, None)])

@@ -6,13 +6,17 @@ import pytest
 import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl import envs, modules, objectives
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
 from torchrl.envs import InitTracker, MultiStepTransform, TransformedEnv
 from torchrl.modules import LSTMModule, QValueActor, QValueModule, ValueOperator
 from torchrl.objectives import DQNLoss
 from torchrl.objectives.value import GAE
 from torchrl_doctor import CHECKS, diagnose
-from torchrl_doctor.fixes import CODES, MADE, in_names
+from torchrl_doctor.copies import MADE_ANEW
+from torchrl_doctor.examination import ARGUMENTS
+from torchrl_doctor.fixes import CODES, MADE, in_names, names_of_reader
+from torchrl_doctor.objects import LIKE_THOSE_OF_WORKERS
 from torchrl_doctor.other_rows import OTHER_ROWS
 from torchrl_doctor.rows import ROWS
 
@@ -121,16 +125,76 @@ def test_a_fix_has_the_names_of_the_reader():
 
 def test_names_are_of_objects_and_not_of_what_they_have():
     names = {"loss_module": "ppo", "replay_buffer": "memory"}
-    code = "loss_module.replay_buffer(replay_buffer, loss_module=1)  # loss_module"
-    assert in_names(code, names) == "ppo.replay_buffer(memory, loss_module=1)  # ppo"
+    code = "loss_module.replay_buffer(replay_buffer, loss_module=1)  # after loss_module(x)"
+    assert in_names(code, names) == "ppo.replay_buffer(memory, loss_module=1)  # after ppo(x)"
+
+
+def test_words_of_a_comment_are_no_names():
+    code = "policy.step(batch.numel())  # once for each batch\nbatch.empty()  # before batch.split"
+    assert in_names(code, {"batch": "rows"}) == (
+        "policy.step(rows.numel())  # once for each batch\nrows.empty()  # before rows.split"
+    )
+
+
+def test_no_method_is_called_of_a_list():
+    optimizers = [torch.optim.Adam(two_values().parameters()) for _ in range(2)]
+    assert names_of_reader({"optimizer": optimizers}) == {}
+    optimizer = optimizers[0]
+    assert names_of_reader({"optimizer": optimizer}) == {"optimizer": "optimizer"}
 
 
 def test_each_fix_names_what_there_is():
-    """Python, of names that an argument of `diagnose` or a library has."""
+    """Python, of names that are arguments of `diagnose`, `sample`, or of TorchRL."""
+    known = {*ARGUMENTS, "sample", "torch"}
+    known |= {name for one in (envs, modules, objectives) for name in dir(one)}
     for slug, code in CODES.items():
         assert slug in CHECKS
-        ast.parse(code)
+        names = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)]
+        made = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        assert {node.id for node in names} - made <= known, slug
     assert MADE.keys() <= CHECKS.keys()
+
+
+class Elsewhere(torch.optim.Optimizer):
+    """Of a library whose options nobody here knows."""
+
+    def __init__(self, parameters, lr=None):
+        super().__init__(parameters, {} if lr is None else {"lr": lr})
+
+
+@pytest.mark.parametrize("options", [{}, {"lr": 0.1}])
+def test_no_code_of_an_optimizer_of_another_library(options):
+    given = {"optimizer": Elsewhere(two_values().parameters(), **options)}
+    name = "optimizer_trains_others"
+    assert codes(loss_module=two_values(), **given, only=name) == {name: None}
+
+
+def test_a_fix_that_cannot_be_written_ends_nothing(monkeypatch):
+    def broken(given):
+        raise ValueError("unwritable")
+
+    name = "optimizer_trains_others"
+    monkeypatch.setitem(MADE, name, broken)
+    optimizer = torch.optim.Adam(two_values().parameters())
+    report = diagnose(loss_module=two_values(), optimizer=optimizer, only=name, seconds=SECONDS)
+    assert [one.slug for one in report.applies] == [name]
+    assert any("unwritable" in note for note in report.notes)
+
+
+def test_what_is_made_anew_is_closed_when_the_examination_breaks(monkeypatch):
+    def stopped(examination):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("torchrl_doctor.diagnosis.savings_of", stopped)
+    env = cartpole()
+    monkeypatch.setitem(LIKE_THOSE_OF_WORKERS, "env", env)
+    MADE_ANEW.append(env)
+    with pytest.raises(KeyboardInterrupt):
+        diagnose(loss_module=two_values(), seconds=SECONDS)
+    left = len(MADE_ANEW), len(LIKE_THOSE_OF_WORKERS)
+    MADE_ANEW.clear()
+    assert left == (0, 0)
+    assert env.is_closed
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])

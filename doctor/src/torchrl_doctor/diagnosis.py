@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import torch
@@ -71,7 +72,13 @@ def examined(named, frames, seconds, site, only, ignore):
     given = {name: value for name, value in named.items() if value is not None}
     by_group = given.pop("by_group", None)
     examination = Examination(given, clock, report)
-    with random_state_kept(), quiet_libraries(), torch.inference_mode(False), torch.no_grad():
+    with (
+        random_state_kept(),
+        quiet_libraries(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+        made_anew_for(examination),
+    ):
         examination.prepare(frames)
         known_as = names_of_reader(examination.given)
         if by_group is not None:
@@ -89,13 +96,23 @@ def examined(named, frames, seconds, site, only, ignore):
                     report.unconcerned.append(one.slug)
                 else:
                     if verdict.state == APPLIES:
-                        code = verdict.fix or code_of(one.slug, examination.given)
+                        code = verdict.fix or examination.attempt(
+                            f"no fix of {one.slug} as code", code_of, one.slug, examination.given
+                        )
                         code = code and in_names(code, known_as)
                         verdict = verdict._replace(fix=code)
                     found = Finding(one.slug, one.title, *verdict, one.page, one.row)
                     report.findings.append(found)
             report.savings = savings_of(examination)
+    return report
+
+
+@contextlib.contextmanager
+def made_anew_for(examination):
+    """Close the environments that are made for an examination, however it ends."""
+    try:
+        yield
+    finally:
+        LIKE_THOSE_OF_WORKERS.clear()
         while MADE_ANEW:
             examination.attempt("an environment like those of the workers", MADE_ANEW.pop().close)
-    LIKE_THOSE_OF_WORKERS.clear()
-    return report

@@ -64,13 +64,15 @@ def primed(given):
 
 
 def of_the_loss(given):
-    """The optimizer anew, with the parameters of the loss."""
+    """An optimizer of PyTorch anew, with the parameters of the loss; None of another library."""
     optimizer = given.get("optimizer")
     if optimizer is None or isinstance(optimizer, list):
         return None
-    rate = optimizer.param_groups[0].get("lr")
-    made = f"{type(optimizer).__module__.partition('.')[0]}.optim.{type(optimizer).__name__}"
-    return f"optimizer = {made}(loss_module.parameters(), lr={rate:g})"
+    kind, rate = type(optimizer), optimizer.param_groups[0].get("lr")
+    if rate is None or not kind.__module__.startswith("torch.optim."):
+        return None
+    made = f"torch.optim.{kind.__name__}"
+    return f"optimizer = {made}(loss_module.parameters(), lr={float(rate):g})"
 
 
 MADE = {
@@ -89,7 +91,8 @@ def code_of(slug, given):
 def names_of_reader(named):
     """By argument the variable that holds it where the doctor was called, if there is one.
 
-    Where several hold it, one that has the name of the argument, or else the first.
+    Where several hold it, one that has the name of the argument, or else the first. Of a list of
+    objects, no code has the name.
     """
     frame = inspect.currentframe()
     while frame is not None and of_the_doctor(frame.f_globals):
@@ -101,7 +104,7 @@ def names_of_reader(named):
     for argument, value in named.items():
         names = [n for place in places for n, one in place.items() if one is value]
         names = [name for name in names if name.isidentifier() and not name.startswith("_")]
-        if value is not None and names:
+        if value is not None and names and not isinstance(value, (list, tuple, dict)):
             found[argument] = argument if argument in names else names[0]
     return found
 
@@ -113,5 +116,14 @@ def of_the_doctor(names):
 
 
 def in_names(code, names):
-    """The code with the reader's names in place of those of the arguments."""
-    return re.sub(r"(?<![.\w])[a-z_]+\b(?!=)", lambda one: names.get(one[0], one[0]), code)
+    """The code with the reader's names in place of those of the arguments.
+
+    In a comment, a name is one with a dot or a bracket behind it.
+    """
+
+    def renamed(one):
+        line = code[code.rfind("\n", 0, one.start()) + 1 : one.start()]
+        is_word = "#" in line and code[one.end() : one.end() + 1] not in (".", "(")
+        return one[0] if is_word else names.get(one[0], one[0])
+
+    return re.sub(r"(?<![.\w])[a-z_]+\b(?!=)", renamed, code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 
 import torch
@@ -216,7 +217,7 @@ class Learner:
         self.pulls = {}  # of each loss: the gradients that a ``backward`` begins with
         self.maximize = set()  # of optimizers with parameters of the loss
         self.learned = {}  # of each loss: how many rows a ``backward`` has come to
-        self.rates = {}  # of each optimizer: the learning rates of its steps
+        self.rates = {}  # of each optimizer: the `Rates` of its steps
         self.orders = []  # of what the estimator gets: how its rows are in no order, if they are
 
     def pull(self, name, rows, gradient):
@@ -249,6 +250,25 @@ class Learner:
             "not held": sorted(set(self.names.values()) - self.held),
             "no gradient": sorted(self.without - self.with_gradient),
         }
+
+
+class Rates:
+    """Of the learning rates of an optimizer, whose number has no bound, what tells their course."""
+
+    def __init__(self):
+        self.count, self.place = 0, 0  # of steps, and before the least rate
+        self.highest, self.least, self.last = 0.0, math.inf, math.inf
+        self.before, self.after = 0.0, 0.0  # the highest until the least rate, and since
+        self.rise = 0.0  # the longest in one step, since the least rate
+
+    def see(self, rate):
+        self.highest = max(self.highest, rate)
+        if rate < self.least:
+            self.least, self.place = rate, self.count
+            self.before, self.after, self.rise = self.highest, rate, 0.0
+        self.after, self.rise = max(self.after, rate), max(self.rise, rate - self.last)
+        self.last = rate
+        self.count += 1
 
 
 class SeenIterator:
@@ -459,7 +479,7 @@ class Watching:
         learner.fresh += moments and not optimizer.state
         rate = optimizer.param_groups[0].get("lr")
         if isinstance(rate, float):
-            learner.rates.setdefault(id(optimizer), []).append(rate)
+            learner.rates.setdefault(id(optimizer), Rates()).see(rate)
         learner.held |= {names[id(one)] for one in held}
         learner.maximize |= {bool(part.get("maximize")) for part in optimizer.param_groups}
         none = {names[id(one)] for one in held if one.grad is None}

@@ -55,21 +55,28 @@ def values_leave_all_returns(loss_module, sample=None, batch=None, replay_buffer
     name = type(loss_module).__name__
     fix = f"{name}(..., {option}=True) and SoftUpdate(loss_module, tau=0.005)" if option else None
     without = f"; {name} has {option}=False, so the targets move with what learns" if option else ""
-    if option and log is not None and (grown := grown_error(log)):
+    grown = grown_error(log) if option and log is not None else None
+    rises = rise_of_return(log) if grown else True
+    if rises is False:
         return applies(f"{grown}{without}", fix=fix)
+    asked = "do values stay below the returns?" if rises else f"{grown}; log the return, too"
     rows = sample if sample is not None else batches_of(batch)[-1] if batch is not None else None
     most = None if rows is None else largest_return(loss_module, rows, replay_buffer)
     atoms = "DistributionalDQNLoss" in kinds  # of which the network gives probabilities
     values = None if most is None or atoms else values_of(loss_module, rows)
     if values is None:
-        return undecided(f"{without[2:]}: do values stay below the returns?") if option else None
-    middle = float(values.abs().median())
+        return undecided(f"{without[2:]}: {asked}") if option else None
+    middle, largest = (float(one) for one in (values.abs().median(), values.abs().max()))
     said = f"half of {values.numel()} values are {middle:.3g} and more, returns reach {most:.3g}"
     if middle > TIMES_A_RETURN * most and middle > LARGE_VALUE and not kinds & SOFT:
+        if replay_buffer is None:
+            return undecided(f"{said}{without}: is any reward larger? Give replay_buffer=")
         return applies(f"{said}{without}", fix=fix)
     if option:
-        return undecided(f"{said}{without}: do values stay there?")
-    return clear(said) if middle <= most else None
+        return undecided(f"{said}{without}: {asked}")
+    if largest > most or kinds & SOFT:
+        return None
+    return clear(f"{values.numel()} values are {largest:.3g} at most, returns reach {most:.3g}")
 
 
 TIMES_A_RETURN, LARGE_VALUE = 3.0, 10.0
@@ -78,10 +85,10 @@ TIMES_A_RETURN, LARGE_VALUE = 3.0, 10.0
 def grown_error(log):
     """How the error of the values has grown from stretch to stretch; None where it has not.
 
-    While the return rises, values have to follow it.
+    While the return rises, values have to follow it, so that tells nothing.
     """
     for one in log.of("value loss", "loss"):
-        if len(values := one.finite) >= FEWEST_POINTS and not rise_of_return(log):
+        if len(values := one.finite) >= FEWEST_POINTS:
             _, *parts = medians(values)
             if parts == sorted(parts) and parts[-1] > MUCH_GROWN * max(parts[0], 1e-12):
                 return f"{one.name} went from {parts[0]:.3g} to {parts[-1]:.3g}"
@@ -92,12 +99,19 @@ MUCH_GROWN = 100
 
 
 def largest_return(loss_module, rows, replay_buffer):
-    """What no return exceeds, by the largest reward so far and the discount; None if unknown."""
+    """What no return exceeds, by the largest reward so far and the discount; None if unknown.
+
+    Where no episode has ended, the reward at its end may be larger.
+    """
     estimator = private(loss_module, "_value_estimator", None)  # the property would make one
     gamma = getattr(estimator, "gamma", getattr(loss_module, "_buffers", {}).get("gamma"))
     stored = None if replay_buffer is None else stored_data(replay_buffer)
     paid = [one for one in map(paid_in, (rows, stored)) if one is not None and one.numel()]
-    if gamma is None or not 0 <= float(gamma) < 1 or not paid:
+    ended = any(
+        one is not None and (done := done_of(one)) is not None and bool(done.any())
+        for one in (rows, stored)
+    )
+    if gamma is None or not 0 <= float(gamma) < 1 or not paid or not ended:
         return None
     largest = max(float(one.abs().max()) for one in paid)
     return largest / (1 - float(gamma)) if largest > 0 else None

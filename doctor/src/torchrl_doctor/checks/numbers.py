@@ -1013,7 +1013,8 @@ def next_observation_has_another_scale(policy=None, own_batch=None, replay_buffe
         rows.append(stored[: min(len(replay_buffer), SOME_ROWS)])
     alike = None
     for one in rows:
-        keys = [] if hasattr(one, "tensordicts") else observed_keys(one, policy)
+        far = one.get("steps_to_next_obs", None) is not None  # the next one is rows below
+        keys = [] if far or hasattr(one, "tensordicts") else observed_keys(one, policy)
         keys = [key for key in keys if one[key].is_floating_point() and "recurrent" not in str(key)]
         for key in keys if get_next(one, "done") is not None else ():
             line = line_of_next(one, key)

@@ -5,7 +5,6 @@ They have no rows in the debugging map; ``reference/doctor_settings`` shows them
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import torch
@@ -340,7 +339,10 @@ def learning_rate_is_wrong(optimizer=None, since=None, collector=None):
             if start and rate < END_OF_A_SCHEDULE * start and steps_of(one) >= FEWEST_SCHEDULED:
                 frames = private(collector, "_frames", 0)
                 said = f"lr={rate:.2g} of {start:g}, after {steps_of(one)} steps of the optimizer"
-                if 0 < 2 * frames < total:
+                # A run that is resumed counts its frames anew, and not the steps of its optimizer.
+                seen = ((since and since.before.optimized) or {}).get("steps", 0)
+                whole = len(several) == 1 and seen >= steps_of(one)
+                if 0 < 2 * frames < total and whole:
                     return applies(f"{said} and {frames} of {total} frames: the schedule is over")
                 large = large or f"{said}: is the schedule over, and the run not?"
             if adaptive and rate < LEAST_RATE:
@@ -369,17 +371,13 @@ def falls_and_rises(rates):
 
     A schedule that is meant to begin again jumps; a warm-up begins with the least.
     """
-    if len(rates) < FEWEST_SCHEDULED:
+    most = rates.before
+    if rates.count < FEWEST_SCHEDULED or rates.rise > 0.5 * most:
         return None
-    place = min(range(len(rates)), key=rates.__getitem__)
-    most, after = max(rates[: place + 1]), rates[place:]
-    if rates[place] > END_OF_A_SCHEDULE * most or max(after) < FAR_UP * most:
+    if rates.least > END_OF_A_SCHEDULE * most or rates.after < FAR_UP * most:
         return None
-    longest = max((b - a for a, b in itertools.pairwise(after)), default=0.0)
-    if longest > 0.5 * most:
-        return None
-    said = f"lr fell from {most:g} to {rates[place]:.2g} in {place} steps, and rises again"
-    return f"{said}, to {max(after):.2g}: is its schedule stepped more often than it counts?"
+    said = f"lr fell from {most:g} to {rates.least:.2g} in {rates.place} steps, and rises again"
+    return f"{said}, to {rates.after:.2g}: is its schedule stepped more often than it counts?"
 
 
 FAR_UP = 0.05

@@ -31,9 +31,9 @@ def gradients_are_never_zeroed(loss_module, since):
     "A part of the network never changes",
     page="reference/doctor_in_a_loop#doctor-parameters",
 )
-def part_of_the_network_never_changes(loss_module, since=None):
+def part_of_the_network_never_changes(loss_module, since=None, optimizer=None):
     if since is None:
-        return never_changed_so_far(loss_module)
+        return never_changed_so_far(loss_module, optimizer)
     changed = since.changed("loss_module")
     trainable = {name for name, one in loss_module.named_parameters() if one.requires_grad}
     trainable -= {name for name in trainable if name.endswith("sigma")}  # of a noisy layer
@@ -74,28 +74,35 @@ def part_of_the_network_never_changes(loss_module, since=None):
     return applies(f"{left[0]} and {len(left) - 1} others stayed as they are {seen}")
 
 
-def never_changed_so_far(loss_module):
-    """Applies where a network is as it was made, and another one has been trained for a while."""
-    times = {}
+def never_changed_so_far(loss_module, optimizer):
+    """Applies where a network is as it was made, and the optimizer has trained another one.
+
+    Of a change, the parameters do not tell who made it: one may have been trained before.
+    """
+    times, steps = {}, {}
     for name, parameter in loss_module.named_parameters():
         network = name.partition(".")[0]
         trained = parameter.requires_grad and not network.startswith("target_")
         if trained and network.endswith("_params"):
             times[network] = max(times.get(network, 0), parameter._version)
+            steps[network] = max(steps.get(network, 0), steps_of(optimizer, parameter))
     still = [network for network, number in times.items() if number <= TIMES_TO_MAKE]
     others = [network for network in times if network not in still]
     most = max(times.values(), default=0) - TIMES_TO_MAKE
     if not still or not others or most < MANY_UPDATES:
         return None  # of layers, one look tells nothing
     said = f"nothing in {' and '.join(still)} has changed in about {most} updates"
-    return applies(f"{said} of {' and '.join(others)}: is its loss in the sum, does it step?")
+    said += f" of {' and '.join(others)}"
+    if max(steps[one] for one in others) < MANY_UPDATES or any(steps[one] for one in still):
+        return undecided(f"{said}, that no optimizer given here tells of; look again, with since=")
+    return applies(f"{said}: is its loss in the sum, does it step?")
 
 
 TIMES_TO_MAKE, MANY_UPDATES = 8, 30  # a warm-up of one network is shorter
 
 
 WITHOUT_A_RATIO = {"A2CLoss": "loss_objective", "ReinforceLoss": "loss_actor"}
-SEVERAL_TIMES = 1.9
+ONCE, SEVERAL_TIMES = 1.2, 1.9  # about
 
 
 @check(
@@ -122,13 +129,17 @@ def a_batch_is_learned_many_times(
         times = learned.get(losses[0], 0) / came
         if times >= SEVERAL_TIMES:
             return applies(f"each of {came} rows was learned about {times:.1f} times, and {why}")
-        return clear(f"each of {came} rows was learned about {times:.1f} times") if times else None
+        said = f"each of {came} rows was learned about {times:.1f} times"
+        if times >= ONCE:
+            return undecided(f"{said}: some of them twice? {why}")
+        return clear(said) if times else None
     frames, size = private(collector, "_frames", 0), getattr(replay_buffer, "batch_size", None)
     steps = steps_of(optimizer)
     if not frames or not steps:
         return None
     if size is not None and steps * size >= SEVERAL_TIMES * frames:
-        return applies(f"{steps} updates from samples of {size}, of {frames} rows, and {why}")
+        said = f"{steps} updates from samples of {size}, of {frames} rows"
+        return undecided(f"{said}: were all of them in this run? {why}; watch the loop")
     if steps > frames / FEWEST_OF_A_SAMPLE and size is None:
         return undecided(f"{steps} updates from {frames} rows: several from each row? {why}")
     return None
@@ -137,8 +148,15 @@ def a_batch_is_learned_many_times(
 FEWEST_OF_A_SAMPLE = 8  # are in a sample of no recipe
 
 
-def steps_of(optimizer):
-    """How many steps an optimizer that counts them has taken, of several the one with the most."""
+def steps_of(optimizer, parameter=None):
+    """How many steps an optimizer that counts them has taken, of several the one with the most.
+
+    With *parameter*, the steps of that one.
+    """
     several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
-    states = [state for one in several if one is not None for state in one.state.values()]
+    kept = [one.state for one in several if one is not None]
+    if parameter is None:
+        states = [state for one in kept for state in one.values()]
+    else:
+        states = [one[parameter] for one in kept if parameter in one]
     return max((int(state["step"]) for state in states if "step" in state), default=0)
