@@ -27,7 +27,7 @@ from torchrl.modules import MLP, LSTMModule, QValueActor, ValueOperator
 from torchrl.objectives import A2CLoss, ClipPPOLoss, DQNLoss, ReinforceLoss, SACLoss
 from torchrl.objectives.value import GAE, VTrace
 from torchrl.objectives.value.functional import reward2go
-from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose, look, watch
+from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, look, watch
 
 from tests.support.claims import guards
 from tests.support.defects.pipelines import Joined
@@ -38,12 +38,7 @@ from tests.support.healthy_pipelines import (
     gaussian_actor,
     logits,
 )
-
-
-def found(slug, **given):
-    """State and evidence of one check; None twice where it says nothing."""
-    report = diagnose(**given, only=slug, seconds=60)
-    return next(((one.state, one.evidence) for one in report), (None, ""))
+from tests.support.one_check import found
 
 
 def stored(rows, **options):

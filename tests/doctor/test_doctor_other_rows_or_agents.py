@@ -20,13 +20,7 @@ from torchrl.objectives.value import GAE
 from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
 
 from tests.support.defects.environments import Team
-
-
-def found(slug, **given):
-    """State and evidence of one check; None twice where it says nothing."""
-    report = diagnose(**given, only=slug, seconds=60)
-    return next(((one.state, one.evidence) for one in report), (None, None))
-
+from tests.support.one_check import found
 
 # --- actions and their log-probabilities --------------------------------------------------------
 
