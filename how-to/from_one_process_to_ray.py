@@ -61,7 +61,7 @@ multiprocessing.set_start_method("fork", force=True)
 warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
 
 # %%
-# The loop is PPO on CartPole. With TorchRL's own start method, "spawn", call it
+# The loop is PPO on CartPole. With "spawn", TorchRL's own start method, call the loop
 # below ``if __name__ == "__main__":`` (:ref:`symptom-workers-run-the-script-again`).
 
 FRAMES = {"frames_per_batch": 200, "total_frames": 400}  # of all workers together
@@ -192,14 +192,14 @@ assert not torch.equal(double.weights, single.weights)
 
 # %%
 # The return is that of a greedy episode after the last update. With Ray, the cell also compares one
-# remote collector with one process, and two with two workers
-# (:measured:`scaling_ray@cpu:guide:same_results` in the benchmark, where 1 means the same results).
-# If ``frames_per_batch`` is a multiple of the number of workers, the number of updates stays the
-# same. Batches of workers have a dimension more, and the weights differ with:
+# remote collector with one process, and two remote collectors with two workers. The benchmark did
+# so and records :measured:`scaling_ray@cpu:guide:same_results`, which means the same results. If
+# ``frames_per_batch`` is a multiple of the number of workers, the number of updates stays the same.
+# Batches of workers have one more dimension. Two things change the weights:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
-#   more often. Multiplying ``frames_per_batch`` by the number of workers keeps the length, with
-#   fewer updates.
+#   more often. Multiplying ``frames_per_batch`` by the number of workers keeps the length
+#   of each piece, with fewer updates.
 # * **Minibatches that you shuffle.** One process shuffles with the same generator that draws its
 #   actions. :claim:`scaling-shuffling-in-one-process`
 #
@@ -223,8 +223,8 @@ assert not same(*[train(partial(seeded_late, make)) for make in versions])
 print("one process and one worker: other results")
 
 # %%
-# Workers then seed torch and reset their environment. A ``Collector`` does neither, and each remote
-# collector is a ``Collector``: :ref:`symptom-same-seed-different-start`.
+# On ``set_seed``, workers seed torch and reset their environment. A ``Collector`` does neither,
+# and each remote collector is a ``Collector``: :ref:`symptom-same-seed-different-start`.
 # :claim:`scaling-set-seed-differs` Without any seed, workers that fork draw the same actions:
 # :ref:`symptom-workers-act-alike`.
 #
@@ -273,9 +273,10 @@ print("two workers, with and without the call: the same results")
 
 # %%
 # Remote collectors have copies of the weights: without a call they keep the first ones
-# (:ref:`performance-weight_sync-ray`). Workers with a ``policy_factory`` do the same:
-# :ref:`symptom-workers-never-learn`. With ``total_frames=-1`` a loop is endless; on Ray it ends
-# before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large number.
+# (:ref:`performance-weight_sync-ray`). Workers with a ``policy_factory`` also keep the
+# first ones: :ref:`symptom-workers-never-learn`. With ``total_frames=-1`` a loop is endless, except
+# on Ray, where it ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large
+# number.
 #
 # A worker that dies
 # ------------------
@@ -284,7 +285,7 @@ print("two workers, with and without the call: the same results")
 #    :class: wrong-on-purpose
 #
 #    An ``except`` that asks the same collector for another batch. The collector returns ``None``,
-#    as at the end of training. In the background, there is not even an error:
+#    as at the end of training. If it runs in the background, there is not even an error:
 #    :ref:`symptom-training-goes-on-without-a-worker`.
 
 FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
@@ -326,10 +327,10 @@ print("batches:", number + 1)
 
 # %%
 # Check ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for a
-# dead worker. :claim:`scaling-update-waits-for-the-dead` You get one of two errors, by chance:
-# ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or ``ValueError: Cannot
-# close a process while it is still running``. :claim:`scaling-death-is-hidden` With workers and
-# with Ray:
+# dead worker. :claim:`scaling-update-waits-for-the-dead` When a worker has died, you get one of two
+# errors, by chance: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or
+# ``ValueError: Cannot close a process while it is still running``.
+# :claim:`scaling-death-is-hidden` The table is for workers and for Ray:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node
@@ -342,7 +343,7 @@ print("batches:", number + 1)
 #    :pyobject: two_nodes
 #
 # Do not set ``max_restarts`` and ``max_task_retries``. With both, the loop goes on without an
-# error, although the new actor has the initial weights. The next update raises.
+# error, although the restarted collector has the initial weights. The next update raises.
 # :claim:`scaling-restart-is-stale` A new collector waits for missing processors without raising.
 # :claim:`scaling-constructor-waits`
 #
@@ -352,13 +353,13 @@ print("batches:", number + 1)
 # Starting workers costs seconds, and a long run wins them back. Two workers ("spawn") gave their
 # first batch after :measured:`scaling_ray@cpu:start-workers-2:start_time`, two remote collectors
 # after :measured:`scaling_ray@cpu:start-ray-2:start_time`, and one process after
-# :measured:`scaling_ray@cpu:start-one:start_time`. Before that, Ray itself took
-# :measured:`scaling_ray@cpu:init:init_time`, once. From then on, with CartPole on two cores, two
-# workers collected :measured:`scaling_ray@cpu:throughput-workers-2:vs_one` times as many frames
-# per second as one process, and two remote collectors
-# :measured:`scaling_ray@cpu:throughput-ray-2:vs_one` times as many.
-# :claim:`scaling-two-processes-use-two-cores` One remote collector gains little. A later update
-# of a small policy takes :measured:`weight_sync_ray@cpu:update-w2-20kb:update_time` with Ray.
+# :measured:`scaling_ray@cpu:start-one:start_time`. Before all that, ``ray.init`` took
+# :measured:`scaling_ray@cpu:init:init_time`. From then on, with CartPole on two cores, two workers
+# collected :measured:`scaling_ray@cpu:throughput-workers-2:vs_one` times as many frames per second
+# as one process, and two remote collectors :measured:`scaling_ray@cpu:throughput-ray-2:vs_one`
+# times as many. :claim:`scaling-two-processes-use-two-cores` One remote collector gains little. A
+# later update of a small policy takes :measured:`weight_sync_ray@cpu:update-w2-20kb:update_time`
+# with Ray.
 #
 # .. dropdown:: Starts in two records, and time of a batch in each version
 #
