@@ -191,11 +191,11 @@ assert (double.frames, double.updates) == (single.frames, single.updates)
 assert not torch.equal(double.weights, single.weights)
 
 # %%
-# The return is that of a greedy episode after the last update. With Ray, the cell also compares one
-# remote collector with one process, and two remote collectors with two workers. The benchmark did
-# so and records :measured:`scaling_ray@cpu:guide:same_results`, which means the same results. If
+# The return is that of a greedy episode after the last update. With Ray, the cell also compares the
+# remote versions with one process and with two workers. The benchmark did so and records
+# :measured:`scaling_ray@cpu:guide:same_results`, which means the same results. If
 # ``frames_per_batch`` is a multiple of the number of workers, the number of updates stays the same.
-# Batches of workers have one more dimension. Two things change the weights:
+# The weights change with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. Multiplying ``frames_per_batch`` by the number of workers keeps the length
@@ -327,10 +327,10 @@ print("batches:", number + 1)
 
 # %%
 # Check ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for a
-# dead worker. :claim:`scaling-update-waits-for-the-dead` When a worker has died, you get one of two
-# errors, by chance: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or
+# dead worker. :claim:`scaling-update-waits-for-the-dead` After a death, you get one of two errors,
+# by chance: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or
 # ``ValueError: Cannot close a process while it is still running``.
-# :claim:`scaling-death-is-hidden` The table is for workers and for Ray:
+# :claim:`scaling-death-is-hidden` Deaths with workers and with Ray:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node
@@ -357,9 +357,7 @@ print("batches:", number + 1)
 # :measured:`scaling_ray@cpu:init:init_time`. From then on, with CartPole on two cores, two workers
 # collected :measured:`scaling_ray@cpu:throughput-workers-2:vs_one` times as many frames per second
 # as one process, and two remote collectors :measured:`scaling_ray@cpu:throughput-ray-2:vs_one`
-# times as many. :claim:`scaling-two-processes-use-two-cores` One remote collector gains little. A
-# later update of a small policy takes :measured:`weight_sync_ray@cpu:update-w2-20kb:update_time`
-# with Ray.
+# times as many. :claim:`scaling-two-processes-use-two-cores` One remote collector gains little.
 #
 # .. dropdown:: Starts in two records, and time of a batch in each version
 #
