@@ -48,8 +48,10 @@ def interpreter(way):
     """The command of a contender's Python."""
     if way != "tianshou-wide":
         return [sys.executable]
-    same = [f"{name}=={importlib.metadata.version(name)}" for name in ("torch", "mujoco")]
-    with_them = [word for name in (f"tianshou=={TIANSHOU}", *same) for word in ("--with", name)]
+    version = importlib.metadata.version
+    packages = [f"tianshou=={TIANSHOU}", f"torch=={version('torch')}"]
+    packages += [f"gymnasium[mujoco]=={version('gymnasium')}", f"mujoco=={version('mujoco')}"]
+    with_them = [word for package in packages for word in ("--with", package)]
     uv = Path(sys.executable).with_name("uv")
     return [str(uv), "run", "--isolated", "--no-project", "--quiet", *with_them, "python"]
 
