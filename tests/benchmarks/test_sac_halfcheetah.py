@@ -11,12 +11,16 @@ from gymnasium.error import DependencyNotInstalled
 from torchrl.objectives import SACLoss, SoftUpdate
 
 from benchmarks.recipes import sac_halfcheetah as recipe
+from benchmarks.recipes import sac_halfcheetah_contenders as contenders
+from benchmarks.recipes import sac_halfcheetah_peers_contenders as peers
+from benchmarks.suites import bench_recipe_sac_halfcheetah_peers as suite
 from tests.support.claims import guards
 from tests.support.ppo_recipes import assert_prints_a_table, assert_resumes
 
 SMALL = ["--env", "Pendulum-v1", "--envs", "4", "--steps", "8", "--frames", "320"]
 SMALL += ["--random", "64", "--ratio", "0.25"]
 GAMMA, TAU, ROWS = recipe.GAMMA, recipe.TAU, 16
+BATCH = recipe.BATCH  # few_rows replaces it
 
 
 @pytest.fixture(autouse=True)
@@ -216,3 +220,17 @@ def test_without_mujoco_the_command_says_what_to_install_or_to_do():
         pytest.raises(SystemExit, match=r"HalfCheetah-v5: .*pip install.* --env Pendulum-v1"),
     ):
         recipe.main([])
+
+
+# -- The suites ------------------------------------------------------------------
+
+
+@guards("sac-peers-share-hyperparameters")
+def test_contenders_share_the_hyperparameters():
+    options = recipe.parse([])
+    names = ("envs", "steps", "ratio", "random")
+    assert all(getattr(options, name) == getattr(contenders, name.upper()) for name in names)
+    names = ("GAMMA", "LR", "TAU", "ALPHA")
+    assert all(getattr(recipe, name) == getattr(contenders, name) for name in names)
+    assert (peers.BATCH, list(peers.CELLS)) == (BATCH, recipe.CELLS)
+    assert suite.CONTENDERS.keys() == peers.WAYS.keys()

@@ -45,3 +45,47 @@ def test_the_peer_has_the_higher_return_after_the_last_seconds():
 def test_the_range_of_a_knob_includes_no_difference(knob):
     quartiles = [recorded(f"knob-{knob}", "time_vs_recipe", of) for of in ("q1", "q3")]
     assert quartiles[0] < 1 < quartiles[1]
+
+
+# -- SBX, Tianshou and a compiled loss -------------------------------------------
+
+peer = partial(recorded_of, "recipe_sac_halfcheetah_peers")
+FIRST, FRAMES = 1280, 3072
+
+
+def spent(way, of="median"):
+    """Seconds of the processor of a whole training."""
+    return peer(way, "first_cpu", of) + peer(way, "later_cpu", of) * (FRAMES - FIRST) / 1000
+
+
+@guards("sac-sbx-half")
+def test_a_frame_costs_about_half_in_sbx():
+    assert 0.4 < peer("sbx-wide", "later_cpu") / peer(RECIPE, "later_cpu") < 0.6
+    assert peer("sbx-wide", "later_cpu", "max") < 0.7 * peer(RECIPE, "later_cpu", "min")
+
+
+@guards("sac-sbx-pays-back")
+def test_sbx_makes_up_for_its_compilation():
+    assert peer("sbx-wide", "first_cpu", "min") > 1.5 * peer(RECIPE, "first_cpu", "max")
+    assert spent("sbx-wide", "max") < spent(RECIPE, "min")
+
+
+@guards("sac-sb3-frames-cost-less")
+def test_a_frame_costs_less_in_sb3():
+    assert peer(PEER, "later_cpu", "q3") < peer(RECIPE, "later_cpu", "q1")
+    assert peer(PEER, "later_cpu") > 0.8 * peer(RECIPE, "later_cpu")
+
+
+@guards("sac-tianshou-costs-more")
+def test_a_frame_costs_more_in_tianshou():
+    for metric in ("later_cpu", "first_cpu"):
+        assert peer("tianshou-wide", metric, "q1") > peer(RECIPE, metric, "q3")
+
+
+@guards("sac-compiling-does-not-pay")
+def test_a_compiled_loss_costs_time_first_and_saves_none_later():
+    compiled = "torchrl-compiled"
+    assert 2.5 < peer(compiled, "first_cpu") / peer(RECIPE, "first_cpu") < 3.5
+    assert peer(compiled, "first_cpu", "min") > peer(RECIPE, "first_cpu", "max")
+    assert peer(compiled, "later_cpu", "q3") > peer(RECIPE, "later_cpu", "q1")
+    assert peer(compiled, "later_cpu") > 0.95 * peer(RECIPE, "later_cpu")
