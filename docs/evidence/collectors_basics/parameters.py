@@ -54,7 +54,7 @@ PARAMETERS = {
     "return_same_td": (
         "Yields that memory itself: the next batch overwrites this one. :claim:`same-td-argument`"
     ),
-    "device": "Stands in for the three below: :ref:`collector-device-arguments`.",
+    "device": "Default of the three below: :ref:`collector-device-arguments`.",
     "policy_device": "Where the policy computes.",
     "env_device": "Where the environment steps.",
     "storing_device": "Where the batch is kept.",

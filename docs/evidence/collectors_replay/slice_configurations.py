@@ -216,7 +216,7 @@ def right_table(collected):
         "Storage",
         "Storage shape",
         "``len``",
-        "False slices",
+        "Wrong slices",
         "Rows in trajectories too short for a slice",
     ]
     return {"columns": columns, "rows": rows}
@@ -294,8 +294,8 @@ def flat_table(collected):
         )
     columns = [
         "Collector",
-        'False slices, ``end_key=("next", "done")``',
-        "False slices, ``traj_key``",
+        'Wrong slices, ``end_key=("next", "done")``',
+        "Wrong slices, ``traj_key``",
         "Rows that ``traj_key`` loses against the right ``ndim``",
     ]
     return {"columns": columns, "rows": rows}

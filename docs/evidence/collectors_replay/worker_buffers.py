@@ -210,7 +210,7 @@ def whole_episodes(data):
 
 
 def verdict(bad):
-    return "**false slices**" if bad else "true"
+    return "**wrong slices**" if bad else "right"
 
 
 def options_table():
@@ -314,12 +314,12 @@ def outcome(storage, written_by_dying_workers, **options):
     false, seen = check(buffer[:], storage.ndim, by_id())
     assert seen, "no piece is long enough"
     assert not false, f"{storage.ndim}: slices cut at trajectory ids are false"
-    joined = "" if storage.ndim > 1 else ", true when joined by ``fragmented=True``"
+    joined = "" if storage.ndim > 1 else ", right when joined by ``fragmented=True``"
     if storage.ndim == 1:
         false, seen = check(buffer[:], 1, by_id(fragmented=True))
         assert seen, "no episode is long enough"
         assert not false, "joined pieces give false slices"
-    return f"true slices by ``traj_key``{joined}"
+    return f"right slices by ``traj_key``{joined}"
 
 
 def batched_table(written_by_dying_workers):
@@ -347,7 +347,7 @@ def batched_table(written_by_dying_workers):
     for name, options in cells:
         result = outcome(layouts[name](), written_by_dying_workers, **options)
         cured = "shared_init" in name or "filled" in name or "trajs_per_batch" in options
-        assert ("true slices" in result) is cured, result
+        assert ("right slices" in result) is cured, result
         rows.append([name, said[next(iter(options), None)], result])
     return {"columns": ["Storage", "Option", "Result"], "rows": rows}
 

@@ -320,7 +320,7 @@ def names_table():
         "``lazy_stack(batch.unbind(-1), -1)``",
         "``buffer[:]``, storage with ``ndim=2``",
     ], f"without a name and walked rightly: {unnamed}"
-    header = ["after", "batch size", "names", "GAE walks dim", "that is time"]
+    header = ["after", "batch size", "names", "GAE runs along dim", "that is time"]
     return {"columns": header, "rows": rows}
 
 
