@@ -133,6 +133,21 @@ def test_the_planner_asks_for_what_the_storage_does(opened):
     assert shares.first.is_visible()
 
 
+def test_the_planner_fits_a_phone(opened):
+    page = opened("reference/memory_planner.html", width=390)
+    edge = page.locator(".planner-fields").first.bounding_box()
+    for table in page.locator(".planner-totals, .planner-parts").all():
+        assert abs(table.bounding_box()["width"] - edge["width"]) < 2
+    header = page.locator(".planner-parts th").nth(1)
+    lines = """(e) => {
+        const words = document.createRange();
+        words.selectNodeContents(e);
+        return words.getClientRects().length;
+    }"""
+    assert header.inner_text() == "Row of the batch"
+    assert header.evaluate(lines) <= 3
+
+
 def test_names_of_code_in_the_planner_are_code(opened):
     page = opened("reference/memory_planner.html")
     assert page.locator(".planner-parts th code").all_inner_texts()[:2] == [
