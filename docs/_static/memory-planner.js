@@ -280,6 +280,24 @@ const memoryPlanner = (data) => {
     return made;
   };
 
+  /* What is written as code in the form is code in a sentence, too. */
+  const codes = [...form.querySelectorAll("label code, [name=storage] option")].map((one) => one.textContent);
+  const withCode = (made, text) => {
+    const found = codes.find((one) => text.includes(one));
+    if (!found) return made.append(text), made;
+    const [before, ...after] = text.split(found);
+    made.append(before);
+    for (const [number, word] of found.split(" ").entries())
+      made.append(number ? " " : "", /^(with|without)$/.test(word) ? word : element("code", word));
+    made.append(after.join(found));
+    return made;
+  };
+  const codeHead = (text) => {
+    const made = element("th", "", { scope: "row" });
+    made.append(element("code", text));
+    return made;
+  };
+
   const shownParts = ({ parts, totals }) => {
     const largest = Math.max(...parts.map((part) => part.inBatch), 1);
     const table = element("table", "", { class: "table planner-parts" });
@@ -290,7 +308,7 @@ const memoryPlanner = (data) => {
     const body = table.createTBody();
     for (const part of parts) {
       const row = body.insertRow();
-      row.append(element("th", part.key, { scope: "row" }), element("td", inBytes(part.inBatch), { class: "is-number" }));
+      row.append(codeHead(part.key), element("td", inBytes(part.inBatch), { class: "is-number" }));
       const bar = row.insertCell();
       bar.append(element("span", "", { class: "planner-bar", style: `inline-size: ${(100 * part.inBatch) / largest}%` }));
       const kept = element("input", "", { type: "checkbox", name: "keep", value: part.key, "aria-label": `Store ${part.key}` });
@@ -352,7 +370,7 @@ const memoryPlanner = (data) => {
       return `${asked.inputs[name] ? "Without" : "With"} ${label} ${changes.filter(Boolean).join(", and ")}`;
     };
     for (const saving of savings(asked, dropped)) {
-      const item = element("li", `${(sentences[saving.name] ?? ofSwitch)(saving)}. `);
+      const item = withCode(element("li"), `${(sentences[saving.name] ?? ofSwitch)(saving)}. `);
       item.append(element("a", "What it costs", { href: LESSONS[saving.name] }));
       list.append(item);
     }

@@ -238,6 +238,26 @@ def test_a_stamp_is_below_its_figure_and_clear_of_what_follows(
         assert below >= 6
 
 
+@pytest.mark.parametrize(
+    "name", ["performance/recipes/sac_halfcheetah.html", "reference/collectors_internals.html"]
+)
+def test_no_strip_beside_a_drawing_is_blank(open_page, site_url, name):
+    """A frame as wide as the text has it in its middle."""
+    page = open_page()
+    page.goto(site_url + name)
+    plates = page.locator("article .plate:not(details .plate)")
+    assert plates.count()
+    width = page.locator("article h1").bounding_box()["width"]
+    for plate in plates.all():
+        frame, drawing = (
+            place.bounding_box() for place in (plate, plate.locator("figure > svg").first)
+        )
+        assert frame["width"] == width
+        before = drawing["x"] - frame["x"]
+        assert abs(before - (width - before - drawing["width"])) < 2
+        assert plate.evaluate("(e) => getComputedStyle(e).borderTopStyle") == "solid"
+
+
 @pytest.mark.parametrize("name", ["performance/profiling.html", "performance/collectors.html"])
 def test_a_drawing_in_a_fold_is_as_large_as_one_beside_the_text(open_page, site_url, name):
     page = open_page(width=390)

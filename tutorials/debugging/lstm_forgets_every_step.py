@@ -80,6 +80,8 @@ assert healthy["forgot"] == 0, "the fix does not work"
 # %%
 # Without the primer, the hidden state is zero at every step. With it, the state is zero only at the
 # first step of each episode.
+#
+# .. fold:: Draw both
 
 zeros = torch.zeros(40, 1, 8)
 figure, axes = plt.subplots(figsize=(5.4, 3.2), layout="constrained")

@@ -11,6 +11,7 @@ MODULES = (
     "entry_cards",
     "fingerprint",
     "gallery_cards",
+    "general_index",
     "html_fixes",
     "markdown_twin",
     "mathml",

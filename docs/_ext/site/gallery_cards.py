@@ -31,6 +31,7 @@ SHOWN = "gallery cards"  # the pages with cards
 WRITTEN = "gallery cards: minutes"  # "": those of every page in the last build
 THUMBNAIL = re.compile(r"/images/thumb/sphx_glr_\w+_thumb\.\w+")
 CARD = re.compile(r'(?s)(?<=thumbcontainer" tooltip=")([^"]*)(?=">.*?href="([^"#]*)\.html[#"])')
+APOSTROPHE = re.compile(r"(?<=\w)(?:'|&#x27;|&#39;)(?=\w)")  # of a word; elsewhere Sphinx curls it
 GROUP = "## "  # a comment for docs._ext.gallery.order
 OPEN = """\
 .. raw:: html
@@ -84,6 +85,7 @@ def group(app, docname, source):
 
 def with_code(text, script):
     """*text* of a card, in which what is code in the first paragraph of *script* is marked."""
+    text = APOSTROPHE.sub("\N{RIGHT SINGLE QUOTATION MARK}", text)
     docstring = ast.get_docstring(ast.parse(script))
     first = [part for part in docstring.split("\n\n") if not part.startswith("..")][1]
     names = sorted({escape(name) for name in re.findall("``(.+?)``", first)}, key=len, reverse=True)

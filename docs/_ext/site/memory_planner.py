@@ -23,7 +23,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from benchmarks import record as records
-from docs._ext.support import table_nodes
+from docs._ext.support import identifiers, table_nodes
 from docs._ext.support.page_state import page_state
 
 SCRIPT = "memory-planner.js"
@@ -108,11 +108,19 @@ def number_field(name, label, default):
     )
 
 
+def with_code(text):
+    """HTML of a *text*, with its code in code letters."""
+    return "".join(
+        f"<code>{html.escape(part)}</code>" if code else html.escape(part)
+        for part, code in identifiers.split(text)
+    )
+
+
 def switch_field(name, label, on):
     checked = " checked" if on else ""
     return (
         f'<label><input type="checkbox" name="{name}"{checked}> '
-        f"<span>{html.escape(label)}</span></label>"
+        f"<span>{with_code(label)}</span></label>"
     )
 
 

@@ -36,12 +36,16 @@ LINK = re.compile(
 
 
 class Definition(NamedTuple):
-    """A term as its page spells it, its id, the first sentence and the first id of its entry."""
+    """A term as its page spells it, its id, the first sentence and the first id of its entry.
+
+    *code* is what the first paragraph marks as code.
+    """
 
     name: str
     id: str
     sentence: str
     head: str
+    code: tuple[str, ...] = ()
 
 
 def first_sentence(text):
@@ -57,12 +61,13 @@ def definitions(doctree):
             text = next(iter(item.findall(nodes.paragraph)), None)
             if text is not None:
                 sentence = first_sentence(text.astext())
+                code = tuple({one.astext(): None for one in text.findall(nodes.literal)})
                 terms = list(item.findall(nodes.term))
                 head = terms[0]["ids"][0]
                 for term in terms:
                     name = term.astext()
                     for target in term["ids"]:
-                        found[name.lower()] = Definition(name, target, sentence, head)
+                        found[name.lower()] = Definition(name, target, sentence, head, code)
     return found
 
 

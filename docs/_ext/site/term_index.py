@@ -15,18 +15,37 @@ On a page of terms ``.. own-terms::`` writes a list of its entries, in their ord
 each of their names; below it, a further name has "also" before it by the style sheet.
 """
 
+import re
 from html import escape
 from itertools import groupby
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 from docs._ext.site.term_hints import DEFINED, definitions
+from docs._ext.support import identifiers
 from docs._ext.support.page_state import page_state
 from docs._ext.support.site_table import SiteTable, add_site_table
 
 DIGITS = "0-9"
+CODE = {"aSyncDataCollector", "Composite", "ndim", "postproc"}  # that look like words
+
+
+def name_nodes(name):
+    """The name of a term: what is code as code."""
+    return [nodes.literal(name, name)] if name in CODE else identifiers.nodes_of(name)
+
+
+def sentence_nodes(term):
+    """The first sentence of a term, with its code."""
+    names = "|".join(map(re.escape, sorted(term.code, key=len, reverse=True)))
+    parts = re.split(rf"(?<!\w)({names})(?!\w)", term.sentence) if names else [term.sentence]
+    return [
+        nodes.literal(part, part) if number % 2 else nodes.Text(part)
+        for number, part in enumerate(parts)
+    ]
 
 
 def sort_key(name):
@@ -90,7 +109,7 @@ def item(app, docname, page, terms, head):
     """
 
     def term(one):
-        link = make_refnode(app.builder, docname, page, one.id, nodes.Text(one.name))
+        link = make_refnode(app.builder, docname, page, one.id, name_nodes(one.name))
         if one is head:
             return nodes.term("", "", link, ids=[one.id])
         also = [nodes.Text("also ")] if head in terms else []
@@ -100,9 +119,9 @@ def item(app, docname, page, terms, head):
         "", *map(term, sorted(terms, key=lambda one: one is not head))
     )
     if head in terms:
-        text = nodes.paragraph("", head.sentence)
+        text = nodes.paragraph("", "", *sentence_nodes(head))
     else:
-        link = make_refnode(app.builder, docname, page, head.id, nodes.Text(head.name))
+        link = make_refnode(app.builder, docname, page, head.id, name_nodes(head.name))
         text = nodes.paragraph("", "see ", link, classes=["see"])
     found += nodes.definition("", text)
     return found
@@ -121,6 +140,10 @@ class OwnTerms(SphinxDirective):
 
 def list_own_terms(app, doctree):
     """doctree-read: the entries of the page are known."""
+    for term in doctree.findall(nodes.term):
+        if isinstance(term.parent.parent.parent, addnodes.glossary):
+            for text in [child for child in term if isinstance(child, nodes.Text)]:
+                term.replace(text, name_nodes(text.astext()))
     for place in list(doctree.findall(own_terms)):
         together = groupby(definitions(doctree).values(), key=lambda one: one.head)
         items = (nodes.list_item("", names(list(group))) for _, group in together)
@@ -132,7 +155,7 @@ def names(terms):
     line = nodes.paragraph()
     for number, one in enumerate(terms):
         line += nodes.Text(("", " (also ", ", ")[min(number, 2)])
-        line += nodes.reference("", one.name, internal=True, refid=one.id)
+        line += nodes.reference("", "", *name_nodes(one.name), internal=True, refid=one.id)
     line += nodes.Text(")" if terms[1:] else "")
     return line
 

@@ -34,6 +34,7 @@ MINUTES = "minutes to read"  # page of a tutorial or guide -> how many
 NAMES = {"torchrl": "TorchRL", "torch": "PyTorch", "gymnasium": "Gymnasium", "numpy": "NumPy"}
 DOWNLOADS = {".ipynb": "Notebook", ".py": "Python script", ".zip": "Both, zipped"}
 NOTE, FOOTER, OUTPUT = "sphx-glr-download-link-note", "sphx-glr-footer", "sphx-glr-script-out"
+TRADEMARK = re.compile(r"\((?:R|TM)\)")
 WORD = re.compile(r"\w+(?:[.'-]\w+)*")
 
 
@@ -80,7 +81,8 @@ def time_to_run(app, script):
         digest, seconds = record["scripts"].get(name, (None, None))
         if digest == code_digest(script):
             took = f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
-            return f"{took} of processor time, after imports ({record['machine']})"
+            machine = TRADEMARK.sub("", record["machine"]).removesuffix(" Processor")
+            return f"{took} of processor time, after imports ({machine})"
     budget = config.tutorial_cpu_budgets.get(name, (config.tutorial_cpu_budget,))[0]
     return f"within {budget} s of processor time"
 

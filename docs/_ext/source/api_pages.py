@@ -345,7 +345,8 @@ class ApiIndex(SphinxDirective):
         lines = [".. rst-class:: section-list api-subjects", ""]
         for subject in subjects:
             pages = len(subject["symbols"])
-            lines += [f"`{subject['title']}`_ {pages} pages", f"   {subject['about']}"]
+            count = f"{pages}\N{NO-BREAK SPACE}pages"
+            lines += [f"`{subject['title']}`_ {count}", f"   {subject['about']}"]
         lines.append("")
         for subject in subjects:
             title = subject["title"]
@@ -467,12 +468,14 @@ def shorten(parameters, symbol, usual) -> None:
 
 
 def readable_signature(app, what, name, obj, options, signature, returns):
-    """``autodoc-process-signature``: where ``__new__`` takes anything, what ``__init__`` takes.
+    """``autodoc-process-signature``: that of ``__init__`` where a class takes anything.
+
+    So it does by a ``__new__`` or a metaclass that hands on what it gets.
 
     A default in angle brackets is no Python, and Sphinx would show all parameters as one word: a
     class becomes its name, a property the dots of a default that is not shown.
     """
-    if what == "class" and signature == "(*args, **kwargs)":
+    if what == "class" and re.fullmatch(r"\(\*args, .*\*\*kwargs\)", signature or "", re.DOTALL):
         found = inspect.signature(obj.__init__, bound_method=True)
         signature = inspect.stringify_signature(found, unqualified_typehints=True)
     if signature:

@@ -27,6 +27,7 @@ WITH_RANGE = re.compile(r"(?P<value>[^ (]*\d[^ (]*) (?P<range>\([^ )]*\d[^ )]*\)
 NO_NUMBER = ("", "–")
 MOST = 0.8  # "none", "not measured" and the like may stand among numbers
 HEADERLINK = "headerlink"
+BELOW_CODE = "is-below-code"  # a cell whose header, and so its label on a card, is code
 WIDE = 3  # columns that a phone has no room for
 
 
@@ -111,6 +112,9 @@ def finish(app, doctree, docname):
                 place = column[0].parent.index(column[0])
                 for entry in (*(row[place] for row in head), *column):
                     entry["classes"].append("is-number")
+            if len(head) == 1 and _is_code(head[0][column[0].parent.index(column[0])]):
+                for entry in column:
+                    entry["classes"].append(BELOW_CODE)
         if len(head) == 1 and len(head[0]) >= WIDE:
             _name_cells([entry.astext() for entry in head[0]], body)
 
@@ -119,6 +123,11 @@ def _own_text(entry):
     """The text of a cell without the link of its row."""
     links = (one.astext() for one in entry.findall(nodes.reference) if HEADERLINK in one["classes"])
     return entry.astext().removesuffix("".join(links))
+
+
+def _is_code(entry):
+    code = "".join(one.astext() for one in entry.findall(nodes.literal))
+    return bool(code) and code == entry.astext()
 
 
 def _name_cells(names, body):

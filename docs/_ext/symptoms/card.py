@@ -85,9 +85,10 @@ def make_card(app, doctree):
     for name, text in EMPTY.items():
         if own[name][1].astext() == text:
             del own[name]
-    for code in own["Fix"].findall(nodes.literal):
+    for code in list(own["Fix"].findall(nodes.literal)):
         if isinstance(code.parent, nodes.paragraph) and can_be_pasted(code.astext()):
             code["classes"].append("to-copy")
+            code.replace_self(nodes.inline("", "", code.deepcopy(), classes=["code-to-copy"]))
     meaning = nodes.inline("", MEANING[effect], classes=["symptom-meaning"])
     words = [mark(effect), nodes.Text(" "), meaning, nodes.Text(" "), run_line(app, docname)]
     card = nodes.container(

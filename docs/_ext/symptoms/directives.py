@@ -220,7 +220,7 @@ class ErrorIndex(SymptomDirective):
         for message in sorted(answers, key=by_text):
             kind = message.partition(":")[0]
             if not found or kind not in found[-1]["names"]:
-                title = nodes.title(kind, kind)
+                title = nodes.title(kind, "", nodes.literal(kind, kind, classes=["error-kind"]))
                 where = {"ids": [nodes.make_id(f"messages {kind}")], "names": [kind]}
                 found.append(nodes.section("", title, **where))
             entry = nodes.container(classes=["error-entry"])
@@ -233,7 +233,7 @@ class ErrorIndex(SymptomDirective):
         return found
 
     def link(self, symptom):
-        return self.inline(f":doc:`/{symptom.docname}` (:ref:`in the map <{label_of(symptom)}>`)")
+        return self.inline(f":doc:`/{symptom.docname}`")
 
     def cited(self, threads):
         """Public threads, named ``owner/name#number``."""

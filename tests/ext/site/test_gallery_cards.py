@@ -44,6 +44,11 @@ def test_code_of_the_first_paragraph_is_code_in_the_card():
     assert with_code("Set done.", SCRIPT.replace("``", "")) == "Set done."
 
 
+def test_an_apostrophe_of_a_card_is_that_of_the_text():
+    said = with_code("TorchRL&#x27;s, or one's, done_keys.", SCRIPT)
+    assert said == "TorchRL’s, or one’s, <code>done_keys</code>."
+
+
 CARDS = "".join(f"{START}>\n\n  :doc:`/how-to/{name}`\n\n" for name in ("one", "two", "three"))
 
 

@@ -4,9 +4,10 @@ import copy
 import re
 
 import pytest
+from docutils import nodes
 
 from docs._ext.site.term_hints import Definition
-from docs._ext.site.term_index import by_letter, sort_key, strip
+from docs._ext.site.term_index import by_letter, name_nodes, sort_key, strip
 from tests.support.small_site import SmallSite
 
 TERMS = ["worker", "_AcceptedKeys", "TED", "a <b>", "advantage", "two words", "1-step"]
@@ -48,9 +49,14 @@ TERM = re.compile(
 )
 
 
+def plain(page):
+    """Without the marks of code."""
+    return re.sub(r"</?(?:code|span)\b[^>]*>", "", page)
+
+
 def rows(page):
     """Id, link and name of each term, and what it begins with."""
-    found = ITEM.findall(page)
+    found = ITEM.findall(plain(page))
     return [(*term, sentence) for terms, sentence in found for term in TERM.findall(terms)]
 
 
@@ -96,7 +102,7 @@ def test_each_term_has_its_id_a_link_and_its_first_sentence(site):
         ("term-_shuttle", "deep/loop.html#term-_shuttle", "_shuttle", see),
         ("term-Zeros", "deep/loop.html#term-Zeros", "Zeros", "Nothing."),
     ]
-    assert (page.count(sentence), page.count("see <a")) == (1, 1)
+    assert (plain(page).count(sentence), page.count("see <a")) == (1, 1)
     assert re.findall(r'<h2 class="rubric" id="([^"]+)">(.)</h2>', page) == [
         ("terms-c", "C"),
         ("terms-s", "S"),
@@ -117,11 +123,35 @@ def test_a_page_lists_its_entries_in_their_order(site):
     page = site.page("deep/loop")
     (own,) = re.findall(r'<ul class="own-terms simple">(.*?)</ul>', page, re.DOTALL)
     assert "carrier</a> (also <a" in own
-    lines = [re.findall(r'href="#([^"]+)">([^<]+)<', line) for line in own.split("</li>")]
+    lines = [re.findall(r'href="#([^"]+)">([^<]+)<', plain(line)) for line in own.split("</li>")]
     assert lines[:-1] == [
         [("term-carrier", "carrier"), ("term-shuttle", "shuttle"), ("term-_shuttle", "_shuttle")],
         [("term-Zeros", "Zeros")],
     ]
+
+
+def in_code(html):
+    return [plain(found) for found in re.findall(r"(?s)<code\b.*?</code>", html)]
+
+
+def test_code_is_code_in_names_and_in_first_sentences(site):
+    index, _ = build(site)
+    assert in_code(index) == ["a &lt; b", "_shuttle"]
+    page = site.page("deep/loop")
+    (own,) = re.findall(r'<ul class="own-terms simple">(.*?)</ul>', page, re.DOTALL)
+    assert in_code(own) == ["_shuttle"]
+    terms = "".join(re.findall(r"(?s)<dt id=.*?</dt>", page))
+    assert in_code(terms) == ["_shuttle"]
+    assert 'id="term-_shuttle"' in terms
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("carrier", []), ("Composite", ["Composite"]), ("cat_results", ["cat_results"])],
+)
+def test_a_name_that_looks_like_a_word_is_listed(name, code):
+    found = [one.astext() for one in name_nodes(name) if isinstance(one, nodes.literal)]
+    assert found == code
 
 
 def test_an_edited_definition_writes_the_index_again(site):

@@ -79,6 +79,15 @@ def test_the_time_to_run_is_that_of_the_record_until_the_code_changes(lesson, mo
     assert time_to_run(app, lesson).startswith("less than 1 s of processor time")
 
 
+def test_the_machine_is_called_what_people_call_it(lesson, monkeypatch):
+    monkeypatch.setattr(run_times, "machine", lambda: "Intel(R) Xeon(R) Processor, 2 cores")
+    env = SimpleNamespace(docname="tutorials/a/lesson", note_dependency=print)
+    root = lesson.parents[2]
+    run_times.main(root)
+    app = SimpleNamespace(env=env, config=None, confdir=root)
+    assert time_to_run(app, lesson).endswith("after imports (Intel Xeon)")
+
+
 def test_a_lesson_that_did_not_run_has_no_time(lesson):
     root = lesson.parents[2]
     assert run_times.taken(root) == {"tutorials/a/lesson.py": [code_digest(lesson), 2.6]}

@@ -231,6 +231,13 @@ TAKES_ANYTHING = """
 
     def __init__(self, load=3): ...
 """
+HANDS_ON = """class Meta(type):
+    def __call__(cls, *args, remote=None, **kwargs):
+        return super().__call__(*args, **kwargs)
+
+
+class Wagon(metaclass=Meta):
+"""
 
 
 def short_and_whole(html):
@@ -259,6 +266,17 @@ def test_a_long_signature_is_cut_and_leads_to_the_whole(site):
 @pytest.mark.slow
 def test_where_new_takes_anything_the_signature_is_that_of_init(site):
     site.edit("../site/tiny/parts.py", IS_PULLED, IS_PULLED + TAKES_ANYTHING)
+    site.built()
+    for signature in short_and_whole(site.page(f"{FOLDER}/tiny.Wagon")):
+        assert "Wagon(load=3)" in signature
+
+
+@pytest.mark.slow
+def test_where_a_metaclass_hands_on_the_signature_is_that_of_init(site):
+    site.edit(
+        "../site/tiny/parts.py", IS_PULLED, IS_PULLED + "\n    def __init__(self, load=3): ...\n"
+    )
+    site.edit("../site/tiny/parts.py", "class Wagon:\n", HANDS_ON)
     site.built()
     for signature in short_and_whole(site.page(f"{FOLDER}/tiny.Wagon")):
         assert "Wagon(load=3)" in signature

@@ -118,4 +118,6 @@ def test_cells_of_wide_tables_of_a_page_know_their_header(tmp_path):
     html = (app.outdir / "index.html").read_text("utf-8")
     app.cleanup()
     assert re.findall(r'data-column="(.*?)"', html) == ["One", "Two", "three"]
+    below_code = re.findall(r'data-column="(\w+)" class="[^"]*is-below-code', html)
+    assert below_code == ["three"]
     assert re.findall(r'<t[hd] class="[^"]*is-number.*?<p>(.*?)</p>', html) == ["B", "2"]

@@ -329,7 +329,10 @@ def test_the_index_shows_what_was_printed(site, tmp_path):
     )
     html = (other.public / "errors.html").read_text()
     assert "IndexError: list index out of range\nin two lines" in html
-    assert 'href="map.html#symptom-sums-are-off"' in html
+    assert "debugging/sums_are_off.html" in html
+    assert "map.html#symptom" not in html, "the page of a symptom leads to its row"
+    heading = re.search(r'(?s)<section id="messages-indexerror">\s*<h\d>(.*?)</h', html)[1]
+    assert re.match(r'<code class="error-kind [^"]*"><span class="pre">IndexError', heading)
     assert "symptom-effect" not in html, "a silent symptom may raise in a check"
     places = [
         "IndexError: list index",
