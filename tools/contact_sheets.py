@@ -36,6 +36,8 @@ PAGES = (
     "reference/glossary",
     "reference/glossary/collecting",
     "reference/api/index",
+    "reference/api/torchrl.data.ReplayBuffer",
+    "genindex",
     "performance/index",
     "performance/collectors",
     "performance/replay_buffers",

@@ -53,7 +53,10 @@ def test_both_sides_of_a_difference_have_a_color(opened, scheme):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["index.html", "performance/index.html"])
+@pytest.mark.parametrize(
+    "path",
+    ["index.html", "performance/index.html", "performance/recipes/sac_halfcheetah.html"],
+)
 def test_a_command_has_one_color(opened, path, scheme):
     page = opened(path, color_scheme=scheme)
     page.wait_for_selector(f"html[data-theme={scheme}]")

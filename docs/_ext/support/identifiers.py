@@ -14,8 +14,8 @@ import re
 from docutils import nodes
 
 NO_CODE = (
-    "CartPole|GitHub|HalfCheetah|MsPacman|MuJoCo|NumPy|PyTorch|RLlib|SpaceInvaders|TorchInductor"
-    "|TorchRL"
+    "CartPoles?|GitHub|HalfCheetah|MsPacman|MuJoCo|NumPy|PufferLib|PyTorch|RLlib|SpaceInvaders"
+    "|TorchInductor|TorchRL"
 )
 _CALLED = r"\((?:[^()]|\([^()]*\))*\)(?:\.\w+)*"
 _CODE = re.compile(

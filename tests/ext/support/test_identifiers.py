@@ -41,6 +41,7 @@ def test_code_is_found(text, code):
     [
         "CartPole, HalfCheetah and MsPacman in MuJoCo, TorchRL and PyTorch",
         "Collectors by the cost of a step",
+        "4096 CartPoles of PufferLib’s",
         "TD(lambda), A2C, GPUs, LSTMs, 64 MiB, SB3 (8 x 32)",
         "1.04 ms (1.02–1.07), noisy",
         "torch 2.15.0+cpu, Linux-6.1-x86_64-with-glibc2.36",
