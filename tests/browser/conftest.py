@@ -56,9 +56,7 @@ def chromium(playwright):
 
 @pytest.fixture(scope="session")
 def browser(playwright, chromium):
-    # Drawing in a process of its own costs a seventh more.
-    options = [*FLAGS, "--in-process-gpu"]
-    browser = playwright.chromium.launch(executable_path=chromium, args=options)
+    browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
     yield browser
     browser.close()
 
