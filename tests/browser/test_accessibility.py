@@ -36,15 +36,13 @@ def test_no_violation(open_page, site_url, sample, kind):
         assert violations(page, rules=COLOR_RULES) == [], ("dark", width)
 
 
-def test_open_menus_have_no_violation(open_page, site_url, sample):
+def test_open_menus_have_no_violation(at, sample):
     """On a short page: axe looks at all of it, and the long ones were seen above."""
-    page = open_page()
-    page.goto(site_url + sample["reference"])
+    page = at(sample["reference"])
     page.keyboard.press("Control+k")
     page.wait_for_selector("#pst-search-dialog[open]")
     assert violations(page) == []
-    phone = open_page(width=390)
-    phone.goto(site_url + sample["reference"])
+    phone = at(sample["reference"], width=390)
     phone.locator(".primary-toggle").click()
     phone.wait_for_selector("#pst-primary-sidebar-modal[open]")
     assert violations(phone) == []

@@ -132,9 +132,8 @@ def found_on(page, name):
 CHART = "figure.record-plot > svg"
 
 
-def test_the_values_of_a_chart_are_had_by_keyboard(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + "index.html")
+def test_the_values_of_a_chart_are_had_by_keyboard(at):
+    page = at("index.html")
     chart, value = page.locator(CHART), page.locator(".chart-value")
     assert chart.get_attribute("role") == "slider"
     assert chart.get_attribute("aria-label")
@@ -166,9 +165,8 @@ def test_the_values_of_a_chart_are_had_by_keyboard(open_page, site_url):
         ("reference/recurrent_state_lifecycle", "feature,"),
     ],
 )
-def test_a_chart_has_its_values_by_keyboard_and_as_a_file(open_page, site_url, name, starts):
-    page = open_page()
-    page.goto(f"{site_url}{name}.html")
+def test_a_chart_has_its_values_by_keyboard_and_as_a_file(at, name, starts):
+    page = at(f"{name}.html")
     plate = page.locator(".plate:has(svg[role=slider])").first
     chart, value = plate.locator("svg[role=slider]"), page.locator(".chart-value")
     texts = chart.locator("title").all_text_contents()
@@ -183,9 +181,8 @@ def test_a_chart_has_its_values_by_keyboard_and_as_a_file(open_page, site_url, n
     assert len(lines) > len(texts) / 2
 
 
-def test_a_finger_shows_the_nearest_value_of_a_chart(open_page, site_url):
-    page = open_page(width=390, has_touch=True, is_mobile=True)
-    page.goto(site_url + "index.html")
+def test_a_finger_shows_the_nearest_value_of_a_chart(at):
+    page = at("index.html", width=390, has_touch=True, is_mobile=True)
     chart = page.locator(CHART)
     chart.scroll_into_view_if_needed()
     point = chart.locator("g:has(> title)").nth(2)
@@ -199,9 +196,8 @@ def test_a_finger_shows_the_nearest_value_of_a_chart(open_page, site_url):
 
 
 @pytest.mark.parametrize("name", ["index.html", "reference/data_layout.html"])
-def test_a_drawing_takes_the_margins_of_a_phone(open_page, site_url, name):
-    page = open_page(width=390)
-    page.goto(site_url + name)
+def test_a_drawing_takes_the_margins_of_a_phone(at, name):
+    page = at(name, width=390)
     [drawing] = drawings(page)
     assert min(size for _, size in drawing["sizes"]) > 10
     box = page.locator(DRAWINGS).bounding_box()
@@ -222,12 +218,9 @@ PLATE = """(plate) => {
 @pytest.mark.parametrize(
     "name", ["performance/recipes/sac_halfcheetah.html", "reference/collectors_internals.html"]
 )
-def test_a_stamp_is_below_its_figure_and_clear_of_what_follows(
-    open_page, site_url, name, width, medium
-):
+def test_a_stamp_is_below_its_figure_and_clear_of_what_follows(at, name, width, medium):
     """Beside a figure, its few lines leave a column blank."""
-    page = open_page(width=width)
-    page.goto(site_url + name)
+    page = at(name, width=width)
     page.emulate_media(media=medium)
     plates = page.locator("article .plate")
     assert plates.count()
@@ -259,9 +252,8 @@ def test_no_strip_beside_a_drawing_is_blank(open_page, site_url, name):
 
 
 @pytest.mark.parametrize("name", ["performance/profiling.html", "performance/collectors.html"])
-def test_a_drawing_in_a_fold_is_as_large_as_one_beside_the_text(open_page, site_url, name):
-    page = open_page(width=390)
-    page.goto(site_url + name)
+def test_a_drawing_in_a_fold_is_as_large_as_one_beside_the_text(at, name):
+    page = at(name, width=390)
     page.locator("article details").evaluate_all("all => all.forEach((e) => (e.open = true))")
     folded = page.locator("article details .plate > figure > svg")
     assert folded.count()

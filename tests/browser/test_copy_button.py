@@ -15,9 +15,8 @@ PRINTED = "pre:has(.gp):has(.go)"
         ("tutorials/debugging/lstm_forgets_every_step.html", "pre:not(:has(.gp))", ()),
     ],
 )
-def test_prompts_and_output_stay_behind(open_page, site_url, name, block, prompts):
-    page = open_page(permissions=CLIPBOARD)
-    page.goto(site_url + name)
+def test_prompts_and_output_stay_behind(at, name, block, prompts):
+    page = at(name, permissions=CLIPBOARD)
     page.locator("button.copybtn").first.wait_for(state="attached")
     shown = page.locator(f"article .highlight > {block}").first
     lines = shown.text_content().rstrip("\n").split("\n")

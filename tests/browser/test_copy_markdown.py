@@ -40,9 +40,8 @@ def test_button_leads_to_the_twin_where_the_clipboard_is_refused(open_page, addr
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_button_shares_the_line_of_the_breadcrumbs(open_page, site_url, scheme):
-    page = open_page(color_scheme=scheme)
-    page.goto(site_url + PAGE, wait_until="networkidle")
+def test_button_shares_the_line_of_the_breadcrumbs(at, scheme):
+    page = at(PAGE, color_scheme=scheme, wait_until="networkidle")
     for width in (1280, 768, 360):
         page.set_viewport_size({"width": width, "height": 900})
         settle(page)
@@ -58,12 +57,10 @@ def test_button_shares_the_line_of_the_breadcrumbs(open_page, site_url, scheme):
         assert violations(page, ".bd-header-article") == [], width
 
 
-def test_button_is_not_printed_and_needs_a_script(open_page, site_url):
-    page = open_page(java_script_enabled=False)
-    page.goto(site_url + PAGE)
+def test_button_is_not_printed_and_needs_a_script(at):
+    page = at(PAGE, java_script_enabled=False)
     assert not page.locator(BUTTON).is_visible()
-    page = open_page()
-    page.goto(site_url + PAGE)
+    page = at(PAGE)
     assert page.locator(BUTTON).is_visible()
     page.emulate_media(media="print")
     assert not page.locator(BUTTON).is_visible()

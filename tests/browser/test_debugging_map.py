@@ -88,12 +88,11 @@ FIRST = 3
 
 
 @pytest.fixture
-def opened(open_page, site_url):
+def opened(at):
     """A function that opens a page of the reference; all requests have to stay on the site."""
 
     def opened(name, anchor="", **options):
-        page = open_page(**options)
-        page.goto(f"{site_url}reference/{name}.html{anchor}")
+        page = at(f"reference/{name}.html{anchor}", **options)
         page.wait_for_load_state("networkidle")
         return page
 
@@ -118,9 +117,8 @@ def ids(page):
     return visible(page, ROW).evaluate_all("rows => rows.map(row => row.id)")
 
 
-def test_the_landing_page_leads_to_the_map_in_one_click(open_page, site_url):
-    page = open_page()
-    page.goto(f"{site_url}index.html")
+def test_the_landing_page_leads_to_the_map_in_one_click(at):
+    page = at("index.html")
     page.locator('.entry-card-name a[href="reference/debugging_map.html"]').click()
     page.wait_for_url("**/reference/debugging_map.html")
 
@@ -128,9 +126,8 @@ def test_the_landing_page_leads_to_the_map_in_one_click(open_page, site_url):
 @pytest.mark.parametrize(
     "start", ["performance/collectors", "tutorials/debugging/decimals_are_lost"]
 )
-def test_the_header_leads_to_the_map(open_page, site_url, start):
-    page = open_page()
-    page.goto(f"{site_url}{start}.html")
+def test_the_header_leads_to_the_map(at, start):
+    page = at(f"{start}.html")
     page.locator("#pst-header").get_by_role("link", name="Debugging").click()
     page.wait_for_url("**/reference/debugging_map.html")
     here = page.locator("#pst-header .nav-item.current")
@@ -444,9 +441,8 @@ def test_closed_rows_are_printed(opened):
     assert page.locator(f"{ROW} dl").count() == 2 * page.locator(ROW).count()
 
 
-def test_closed_rows_can_be_found_without_scripts(open_page, site_url):
-    page = open_page(java_script_enabled=False)
-    page.goto(site_url + "reference/debugging_map.html")
+def test_closed_rows_can_be_found_without_scripts(at):
+    page = at("reference/debugging_map.html", java_script_enabled=False)
     inside = page.locator(f"{ROW}:not([open]) dl").first
     assert inside.evaluate("(e) => getComputedStyle(e).display") != "none"
 

@@ -36,7 +36,8 @@ def visits(browser, site_url, all_pages):
                 page.set_viewport_size({"width": 1280, "height": 800})
                 height = page.locator("article").bounding_box()["height"]
             seen[name] = traffic, wide, height
-        page.goto("about:blank")  # what that cuts off counts as a failure of no page
+        if height:
+            page.goto("about:blank")  # which is resized at once
     context.close()
     return seen
 
@@ -77,9 +78,8 @@ COVERED_LINKS = """() => [...document.querySelectorAll(".entry-card a")].filter(
 }).map((a) => a.textContent)"""
 
 
-def test_a_link_in_an_entry_card_leads_to_its_own_page(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + "index.html")
+def test_a_link_in_an_entry_card_leads_to_its_own_page(at):
+    page = at("index.html")
     assert page.locator(".entry-card p:not(.entry-card-name) a").count() > 5
     assert page.evaluate(COVERED_LINKS) == []
 
@@ -101,17 +101,15 @@ def test_the_caption_of_a_wide_table_is_in_sight(open_page, site_url):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_class_name_in_the_list_of_errata_keeps_to_one_line(open_page, site_url, width):
-    page = open_page(width=width)
-    page.goto(site_url + "reference/upstream_errata.html")
+def test_a_class_name_in_the_list_of_errata_keeps_to_one_line(at, width):
+    page = at("reference/upstream_errata.html", width=width)
     page.locator("details", has=page.locator("table.upstream-claims")).locator("summary").click()
     name = page.locator("table.upstream-claims a", has_text="NextStateReconstructor").first
     assert name.evaluate("(e) => e.getClientRects().length") == 1
 
 
-def test_header_items_stand_apart(open_page, site_url, sample):
-    page = open_page()
-    page.goto(site_url + sample["tutorial"])
+def test_header_items_stand_apart(at, sample):
+    page = at(sample["tutorial"])
     selector = "#pst-header :is(.navbar-brand, .nav-internal, button)"
     for width in (360, 390, 768, 960, 1000, 1280):
         page.set_viewport_size({"width": width, "height": 900})
@@ -157,9 +155,8 @@ def test_a_side_bar_entry_that_sticks_out_is_found(open_page):
     "name",
     ["shuttle", "SyncDataCollector", "MultiaSyncDataCollector", "compact_obs", "hidden state"],
 )
-def test_a_search_for_a_word_lands_on_its_entry(open_page, site_url, name):
-    page = open_page()
-    page.goto(f"{site_url}search.html?q={name.replace(' ', '+')}")
+def test_a_search_for_a_word_lands_on_its_entry(at, name):
+    page = at(f"search.html?q={name.replace(' ', '+')}")
     page.locator("#search-page-hits a").first.click()
     page.wait_for_url("**/reference/glossary/*.html**")
     entry = page.locator(f"dt#term-{name.replace(' ', '-')}")
@@ -168,9 +165,8 @@ def test_a_search_for_a_word_lands_on_its_entry(open_page, site_url, name):
     assert header["height"] <= box["y"] + box["height"] / 2 < 900
 
 
-def test_readable_without_scripts(open_page, site_url, sample):
-    page = open_page(java_script_enabled=False)
-    page.goto(site_url + sample["tutorial"])
+def test_readable_without_scripts(at, sample):
+    page = at(sample["tutorial"], java_script_enabled=False)
     assert page.locator("article h1").is_visible()
     assert page.locator("header a", has_text="Reference").first.is_visible()
     assert not page.locator("header .theme-switch-button").is_visible()

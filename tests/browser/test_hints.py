@@ -179,9 +179,8 @@ def test_a_tap_follows_the_link(glossary):
     assert visible(page) == []
 
 
-def test_an_entry_leads_back_to_where_the_reader_came_from(open_page, site_url, sample):
-    page = open_page(width=390, has_touch=True, is_mobile=True)
-    page.goto(site_url + sample["tutorial"])
+def test_an_entry_leads_back_to_where_the_reader_came_from(at, site_url, sample):
+    page = at(sample["tutorial"], width=390, has_touch=True, is_mobile=True)
     link = page.locator("main a[aria-describedby^='hint-term-']").last
     link.scroll_into_view_if_needed()
     link.tap()
@@ -216,9 +215,8 @@ def test_a_shown_hint_has_no_violation(glossary, mode, width):
     assert hint.evaluate(CONTRAST) >= 4.5
 
 
-def test_tutorials_have_them_too(open_page, site_url, sample):
-    page = open_page()
-    page.goto(site_url + sample["tutorial"])
+def test_tutorials_have_them_too(at, sample):
+    page = at(sample["tutorial"])
     link = page.locator("main a[aria-describedby^='hint-term-']").first
     link.scroll_into_view_if_needed()
     link.hover()
@@ -240,9 +238,8 @@ def test_paper_has_none(glossary):
     assert hint.is_hidden()
 
 
-def test_without_script_a_reference_is_a_link_with_a_description(open_page, site_url, sample):
-    page = open_page(java_script_enabled=False)
-    page.goto(site_url + sample["terms"])
+def test_without_script_a_reference_is_a_link_with_a_description(at, sample):
+    page = at(sample["terms"], java_script_enabled=False)
     link = page.locator(LINK.format("worker")).first
     assert link.get_attribute("title") is None
     link.hover()
@@ -274,9 +271,8 @@ def test_nothing_moves_when_a_hint_opens(glossary):
     assert page.evaluate("moved") == 0
 
 
-def test_a_further_name_of_an_entry_says_also(open_page, site_url):
-    page = open_page()
-    page.goto(f"{site_url}reference/glossary/collecting.html")
+def test_a_further_name_of_an_entry_says_also(at):
+    page = at("reference/glossary/collecting.html")
     names = page.locator("dl.glossary dt:has(+ dt), dl.glossary dt + dt")
     before = "(e) => getComputedStyle(e, '::before').content"
     weight = "(e) => getComputedStyle(e).fontWeight"

@@ -16,9 +16,8 @@ WORDS = {
 
 
 @pytest.fixture
-def knobs(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + PAGE)
+def knobs(at):
+    page = at(PAGE)
     return page
 
 
@@ -68,17 +67,15 @@ def test_the_keyboard_is_enough_and_the_address_holds_the_words(knobs):
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
-def test_what_is_found_is_accessible(open_page, site_url, scheme, width):
-    page = open_page(color_scheme=scheme, width=width)
-    page.goto(f"{site_url}{PAGE}?q=device")
+def test_what_is_found_is_accessible(at, scheme, width):
+    page = at(f"{PAGE}?q=device", color_scheme=scheme, width=width)
     page.evaluate("loadSearch()")
     assert "device" in shown(page)
     assert violations(page) == []
 
 
-def test_without_scripts_the_table_is_whole(open_page, site_url, knobs):
-    page = open_page(java_script_enabled=False)
-    page.goto(f"{site_url}{PAGE}?q=prefetch")
+def test_without_scripts_the_table_is_whole(at, knobs):
+    page = at(f"{PAGE}?q=prefetch", java_script_enabled=False)
     assert not page.locator("form.row-filter").is_visible()
     assert shown(page) == shown(knobs)
 

@@ -29,9 +29,8 @@ def cases():
 
 
 @pytest.fixture
-def planner(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + PAGE)
+def planner(at):
+    page = at(PAGE)
     page.wait_for_selector(".planner-totals")
     return page
 
@@ -87,9 +86,8 @@ def test_specs_that_cannot_be_read_say_what_they_look_like(planner):
     assert "write observation: float32 4" in planner.inner_text(".planner-error")
 
 
-def test_presets_and_formulas_are_there_without_scripts(open_page, site_url):
-    page = open_page(fresh=True, java_script_enabled=False)
-    page.goto(site_url + PAGE)
+def test_presets_and_formulas_are_there_without_scripts(at):
+    page = at(PAGE, fresh=True, java_script_enabled=False)
     assert not page.locator(".memory-planner").is_visible()
     assert "CartPole" in page.inner_text(".memory-plans")
     assert "frames_per_batch * row" in page.inner_text(".memory-formulas")
@@ -97,9 +95,8 @@ def test_presets_and_formulas_are_there_without_scripts(open_page, site_url):
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_form_fits_and_is_accessible(open_page, site_url, width, mode):
-    page = open_page(width=width, color_scheme=mode)
-    page.goto(site_url + PAGE + "#cell=lstm")
+def test_form_fits_and_is_accessible(at, width, mode):
+    page = at(PAGE + "#cell=lstm", width=width, color_scheme=mode)
     page.wait_for_selector(".planner-totals")
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width

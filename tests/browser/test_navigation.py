@@ -19,9 +19,8 @@ def in_view(page, entry):
     return header["height"] <= box["y"] and box["y"] + box["height"] <= page.viewport_size["height"]
 
 
-def test_the_side_bar_of_a_symptom_has_a_fold_for_each_subsystem(open_page, site_url):
-    page = open_page()
-    page.goto(f"{site_url}{SYMPTOMS}{LAST}.html")
+def test_the_side_bar_of_a_symptom_has_a_fold_for_each_subsystem(at):
+    page = at(f"{SYMPTOMS}{LAST}.html")
     folds = page.locator(".symptom-nav details")
     labels = folds.locator("summary").all_inner_texts()
     names = [label.rpartition("\N{NO-BREAK SPACE}")[0] for label in labels]
@@ -41,9 +40,8 @@ def test_the_entry_is_in_view_behind_another_page(open_page, site_url):
         assert in_view(page, page.locator(".symptom-nav a[aria-current=page]")), slug
 
 
-def test_the_side_bar_is_named_as_its_section(open_page, site_url, sample):
-    page = open_page()
-    page.goto(site_url + sample["internals"])
+def test_the_side_bar_is_named_as_its_section(at, sample):
+    page = at(sample["internals"])
     title = page.locator(".bd-links__title")
     assert title.inner_text() == "Reference"
     title.get_by_role("link").click()
@@ -63,18 +61,16 @@ def test_the_side_bar_is_named_as_its_section(open_page, site_url, sample):
         SYMPTOMS + FIRST,
     ],
 )
-def test_header_way_and_side_bar_agree_on_debugging(open_page, site_url, name):
-    page = open_page()
-    page.goto(f"{site_url}{name}.html")
+def test_header_way_and_side_bar_agree_on_debugging(at, name):
+    page = at(f"{name}.html")
     assert page.locator("#pst-header .nav-item.current").all_inner_texts() == ["Debugging"]
     assert page.locator(".bd-links__title").inner_text() == "Debugging"
     way = page.locator(".bd-breadcrumbs .breadcrumb-item").all_inner_texts()[1:]
     assert way[0] == ("Debugging map" if name.endswith("_map") else "Debugging")
 
 
-def test_previous_and_next_say_where_they_stay(open_page, site_url):
-    page = open_page()
-    page.goto(f"{site_url}{SYMPTOMS}{FIRST}.html")
+def test_previous_and_next_say_where_they_stay(at):
+    page = at(f"{SYMPTOMS}{FIRST}.html")
     assert page.locator(".left-prev p").all_inner_texts() == ["All symptoms", "Debugging map"]
     label, title = page.locator(".right-next p").all_inner_texts()
     assert label == "Next in recurrent state"
@@ -85,19 +81,15 @@ def test_previous_and_next_say_where_they_stay(open_page, site_url):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_without_scripts_the_header_covers_what_scrolls_below_it(
-    open_page, site_url, sample, scheme
-):
-    page = open_page(java_script_enabled=False, color_scheme=scheme)
-    page.goto(site_url + sample["internals"])
+def test_without_scripts_the_header_covers_what_scrolls_below_it(at, sample, scheme):
+    page = at(sample["internals"], java_script_enabled=False, color_scheme=scheme)
     header = page.locator("#pst-header")
     assert header.evaluate("(e) => getComputedStyle(e).backgroundColor") == "rgb(255, 255, 255)"
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_header_names_the_release(open_page, site_url, sample, width):
-    page = open_page(width=width)
-    page.goto(site_url + sample["tutorial"])
+def test_the_header_names_the_release(at, sample, width):
+    page = at(sample["tutorial"], width=width)
     name = page.locator("#pst-header").get_by_text(f"TorchRL {version('torchrl')}")
     assert name.is_visible()
     assert in_header(page, name)
@@ -131,9 +123,8 @@ def scroll_to(page, section, above):
 
 
 @pytest.mark.parametrize("width", [390, 1000, 1280])
-def test_the_way_back_to_the_top_lies_over_no_text(open_page, site_url, sample, width):
-    page = open_page(width=width)
-    page.goto(site_url + sample["internals"])
+def test_the_way_back_to_the_top_lies_over_no_text(at, sample, width):
+    page = at(sample["internals"], width=width)
     page.wait_for_load_state("load")
     button = page.locator("#pst-back-to-top")
     for way in (2000, -200):  # it shows on the way up
@@ -147,9 +138,8 @@ def test_the_way_back_to_the_top_lies_over_no_text(open_page, site_url, sample, 
 
 
 @pytest.fixture
-def long_page(open_page, site_url, sample):
-    page = open_page()
-    page.goto(site_url + sample["internals"])
+def long_page(at, sample):
+    page = at(sample["internals"])
     page.wait_for_load_state("load")
     return page
 
@@ -188,9 +178,8 @@ def test_a_jump_marks_the_section_that_holds_its_target(long_page):
         assert marked(long_page) == [section], anchor
 
 
-def test_of_many_entries_the_inner_ones_of_the_current_section_show(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + "reference/upstream_errata.html")
+def test_of_many_entries_the_inner_ones_of_the_current_section_show(at):
+    page = at("reference/upstream_errata.html")
     page.wait_for_load_state("load")
     names = sections(page)
     shown = page.locator("#on-this-page a:visible")
@@ -217,10 +206,9 @@ def test_a_click_marks_its_own_entry_also_at_the_end_of_the_page(long_page):
 # -- Glossary ------------------------------------------------------------------
 
 
-def test_the_index_has_every_term_once(open_page, site, site_url, sample):
+def test_the_index_has_every_term_once(at, site, sample):
     """Under the id that its entry has: an address from before the pages were split shows it."""
-    page = open_page()
-    page.goto(site_url + sample["glossary"])
+    page = at(sample["glossary"])
     links = page.locator(".term-index dt a")
     listed = links.evaluate_all("as => as.map(a => [a.parentNode.id, a.getAttribute('href')])")
     entries = {
@@ -233,9 +221,8 @@ def test_the_index_has_every_term_once(open_page, site, site_url, sample):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_term_is_in_sight_below_the_strip_of_letters(open_page, site_url, sample, width):
-    page = open_page(width=width, height=844)
-    page.goto(site_url + sample["glossary"])
+def test_a_term_is_in_sight_below_the_strip_of_letters(at, site_url, sample, width):
+    page = at(sample["glossary"], width=width, height=844)
     strip = page.locator(".term-strip")
     assert in_view(page, strip)
     strip.get_by_role("link", name="T", exact=True).click()

@@ -9,9 +9,8 @@ def number_in(text):
     return re.search(r"\d", text)
 
 
-def test_a_slow_collector_in_three_clicks(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_a_slow_collector_in_three_clicks(at):
+    page = at()
     page.locator('.entry-card-name a[href="performance/index.html"]').click()
     link = page.locator('a[href="collectors.html"]')
     card = page.locator(".entry-card", has=link).first
@@ -29,9 +28,8 @@ def test_a_slow_collector_in_three_clicks(open_page, site_url):
 
 
 @pytest.mark.parametrize("name", ["no_cuda_sync", "frames_per_batch"])
-def test_a_knob_is_reached_by_its_name(open_page, site_url, name):
-    page = open_page()
-    page.goto(site_url + "performance/knobs.html")
+def test_a_knob_is_reached_by_its_name(at, name):
+    page = at("performance/knobs.html")
     page.locator("table.knobs").get_by_role("link", name=name, exact=True).click()
     page.wait_for_url(f"**/performance/*.html#knob-{name.replace('_', '-')}")
     assert page.locator(f"#knob-{name.replace('_', '-')}").is_visible()

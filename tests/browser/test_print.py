@@ -152,10 +152,9 @@ def test_no_sheet_but_the_last_is_blank_by_a_third(printed, kind):
 
 
 @pytest.mark.parametrize("kind", ["home", "tutorial", "api"])
-def test_the_stamp_is_above_the_title(open_page, site_url, sample, kind):
+def test_the_stamp_is_above_the_title(at, sample, kind):
     """Below the text, it would take a sheet of its own where the last one is full."""
-    page = open_page(width=WIDTH)
-    page.goto(site_url + sample[kind])
+    page = at(sample[kind], width=WIDTH)
     page.emulate_media(media="print")
     stamp, title = (page.locator(at).bounding_box() for at in (".page-stamp", "article h1"))
     assert 0 <= stamp["y"] < stamp["y"] + stamp["height"] <= title["y"]
@@ -184,10 +183,9 @@ def test_paper_is_white_whatever_the_screen_shows(browser, site_url, sample):
         page.close()
 
 
-def test_nothing_scrolls_around_the_text_on_paper(open_page, site_url, sample):
+def test_nothing_scrolls_around_the_text_on_paper(at, sample):
     """Paper cuts off what scrolls: a page would lose its end."""
-    page = open_page()
-    page.goto(site_url + sample["tutorial"])
+    page = at(sample["tutorial"])
     page.emulate_media(media="print")
     around = """(e) => {
         const found = [];
@@ -197,9 +195,8 @@ def test_nothing_scrolls_around_the_text_on_paper(open_page, site_url, sample):
     assert set(page.locator("article").evaluate(around)) == {"visible"}
 
 
-def test_links_of_code_print_as_other_links(open_page, site_url):
-    page = open_page()
-    page.goto(f"{site_url}performance/knobs.html")
+def test_links_of_code_print_as_other_links(at):
+    page = at("performance/knobs.html")
     page.emulate_media(media="print")
     colors = page.locator("table.knobs a").evaluate_all(
         "all => all.map((e) => getComputedStyle(e.firstElementChild).color)"

@@ -55,10 +55,9 @@ def test_the_index_is_fetched_when_a_field_is_focused(open_page, site_url):
         page.locator("#search-here").focus()
 
 
-def test_the_index_is_read_in_short_steps(open_page, site_url):
+def test_the_index_is_read_in_short_steps(at):
     """With a clock on which each step takes long, the page gets its turn after each entry."""
-    page = open_page()
-    page.goto(site_url)
+    page = at()
     turns, entries = page.evaluate("""async () => {
         let now = 0, turns = 0;
         performance.now = () => (now += 50);
@@ -70,9 +69,8 @@ def test_the_index_is_read_in_short_steps(open_page, site_url):
     assert turns > entries > 900
 
 
-def test_who_asks_before_the_index_is_read_gets_an_answer(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_who_asks_before_the_index_is_read_gets_an_answer(at, site_url):
+    page = at()
     page.add_script_tag(url=f"{site_url}_static/search.js")
     early, late = page.evaluate("""async () => {
         const first = () => ManualSearch.search("cat_results")[0].address;
@@ -84,9 +82,8 @@ def test_who_asks_before_the_index_is_read_gets_an_answer(open_page, site_url):
 
 
 @pytest.mark.parametrize("key", ["/", "Control+k"])
-def test_hits_by_keys(open_page, site_url, sample, key):
-    page = open_page()
-    page.goto(site_url + sample["tutorial"])
+def test_hits_by_keys(at, sample, key):
+    page = at(sample["tutorial"])
     page.keyboard.press(key)
     page.get_by_role("dialog", name="Search").wait_for()
     page.keyboard.type("MultiaSyncDataCollecto")
@@ -105,9 +102,8 @@ def test_hits_by_keys(open_page, site_url, sample, key):
     page.wait_for_url("**/reference/glossary/old_names.html#term-MultiaSyncDataCollector")
 
 
-def test_enter_opens_a_clear_hit_and_else_shows_all(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_enter_opens_a_clear_hit_and_else_shows_all(at, site_url):
+    page = at()
     chosen = page.locator("[aria-selected=true]")
     ask(page, "gpu", "here")
     assert chosen.count() == 0
@@ -129,18 +125,16 @@ def test_enter_opens_a_clear_hit_and_else_shows_all(open_page, site_url):
     page.wait_for_url("**/too_many_open_files.html")
 
 
-def test_a_slash_in_a_field_is_a_slash(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_a_slash_in_a_field_is_a_slash(at):
+    page = at()
     page.locator("#search-here").focus()
     page.keyboard.type("a/b")
     assert page.locator("#search-here").input_value() == "a/b"
     assert not page.locator("#pst-search-dialog").is_visible()
 
 
-def test_a_hit_says_what_it_is_and_marks_the_words(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_a_hit_says_what_it_is_and_marks_the_words(at):
+    page = at()
     hit = ask(page, "hidden states zero", "here").filter(has_text="under").first
     assert hit.locator(".search-kind").inner_text() == "symptom"
     assert "hidden" in hit.locator(".search-title mark").all_inner_texts()
@@ -151,9 +145,8 @@ def test_a_hit_says_what_it_is_and_marks_the_words(open_page, site_url):
     assert not page.locator("#search-here-hits").is_visible()
 
 
-def test_a_hit_opens_with_a_marked_word_in_view(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_a_hit_opens_with_a_marked_word_in_view(at):
+    page = at()
     ask(page, "busy waiting", "here").filter(has_text="Busy waiting").first.click()
     page.wait_for_url("**/performance/environments.html#busy-waiting")
     page.locator("#busy-waiting .search-mark").first.wait_for()
@@ -163,9 +156,8 @@ def test_a_hit_opens_with_a_marked_word_in_view(open_page, site_url):
     assert any(60 < box["y"] < height for box in boxes if box)
 
 
-def test_whole_words_of_the_text_are_marked_and_the_address_is_clean(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_whole_words_of_the_text_are_marked_and_the_address_is_clean(at):
+    page = at()
     hit = ask(page, "one kept step ram", "here").first
     address = hit.evaluate("(e) => e.href.split('?')[0]")
     hit.click()
@@ -198,17 +190,15 @@ def test_a_name_is_marked_where_all_of_it_was_asked_for(open_page, site_url):
     assert page.locator("wbr + .search-mark").count() == 0
 
 
-def test_a_key_of_a_pasted_message_is_no_name(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_a_key_of_a_pasted_message_is_no_name(at):
+    page = at()
     message = "KeyError: 'key \"is_init\" not found in TensorDict with keys ['action', 'pixels']'"
     first = ask(page, message, "here").first
     assert first.evaluate("(e) => e.href").partition("?")[0].endswith("/is_init_not_found.html")
 
 
-def test_hits_are_grouped_under_the_names_of_their_kinds(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + "search.html?q=replay+buffer")
+def test_hits_are_grouped_under_the_names_of_their_kinds(at):
+    page = at("search.html?q=replay+buffer")
     hits = page.locator("#search-page-hits")
     hits.get_by_role("option").first.wait_for()
     groups = hits.get_by_role("group")
@@ -230,18 +220,16 @@ def test_every_kind_has_a_name_for_its_group(site):
     assert kinds == {*KINDS.values(), "glossary term"}
 
 
-def test_what_is_found_moves_nothing_below_the_field(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_what_is_found_moves_nothing_below_the_field(at):
+    page = at()
     cards = page.locator(".entry-cards")
     before = cards.bounding_box()
     ask(page, "replay buffer", "here")
     assert cards.bounding_box() == before
 
 
-def test_nothing_found_leads_on(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_nothing_found_leads_on(at):
+    page = at()
     hits = ask(page, "xyzzyxyzzy", "here")
     titles = page.locator("#search-here-hits .search-title").all_inner_texts()
     assert titles == ["Error index", "Triage", "Doctor"]
@@ -256,10 +244,9 @@ def test_nothing_found_leads_on(open_page, site_url):
     page.wait_for_url("**/reference/triage.html")
 
 
-def test_a_word_that_no_page_has_is_named(open_page, site_url):
+def test_a_word_that_no_page_has_is_named(at):
     """Hits of the other words do not pass for an answer: the places that lead on follow them."""
-    page = open_page()
-    page.goto(site_url)
+    page = at()
     ask(page, "xyzzyxyzzy replay buffer", "here")
     titles = page.locator("#search-here-hits .search-title").all_inner_texts()
     assert len(titles) > 4
@@ -270,9 +257,8 @@ def test_a_word_that_no_page_has_is_named(open_page, site_url):
     assert "No page" not in status.inner_text()
 
 
-def test_of_a_message_that_no_page_knows_the_leads_come_first(open_page, site_url):
-    page = open_page()
-    page.goto(site_url)
+def test_of_a_message_that_no_page_knows_the_leads_come_first(at):
+    page = at()
     ask(page, "PermissionError: [Errno 13] Permission denied", "here")
     titles = page.locator("#search-here-hits .search-title").all_inner_texts()
     assert titles[:3] == ["Error index", "Triage", "Doctor"]
@@ -285,9 +271,8 @@ def test_of_a_message_that_no_page_knows_the_leads_come_first(open_page, site_ur
     page.wait_for_url("**/reference/error_index.html")
 
 
-def test_of_a_pasted_traceback_the_message_counts(open_page, site_url):
-    page = open_page(permissions=CLIPBOARD)
-    page.goto(site_url)
+def test_of_a_pasted_traceback_the_message_counts(at):
+    page = at(permissions=CLIPBOARD)
     page.evaluate("(text) => navigator.clipboard.writeText(text)", TRACEBACK)
     page.locator("#search-here").focus()
     page.keyboard.press("Control+v")
@@ -338,9 +323,8 @@ def test_ten_symptoms_are_a_few_views_from_the_landing_page(open_page, site_url)
     assert astray == {}
 
 
-def test_the_search_page_shows_all_of_its_query(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + "search.html?q=replay+buffer")
+def test_the_search_page_shows_all_of_its_query(at):
+    page = at("search.html?q=replay+buffer")
     hits = page.locator("#search-page-hits [role=option]")
     hits.first.wait_for()
     assert page.locator("#search-page").input_value() == "replay buffer"
@@ -349,9 +333,8 @@ def test_the_search_page_shows_all_of_its_query(open_page, site_url):
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_open_hits_have_no_violation(open_page, site_url, sample, mode, width):
-    page = open_page(width=width, color_scheme=mode)
-    page.goto(site_url)
+def test_open_hits_have_no_violation(at, site_url, sample, mode, width):
+    page = at(width=width, color_scheme=mode)
     ask(page, "replay buffer", "here")
     # What the hits cover of the page is not judged: they leave a part of a link in sight.
     assert violations(page, within="form:has(#search-here)") == []
@@ -374,16 +357,14 @@ def test_from_a_plain_folder(open_page, site, start):
     assert traffic.outside == traffic.failed == traffic.complaints == []
 
 
-def test_a_page_that_is_not_there_has_a_search(open_page, site_url):
-    page = open_page()
-    page.goto(site_url + "reference/deep/not/there.html")
+def test_a_page_that_is_not_there_has_a_search(at):
+    page = at("reference/deep/not/there.html")
     ask(page, "cat_results", "here").first.click()
     page.wait_for_url("**/reference/glossary/collecting.html#term-cat_results")
 
 
-def test_without_scripts_the_search_says_what_it_needs(open_page, site_url):
-    page = open_page(java_script_enabled=False)
-    page.goto(site_url + "search.html?q=buffer")
+def test_without_scripts_the_search_says_what_it_needs(at, site_url):
+    page = at("search.html?q=buffer", java_script_enabled=False)
     assert "needs JavaScript" in page.locator("article noscript").inner_text()
     assert not page.locator("#search-page").is_visible()
     page.goto(site_url)

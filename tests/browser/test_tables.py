@@ -8,18 +8,6 @@ COLLECTORS = "performance/collectors.html"
 SHOWN = "article table.record-table"
 
 
-@pytest.fixture
-def at(open_page, site_url):
-    """A function that opens a page of the site at this width."""
-
-    def opened(path, width):
-        page = open_page(width=width)
-        page.goto(site_url + path)
-        return page
-
-    return opened
-
-
 @pytest.mark.parametrize(
     ("path", "table"),
     [

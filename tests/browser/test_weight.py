@@ -31,6 +31,6 @@ def test_first_visit_is_light(open_page, site_url, sample, kind):
     assert faces, sorted(sizes)
     assert len(faces) <= FACES, faces
     assert len(sizes) - len(faces) - len(images) <= REQUESTS, sorted(sizes)
-    # One icon outside tools/subset_icons.py fetches the theme's whole font.
+    # One icon outside tools/subset_fonts.py fetches the theme's whole font.
     assert [url for url in sizes if "fontawesome" in url] == []
     assert any("icons.woff2" in url for url in sizes)

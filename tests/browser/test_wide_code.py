@@ -28,9 +28,8 @@ def test_the_examples_of_docstrings_fit_a_desktop(open_page, site, site_url):
     assert not said, "\n".join(["", *said])
 
 
-def test_a_line_that_goes_on_is_copied_as_one(open_page, site_url):
-    page = open_page(width=1280)
-    page.goto(f"{site_url}reference/api/torchrl.modules.MLP.html")
+def test_a_line_that_goes_on_is_copied_as_one(at):
+    page = at("reference/api/torchrl.modules.MLP.html", width=1280)
     block = page.locator(".bd-article dl.py pre", has_text="returns a view of the output").first
     lines = block.inner_text().rstrip("\n").splitlines()
     assert any(len(line) > 110 for line in lines)

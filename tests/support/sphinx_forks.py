@@ -9,7 +9,6 @@ As a program this is the process: it reads one build a line, a JSON object, and 
 """
 
 import atexit
-import functools
 import json
 import os
 import subprocess
@@ -60,29 +59,13 @@ def run(*arguments, cwd=None, env=None, check=False):
 
 def fork(command, cwd, env, files):
     """The status of a fork that prints into the *files*; one of them takes errors, too."""
-    server = _server()
+    from tests.support.forks import ask  # the process has nothing of the tests
+
     order = {"command": command, "cwd": str(cwd), "env": env, "files": [str(one) for one in files]}
-    server.stdin.write(json.dumps(order) + "\n")
-    server.stdin.flush()
-    status = json.loads(server.stdout.readline())
+    status = ask(__file__, order)
     if status is None:
         raise subprocess.TimeoutExpired(command, LIMIT_S)
     return status
-
-
-@functools.cache
-def _server():
-    """The process that has the imports; it ends with this one."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    server = subprocess.Popen(
-        [sys.executable, __file__],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    atexit.register(server.communicate)
-    return server
 
 
 # -- In the process that has the imports -----------------------------------------------

@@ -96,12 +96,25 @@ def shared_files():
     return {name for name in names if not (name.startswith("sem.") or _of_another(name))}
 
 
-def new_shared_files(known):
-    """Shared memory that is not *known* and stays: what another process is ending goes away."""
+def new_shared_files(known, session=None):
+    """Shared memory that is not *known* and stays: what another process is ending goes away.
+
+    Less what a process maps that is outside the *session*, by default that of this process.
+    """
     deadline = time.monotonic() + GRACE_S
     while (new := shared_files() - known) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return new
+    return new - _mapped_outside(session or os.getsid(0)) if new else new
+
+
+def _mapped_outside(session):
+    """Shared memory of the processes that are in another session, by name."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError, PermissionError):
+            if os.getsid(int(process.name)) != session:
+                found.update(re.findall(rf"{SHARED}/(\S+)", (process / "maps").read_text()))
+    return found
 
 
 def _of_another(name):

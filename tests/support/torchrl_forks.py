@@ -5,20 +5,19 @@ torchrl`` leaves out; it ends as an interpreter does. For scripts that import to
 change nothing before that it would read: their environment is there from their first line on, but
 torchrl was imported with that of the process.
 
-As a program this is the process: it reads one script a line, a JSON object, and answers its status.
+As a program this is the process: it reads one script a line, a JSON object, and answers its status
+and session.
 """
 
-import atexit
-import functools
 import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 600  # a bound for a hung script, not an expectation
@@ -26,30 +25,25 @@ POLL_S = 0.05
 SEED = "PYTHONHASHSEED"
 
 
+class Run(NamedTuple):
+    """How a script ended, what it printed, and the session that was its own."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+    session: int
+
+
 def run(script, cwd, env):
-    """A ``subprocess.CompletedProcess`` with what *script* prints, in *cwd* with *env*: bytes."""
+    """The `Run` of *script* in *cwd* with *env*."""
+    from tests.support.forks import ask  # the process has nothing of the tests
+
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in ("output", "errors")]
-        server = _server(env.get(SEED))
         order = {"script": str(script), "cwd": str(cwd), "env": dict(env)}
-        server.stdin.write(json.dumps(order | {"files": [str(one) for one in files]}) + "\n")
-        server.stdin.flush()
-        status = json.loads(server.stdout.readline())
-        return subprocess.CompletedProcess(script, status, *(one.read_bytes() for one in files))
-
-
-@functools.cache
-def _server(seed):
-    """The process that has imported torchrl; it ends with this one."""
-    server = subprocess.Popen(
-        [sys.executable, __file__],
-        env=os.environ | ({SEED: seed} if seed else {}),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    atexit.register(server.communicate)
-    return server
+        order["files"] = [str(one) for one in files]
+        status, session = ask(__file__, order, **{SEED: env[SEED]} if SEED in env else {})
+        return Run(status, *(one.read_bytes() for one in files), session)
 
 
 # -- In the process that has imported torchrl ------------------------------------------
@@ -96,7 +90,7 @@ def main():
         pid = os.fork()
         if not pid:
             return become(**json.loads(line))  # and the interpreter ends
-        print(status_of(pid), flush=True)
+        print(json.dumps([status_of(pid), pid]), flush=True)
     os._exit(0)  # taking apart what was imported takes a second
 
 

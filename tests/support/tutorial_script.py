@@ -49,7 +49,7 @@ def run_page(page, tmp_path, hash_seed):
         left = [path for path in Path(own["TMPDIR"]).iterdir() if not is_compiler_cache(path)]
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b"", done.stderr.decode()
-    assert [*folder.iterdir(), *left, *new_shared_files(shared)] == []
+    assert [*folder.iterdir(), *left, *new_shared_files(shared, done.session)] == []
     return done.stdout.decode()
 
 
@@ -60,9 +60,12 @@ def imports_first(page):
 
 
 def run_fresh(page, folder, own):
-    command = [sys.executable, str(page)]
-    limit = torchrl_forks.LIMIT_S
-    return subprocess.run(command, cwd=folder, env=own, capture_output=True, timeout=limit)
+    command, pipe = [sys.executable, str(page)], subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=folder, env=own, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as child:
+        said = child.communicate(timeout=torchrl_forks.LIMIT_S)
+    return torchrl_forks.Run(child.returncode, *said, session=child.pid)
 
 
 def is_compiler_cache(path):

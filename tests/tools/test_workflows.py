@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.support import ROOT
-from tools import ci_issue, drift, torch_pairs
+from tools import ci_issue, move_pins, torch_pairs
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PIN = re.compile(r"uses: [\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
@@ -107,7 +107,7 @@ def test_zizmor_would_find_something(tmp_path):
 def test_workflows_call_what_exists():
     text = "\n".join(path.read_text() for path in WORKFLOWS)
     scripts = set(re.findall(r"tools/\w+\.py|\.ci/\w+", text))
-    assert scripts == {"tools/ci_issue.py", "tools/drift.py", "tools/torch_pairs.py", ".ci/run"}
+    assert scripts == {"tools/ci_issue.py", "tools/move_pins.py", "tools/torch_pairs.py", ".ci/run"}
     for script in scripts:
         assert (ROOT / script).is_file(), script
     assert (ROOT / ".ci" / "run").stat().st_mode & stat.S_IXUSR
@@ -135,7 +135,7 @@ def test_the_nightly_run_tries_the_table_of_pairs_with_its_python():
     assert (last["if"], last["run"]) == (f"steps.{check['id']}.outcome != 'success'", "exit 1")
 
 
-# -- tools/drift.py ----------------------------------------------------------
+# -- tools/move_pins.py ----------------------------------------------------------
 
 PYPROJECT = """\
 [dependency-groups]
@@ -155,7 +155,7 @@ LOG = "noise\nFAILED tests/test_x.py::test_y - AssertionError\nFAILED tests/test
 def test_unpin_loosens_the_stack_and_nothing_else(tmp_path, capsys):
     path = tmp_path / "pyproject.toml"
     path.write_text(PYPROJECT)
-    drift.main(["unpin", "--pyproject", str(path)])
+    move_pins.main(["unpin", "--pyproject", str(path)])
     assert capsys.readouterr().out.split()[1::2] == ["torch", "gymnasium", "triton"]
     assert path.read_text() == PYPROJECT.replace('"torch==2.15.0"', '"torch"').replace(
         "triton==3.9.0;", "triton;"
@@ -165,13 +165,13 @@ def test_unpin_loosens_the_stack_and_nothing_else(tmp_path, capsys):
 def test_pin_moves_what_it_names_and_nothing_else(tmp_path, capsys):
     path = tmp_path / "pyproject.toml"
     path.write_text(PYPROJECT)
-    drift.main(["pin", "torch==2.14.1", "triton", "--pyproject", str(path)])
+    move_pins.main(["pin", "torch==2.14.1", "triton", "--pyproject", str(path)])
     assert capsys.readouterr().out.split()[1::2] == ["torch", "triton"]
     assert path.read_text() == PYPROJECT.replace('"torch==2.15.0"', '"torch==2.14.1"').replace(
         "triton==3.9.0;", "triton;"
     )
     with pytest.raises(SystemExit, match="numpy: not in the stack, which is torch, gymnasium"):
-        drift.move(path, {"numpy": "==1"})
+        move_pins.move(path, {"numpy": "==1"})
 
 
 def test_the_nightly_run_moves_packages_of_our_stack(tmp_path):
@@ -182,7 +182,7 @@ def test_the_nightly_run_moves_packages_of_our_stack(tmp_path):
     assert len(stacks) == 2
     for stack in stacks:
         shutil.copy(ROOT / "pyproject.toml", path)
-        drift.main([*stack["move"].split(), "--pyproject", str(path)])
+        move_pins.main([*stack["move"].split(), "--pyproject", str(path)])
         assert path.read_text() != (ROOT / "pyproject.toml").read_text()
     (older,) = re.findall(r'"torch==([\d.]+)"', path.read_text())
     assert older in stack["stack"]
@@ -192,7 +192,7 @@ def test_the_nightly_run_moves_packages_of_our_stack(tmp_path):
 def test_unpin_understands_our_pyproject(tmp_path):
     path = tmp_path / "pyproject.toml"
     shutil.copy(ROOT / "pyproject.toml", path)
-    assert {"torch", "torchrl", "tensordict"} <= set(drift.move(path))
+    assert {"torch", "torchrl", "tensordict"} <= set(move_pins.move(path))
     assert not re.search(r'"(torch|torchrl|tensordict)==', path.read_text())
 
 
@@ -200,11 +200,11 @@ def test_unpin_without_a_stack_says_so(tmp_path):
     path = tmp_path / "pyproject.toml"
     path.write_text("[dependency-groups]\n")
     with pytest.raises(SystemExit, match="no dependency group 'stack"):
-        drift.move(path)
+        move_pins.move(path)
 
 
 def test_report_names_what_moved_and_what_failed():
-    text = drift.report("failure", PINNED, NEWEST, LOG)
+    text = move_pins.report("failure", PINNED, NEWEST, LOG)
     assert text.startswith("**Drift**")
     assert "| torch | 2.15.0 | 2.16.0 |" in text
     assert "| numpy | 2 (python_version < '3.12') | 3 |" in text
@@ -225,16 +225,16 @@ def test_report_names_what_moved_and_what_failed():
     ],
 )
 def test_verdict(outcome, newest, sentence):
-    assert sentence in drift.report(outcome, PINNED, newest, LOG)
+    assert sentence in move_pins.report(outcome, PINNED, newest, LOG)
 
 
 def test_failure_without_a_known_line_shows_the_end_of_the_log():
-    assert "Segmentation fault" in drift.report("failure", PINNED, NEWEST, "Segmentation fault")
+    assert "Segmentation fault" in move_pins.report("failure", PINNED, NEWEST, "Segmentation fault")
 
 
 def test_lock_without_pins_is_refused():
     with pytest.raises(SystemExit, match="make lock"):
-        drift.report("success", "", NEWEST, LOG)
+        move_pins.report("success", "", NEWEST, LOG)
 
 
 # -- tools/ci_issue.py -------------------------------------------------------

@@ -45,7 +45,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
 from benchmarks import record as records
-from docs._ext.records import looks
+from docs._ext.records import chart_names
 from docs._ext.records.content import ratio, shown_with_spread, table
 from docs._ext.records.directives import RecordDirective
 from docs._ext.support import identifiers
@@ -91,7 +91,7 @@ class RecordChoice(RecordDirective):
         title = record["metrics"][metric]["title"]
         table_of_looks = self.config.records_series
         parameters = self.options["situation"].split()
-        header = [looks.heading(table_of_looks, parameter) for parameter in parameters]
+        header = [chart_names.heading(table_of_looks, parameter) for parameter in parameters]
         header += ["First choice", title, "Next", "Factor between"]
         found = self.situations(record)
         rows, ids = [], []

@@ -59,7 +59,7 @@ from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from benchmarks import record as records
-from docs._ext.records import looks
+from docs._ext.records import chart_names
 from docs._ext.records import plot as record_plot
 from docs._ext.records.content import (
     ONCE,
@@ -223,12 +223,12 @@ class RecordPlot(RecordDirective):
         places = None
         if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in xs):
             series = {name: sorted(points, key=itemgetter(0)) for name, points in series.items()}
-            x_title, x_unit = looks.axis(table, self.options["x"], self.address)
+            x_title, x_unit = chart_names.axis(table, self.options["x"], self.address)
         else:
             places, x_title, x_unit = [str(x) for x in xs], self.options["x"], "1"
             series = {name: [(str(x), v) for x, v in points] for name, points in series.items()}
         parameter, lines = self.options.get("series"), places is None
-        series = looks.looking(table, parameter, series, self.address, lines)
+        series = chart_names.looking(table, parameter, series, self.address, lines)
         measured = self.measured(declared)
         name = f"plot{self.env.new_serialno('record-plot')}"
         self.values = link_chart_csv(self.env, record, name, self.keys(record), metric)
@@ -333,7 +333,7 @@ def read_again(app, env, added, changed, removed):
 
 def setup(app):
     app.add_config_value("records_folder", str(ROOT / "benchmarks"), "env", [str])
-    app.add_config_value("records_series", str(looks.TABLE), "env", [str])
+    app.add_config_value("records_series", str(chart_names.TABLE), "env", [str])
     app.add_config_value("records_requirements", str(ROOT / "requirements-docs.txt"), "env", [str])
     app.setup_extension("docs._ext.support.page_state")
     app.setup_extension("docs._ext.support.table_nodes")

@@ -15,6 +15,8 @@ When a symptom comes, goes, moves or gets another title, the pages of all sympto
 again, without being read again.
 """
 
+from functools import cache
+
 from docutils import nodes
 
 from docs._ext.support.page_state import page_state
@@ -64,14 +66,20 @@ def rewrite(app, env):
     return [page for _, pages in now for page, _ in pages]
 
 
+@cache
+def title_of(app, page):
+    """The title of a page as HTML; each page of a symptom has those of all the others."""
+    return app.builder.render_partial(app.env.titles[page])["title"]
+
+
 def navigate(app, pagename, templatename, context, doctree):
     """html-page-context, before the theme looks at the side bars."""
     index, found = folder_index(app.config), groups(app)
     subsystem = page_state(app.env, SUBSYSTEM).get(pagename)
 
     def link(page, label=None, anchor=""):
-        title = app.builder.render_partial(app.env.titles[page])["title"]
-        return {"title": title, "link": context["pathto"](page) + anchor, "label": label}
+        address = context["pathto"](page) + anchor
+        return {"title": title_of(app, page), "link": address, "label": label}
 
     if pagename == index or subsystem:
         bars = context.get("sidebars") or ()

@@ -6,12 +6,13 @@ They run after its last line and print nothing.
 
 import os
 import re
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
 
 from docs._ext.support import galleries
-from tests.support import ROOT
+from tests.support import ROOT, symptom_pages
 from tests.support.symptom_pages import SHARED
 from tests.support.tutorial_script import run_page
 
@@ -81,3 +82,20 @@ def test_a_script_that_leaves_shared_memory_is_found(tmp_path):
     with pytest.raises(AssertionError):
         run_page(script, tmp_path, hash_seed="1")
     left.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.site
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the system does not say")
+def test_shared_memory_that_another_process_uses_is_not_of_the_script(monkeypatch):
+    monkeypatch.setattr(symptom_pages, "GRACE_S", 0)
+    known = symptom_pages.shared_files()
+    used = SharedMemory(create=True, size=1)
+    try:
+        ours = symptom_pages.new_shared_files(known)
+        of_another = symptom_pages.new_shared_files(known, session=-1)
+    finally:
+        used.close()
+        used.unlink()
+    assert used.name in ours
+    assert used.name not in of_another

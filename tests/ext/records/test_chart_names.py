@@ -7,11 +7,11 @@ import tomllib
 import pytest
 
 from benchmarks import record as records
-from docs._ext.records import looks, plot
+from docs._ext.records import chart_names, plot
 from docs._ext.support.charts import COLORS, LETTER, LINES, MARKS
 from tests.support import ROOT
 
-TABLE = tomllib.loads(looks.TABLE.read_text("utf-8"))
+TABLE = tomllib.loads(chart_names.TABLE.read_text("utf-8"))
 AXES = TABLE.pop("axes")
 
 
@@ -53,7 +53,7 @@ def test_a_class_has_one_color():
 def test_panels_have_no_more_series_than_they_can_name(parameter):
     found = [one.get("panel") for one in TABLE[parameter].values()]
     for panel in set(found) - {None}:
-        assert found.count(panel) <= looks.MOST
+        assert found.count(panel) <= chart_names.MOST
 
 
 VALUES = records.measurement([1.0, 1.1, 1.2, 1.3, 1.4])
@@ -103,9 +103,9 @@ def test_a_line_that_ends_before_the_others_says_where():
 
 
 def test_a_column_is_called_as_an_axis_of_its_parameter():
-    assert looks.heading(looks.TABLE, "step_ms") == "Cost of a step, ms"
-    assert looks.heading(looks.TABLE, "rows") == "Rows in the buffer"
-    assert looks.heading(looks.TABLE, "no_axis") == "No axis"
+    assert chart_names.heading(chart_names.TABLE, "step_ms") == "Cost of a step, ms"
+    assert chart_names.heading(chart_names.TABLE, "rows") == "Rows in the buffer"
+    assert chart_names.heading(chart_names.TABLE, "no_axis") == "No axis"
 
 
 def test_an_axis_that_goes_below_zero_has_ticks_on_both_sides():

@@ -7,7 +7,7 @@ import pytest
 from docutils import nodes
 from docutils.utils import new_document
 
-from docs._ext.site.plates import numbered, stamped_once, walk_points
+from docs._ext.site.figure_numbers import numbered, stamped_once, walk_points
 
 GALLERY = '<figure class="gallery-figure" style="x">\n<svg aria-label="A &lt; b."/>\n</figure>\n'
 

@@ -1,8 +1,8 @@
 """What breaks when the pins move: move them, and report a test run on that stack.
 
-    python tools/drift.py unpin
-    python tools/drift.py pin torch==2.14.1 triton
-    python tools/drift.py report --pinned OLD --newest NEW --log LOG --outcome success
+    python tools/move_pins.py unpin
+    python tools/move_pins.py pin torch==2.14.1 triton
+    python tools/move_pins.py report --pinned OLD --newest NEW --log LOG --outcome success
 
 ``unpin`` rewrites the ``stack`` group of pyproject.toml without versions, ``pin`` gives the named
 packages another version, or none. Both print the options with which ``make lock ARGS=...`` moves
