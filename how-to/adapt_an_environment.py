@@ -179,7 +179,7 @@ torch.testing.assert_close(discounted, torch.tensor(GAMMA ** (len(steps) - 1)))
 #
 # Random network distillation gives a bonus for observations that are unlike those seen before: the
 # error of a network that learns to predict a fixed one. Add the bonus in your loop, before the loss
-# or the buffer gets the batch. This works with every collector.
+# or the buffer gets the batch.
 
 from torchrl.objectives import RNDLoss
 

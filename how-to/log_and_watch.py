@@ -344,7 +344,7 @@ with ThreadPoolExecutor(os.cpu_count()) as pool:
         assert printed.endswith("threads 1\n")
 
 # %%
-# Compare means over seeds by their standard errors, as in :doc:`evaluate_while_training`.
+# Compare their means as in :doc:`evaluate_while_training`.
 #
 # .. fold:: Clean up
 
