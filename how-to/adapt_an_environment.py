@@ -28,6 +28,7 @@ from torchrl.envs import (
     check_env_specs,
     default_info_dict_reader,
 )
+from torchrl.modules import MLP
 
 torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # check_env_specs announces its success
@@ -168,10 +169,105 @@ print(f"score {steps['episode_reward'][-1].item():.0f}, return {discounted:.2f}"
 torch.testing.assert_close(discounted, torch.tensor(GAMMA ** (len(steps) - 1)))
 
 # %%
-# In an episode that terminates, the potential cancels out of the discounted return, up to its first
-# value, here zero. So the best policy stays the same, and the return is that of one reward of 1 in
-# the fourth step. Train on ``"reward"``, and log ``"episode_reward"``:
+# In an episode that terminates, the terms of the potential cancel in the discounted return, except
+# its first value, which is zero here. So the best policy stays the same, and the return is that of
+# one reward of 1 in the fourth step. Train on ``"reward"``, and log ``"episode_reward"``:
 # :ref:`symptom-return-is-not-the-score`.
+#
+# Reward what is new
+# ------------------
+#
+# Random network distillation gives a bonus for observations that are unlike those seen before: the
+# error of a network that learns to predict a fixed one. Add the bonus in your loop, before the loss
+# or the buffer gets the batch.
+
+from torchrl.objectives import RNDLoss
+
+BONUS = 0.1
+
+
+def features():
+    return MLP(in_features=1, out_features=8, num_cells=[64])
+
+
+torch.manual_seed(0)
+fixed, learned = features(), features()
+distillation = RNDLoss(learned, fixed, update_fraction=1.0)
+distillation.set_keys(observation=("next", "scaled"))
+optimizer = torch.optim.Adam(learned.parameters(), lr=1e-3)
+
+
+def bonus(batch):
+    seen = batch["next", "scaled"]
+    with torch.no_grad():
+        return (learned(seen) - fixed(seen)).square().mean(-1, keepdim=True)
+
+
+way = make_env(8).rollout(100, policy)
+batch, beyond = way[:4].clone(), way[4:]
+for _ in range(3):  # in your own run, one update with each batch
+    print(f"bonus: {bonus(batch).mean():.4f}, further on {bonus(beyond).mean():.4f}")
+    for _ in range(50):
+        distillation(batch)["loss_predictor"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+batch["next", "reward"] += BONUS * bonus(batch)
+assert bonus(batch).mean() < 0.5 * bonus(beyond).mean()
+
+# %%
+# A bonus that is stored in a replay buffer gets old. With a buffer, add it to each sample instead.
+#
+# An environment that fails now and then
+# --------------------------------------
+#
+# If a simulator raises, make it anew, and end the episode as truncated, not as terminated: the
+# value of the last observation then stays in the target.
+#
+# .. fold:: A corridor with a trap in its fourth place
+
+
+class Trap(Corridor):
+    def step(self, action):
+        if self.place == 3:
+            raise RuntimeError("lost")
+        return super().step(action)
+
+
+# %%
+
+
+class Revived(gymnasium.Wrapper):
+    """Ends the episode if a step raises, and goes on with a new environment."""
+
+    def __init__(self, make):
+        super().__init__(make())
+        self.make = make
+
+    def reset(self, **options):
+        self.last = self.env.reset(**options)
+        return self.last
+
+    def step(self, action):
+        try:
+            observation, *rest, info = self.env.step(action)
+        except RuntimeError as error:  # what yours raises, not Exception
+            print("made anew:", error)
+            self.env.close()
+            self.env = self.make()
+            observation, info = self.last
+            return observation, 0.0, False, True, info
+        self.last = observation, info
+        return observation, *rest, info
+
+
+steps = GymWrapper(Revived(lambda: Trap(8))).rollout(
+    8, policy, break_when_any_done=False
+)
+print("truncated:", steps["next", "truncated"].flatten().tolist())
+assert steps["next", "truncated"].flatten().tolist() == [False, False, False, True] * 2
+
+# %%
+# If the whole process dies instead, see :doc:`from_one_process_to_ray`.
 #
 # Atari games
 # -----------

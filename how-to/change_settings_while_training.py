@@ -13,17 +13,20 @@ workers, too.
 
 import multiprocessing
 import warnings
+from functools import partial
 
 import gymnasium as gym
 import torch
-from tensordict.nn import TensorDictModule
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torchrl.collectors import Collector, MultiSyncCollector
-from torchrl.envs import GymEnv, GymWrapper
+from torchrl.data import Unbounded
+from torchrl.envs import GymEnv, GymWrapper, TensorDictPrimer, TransformedEnv
 from torchrl.modules import (
     MLP,
     EGreedyModule,
     OneHotCategorical,
     ProbabilisticActor,
+    QValueActor,
     ValueOperator,
 )
 from torchrl.objectives import ClipPPOLoss
@@ -101,6 +104,28 @@ collector.shutdown()
 # The discount needs more than an assignment: :ref:`symptom-a-new-gamma-changes-nothing`. For
 # separate learning rates of actor and critic, see :ref:`doctor-settings-learning-rate`.
 #
+# A term of your own in the loss
+# ------------------------------
+#
+# Add the term before ``backward``. The loss trains the weights of your own networks, so the term
+# can call them. Give the optimizer also the weights that only your term has. Here a layer predicts
+# the next observation from the hidden layer of the actor:
+
+rows, predict = batch.reshape(-1), torch.nn.Linear(64, 4)
+optimizer.add_param_group({"params": predict.parameters()})  # else it never learns
+hidden = torch.nn.Sequential(*list(net)[:-1])  # the same layers
+before, errors = net[0].weight.clone(), []
+for _ in range(50):
+    error = predict(hidden(rows["observation"])) - rows["next", "observation"]
+    errors.append(error.square().mean())
+    errors[-1].backward()  # in your own run, of sum(losses) + 0.1 * errors[-1]
+    optimizer.step()
+    optimizer.zero_grad()
+print(f"error of the prediction: {errors[0]:.3f} at first, {errors[-1]:.3f} at last")
+assert errors[-1] < 0.5 * errors[0]
+assert not torch.equal(before, net[0].weight)  # the actor learns from the term
+
+# %%
 # Exploration
 # -----------
 #
@@ -178,6 +203,43 @@ workers.shutdown()
 # ``ParallelEnv.update_kwargs`` changes nothing in workers that run.
 # :claim:`update-kwargs-before-the-start`
 #
+# A different epsilon in each worker
+# ----------------------------------
+#
+# Let each environment carry its epsilon, and let the policy read it. All workers go on sharing the
+# weights, and each row has the epsilon with which it was collected.
+
+EPSILONS = [0.0, 0.8]
+spec = GymEnv("CartPole-v1").action_spec
+
+
+def make_explored(epsilon):
+    own = TensorDictPrimer(epsilon=Unbounded(1), default_value=epsilon)
+    return TransformedEnv(GymEnv("CartPole-v1"), own)
+
+
+def explore_by(action, epsilon):
+    random = torch.rand_like(epsilon) < epsilon
+    return torch.where(random, spec.rand(epsilon.shape[:-1]), action)
+
+
+greedy = QValueActor(MLP(4, 2), in_keys=["observation"], spec=spec)
+mixing = TensorDictModule(explore_by, ["action", "epsilon"], ["action"])
+workers = MultiSyncCollector(
+    [partial(make_explored, epsilon) for epsilon in EPSILONS],
+    TensorDictSequential(greedy, mixing),
+    frames_per_batch=400,
+    total_frames=-1,
+    auto_register_policy_transforms=False,
+)
+rows = workers.next()
+workers.shutdown()
+best = greedy(rows.select("observation"))["action"]
+for epsilon, other in zip(EPSILONS, (best != rows["action"]).any(-1), strict=True):
+    print(f"epsilon {epsilon}: {other.float().mean():.0%} of actions are not greedy")
+    assert other.any() == (epsilon > 0)
+
+# %%
 # Where it goes wrong without an error
 # ------------------------------------
 #

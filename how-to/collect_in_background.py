@@ -320,11 +320,11 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # second of one process. If each step computes for a short time, they give
 # :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times as many. Updates
 # were not part of this measurement; :ref:`performance-collectors-check` has a function that says
-# whether to try. From the constructor to the first batch, two workers of a
-# ``MultiSyncCollector`` take :measured:`collectors@cpu:start-spawn:start_time` with "spawn", and
-# :measured:`collectors@cpu:start-fork:start_time` with "fork".
-# :claim:`background-start-by-method` In one process with small frames, a collector that writes to
-# the buffer takes :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame
-# as ``extend`` in the loop. Each ``update_policy_weights_()`` is a round trip to every worker
+# whether to try. From the constructor to the first batch, two workers of a ``MultiSyncCollector``
+# take :measured:`collectors@cpu:start-spawn:start_time` with "spawn", and
+# :measured:`collectors@cpu:start-fork:start_time` with "fork". :claim:`background-start-by-method`
+# A ``Collector`` that writes small frames to the buffer itself takes
+# :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as one whose
+# batches you ``extend`` it with. Each ``update_policy_weights_()`` is a round trip to every worker
 # (:ref:`performance-weight_sync-cost`). Make batches so large that a permit and a lock per batch do
 # not matter: :ref:`performance-collectors-batches`.

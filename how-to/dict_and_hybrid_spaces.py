@@ -180,8 +180,8 @@ print(f"first number after a reset: {first} (battery)")
 assert first == 1
 
 # %%
-# Weights and statistics that were saved with one order load with another without an error, but are
-# wrong. To keep the parts apart, let the network read several ``in_keys``.
+# If the order changes, saved weights and statistics still load without an error, but belong to
+# other entries. To keep the parts apart, let the network read several ``in_keys``.
 #
 # Images and tuples
 # -----------------

@@ -7,7 +7,16 @@ environment, and call ``update_policy_weights_()`` after the updates of each bat
 process, one worker and one remote collector give the same results, bit for bit, unless you shuffle
 minibatches.
 
-From one process to workers:
+Use workers on one machine, and Ray only for several. With CartPole on two cores, two workers
+collected :measured:`scaling_ray@cpu:throughput-workers-2:vs_one` times as many frames per second as
+one process, and needed :measured:`scaling_ray@cpu:start-workers-2:start_time` until their first
+batch. Two remote collectors of Ray collected
+:measured:`scaling_ray@cpu:throughput-ray-2:vs_one` times as many, and needed
+:measured:`scaling_ray@cpu:start-ray-2:start_time`. :claim:`scaling-two-processes-use-two-cores`
+More cores or a network were not measured.
+
+**From one process to workers.** Each worker makes its own environment. So pass functions with
+different seeds: calling ``partial(make_env, 0)`` is the same as calling ``make_env(0)``.
 
 .. code-block:: diff
 
@@ -21,7 +30,8 @@ From one process to workers:
             **QUIET,
         )
 
-From workers to Ray:
+**From workers to Ray.** ``backend_options`` has the arguments of each remote collector, and the
+processors and the memory that Ray reserves for it:
 
 .. code-block:: diff
 
@@ -62,7 +72,7 @@ warnings.filterwarnings("ignore", message=r".*fork\(\) may lead to deadlocks")
 
 # %%
 # The loop is PPO on CartPole. With "spawn", TorchRL's own start method, call the loop
-# below ``if __name__ == "__main__":`` (:ref:`symptom-workers-run-the-script-again`).
+# below ``if __name__ == "__main__":`` (:ref:`why <symptom-workers-run-the-script-again>`).
 
 FRAMES = {"frames_per_batch": 200, "total_frames": 400}  # of all workers together
 QUIET = {"auto_register_policy_transforms": False}
@@ -134,8 +144,8 @@ def workers(policy, number=2):
 
 
 # %%
-# The site is built without Ray, so **the Ray version did not run here.** The benchmark below passes
-# the same arguments. With Ray installed, this script runs it. ``RayCollector`` writes into
+# The site is built without Ray, so **the Ray version did not run here.** It ran in the
+# benchmark, and this script runs it if Ray is installed. ``RayCollector`` writes into
 # ``collector_kwargs``, so pass a copy. :claim:`scaling-ray-writes-into-options`
 
 
@@ -191,11 +201,10 @@ assert (double.frames, double.updates) == (single.frames, single.updates)
 assert not torch.equal(double.weights, single.weights)
 
 # %%
-# The return is that of a greedy episode after the last update. With Ray, the cell also compares the
-# remote versions with one process and with two workers. The benchmark did so and records
-# :measured:`scaling_ray@cpu:guide:same_results`, which means the same results. If
-# ``frames_per_batch`` is a multiple of the number of workers, the number of updates stays the same.
-# The weights change with:
+# The return is that of a greedy episode after the last update. In the benchmark, one remote
+# collector gave the results of one process, and two gave those of two workers.
+# :claim:`scaling-ray-same-results` If ``frames_per_batch`` is a multiple of the number of workers,
+# the number of updates stays the same. The weights change with:
 #
 # * **More workers.** Each has its own seed and a shorter piece of each batch, so GAE bootstraps
 #   more often. Multiplying ``frames_per_batch`` by the number of workers keeps the length
@@ -225,8 +234,8 @@ print("one process and one worker: other results")
 # %%
 # On ``set_seed``, workers seed torch and reset their environment. A ``Collector`` does neither,
 # and each remote collector is a ``Collector``: :ref:`symptom-same-seed-different-start`.
-# :claim:`scaling-set-seed-differs` Without any seed, workers that fork draw the same actions:
-# :ref:`symptom-workers-act-alike`.
+# :claim:`scaling-set-seed-differs` Without any seed, workers that fork :ref:`draw the same
+# actions <symptom-workers-act-alike>`.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -273,8 +282,8 @@ print("two workers, with and without the call: the same results")
 
 # %%
 # Remote collectors have copies of the weights: without a call they keep the first ones
-# (:ref:`performance-weight_sync-ray`). Workers with a ``policy_factory`` also keep the
-# first ones: :ref:`symptom-workers-never-learn`. With ``total_frames=-1`` a loop is endless, except
+# (:ref:`performance-weight_sync-ray`). Workers with a ``policy_factory`` :ref:`also keep
+# the first ones <symptom-workers-never-learn>`. With ``total_frames=-1`` a loop is endless, except
 # on Ray, where it ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large
 # number.
 #
@@ -285,8 +294,8 @@ print("two workers, with and without the call: the same results")
 #    :class: wrong-on-purpose
 #
 #    An ``except`` that asks the same collector for another batch. The collector returns ``None``,
-#    as at the end of training. If it runs in the background, there is not even an error:
-#    :ref:`symptom-training-goes-on-without-a-worker`.
+#    as at the end of training. In the background, there is :ref:`not even an error
+#    <symptom-training-goes-on-without-a-worker>`.
 
 FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
 collector = workers(make_actor())
@@ -330,17 +339,18 @@ print("batches:", number + 1)
 # dead worker. :claim:`scaling-update-waits-for-the-dead` After a death, you get one of two errors,
 # by chance: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or
 # ``ValueError: Cannot close a process while it is still running``.
-# :claim:`scaling-death-is-hidden` Deaths with workers and with Ray:
+# :claim:`scaling-death-is-hidden` Deaths with workers and with Ray, where a node is one machine of
+# the cluster:
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node
 #    :metrics: raises batches_after stale_share update_raises returns
 #    :caption: What the loop sees after a death (1 is yes)
 #
-# For the last row, Ray's ``cluster_utils`` simulated two nodes on one machine:
+# .. dropdown:: The two nodes of the last row, simulated on one machine
 #
-# .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
-#    :pyobject: two_nodes
+#    .. literalinclude:: ../../benchmarks/suites/bench_scaling_ray.py
+#       :pyobject: two_nodes
 #
 # Do not set ``max_restarts`` and ``max_task_retries``. With both, the loop goes on without an
 # error, although the restarted collector has the initial weights. The next update raises.
@@ -350,14 +360,8 @@ print("batches:", number + 1)
 # What it costs
 # -------------
 #
-# Starting workers costs seconds, and a long run wins them back. Two workers ("spawn") gave their
-# first batch after :measured:`scaling_ray@cpu:start-workers-2:start_time`, two remote collectors
-# after :measured:`scaling_ray@cpu:start-ray-2:start_time`, and one process after
-# :measured:`scaling_ray@cpu:start-one:start_time`. Before all that, ``ray.init`` took
-# :measured:`scaling_ray@cpu:init:init_time`. From then on, with CartPole on two cores, two workers
-# collected :measured:`scaling_ray@cpu:throughput-workers-2:vs_one` times as many frames per second
-# as one process, and two remote collectors :measured:`scaling_ray@cpu:throughput-ray-2:vs_one`
-# times as many. :claim:`scaling-two-processes-use-two-cores` One remote collector gains little.
+# The figures at the top are for workers that start by "spawn". Starting Ray itself took another
+# :measured:`scaling_ray@cpu:init:init_time`. A single remote collector gains little.
 #
 # .. dropdown:: Starts in two records, and time of a batch in each version
 #
@@ -376,4 +380,4 @@ print("batches:", number + 1)
 #       :metrics: round_time vs_one
 #       :caption: A batch of CartPole in each version; the versions take turns
 #
-# When workers pay: :doc:`/performance/collectors`. Nothing was measured over a network.
+# When workers pay: :doc:`/performance/collectors`.

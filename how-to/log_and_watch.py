@@ -9,8 +9,12 @@ number of frames. Some of them show early that a run goes wrong.
 # %%
 # .. fold:: Imports, and a run to log: PPO on CartPole
 
+import os
+import subprocess
+import sys
 import tempfile
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium
@@ -195,10 +199,9 @@ for file in sorted(scalars.glob("train/*.csv")):
 # Show a progress bar
 # -------------------
 #
-# Count frames, as the log does, and show the mean of ``recent``: a single batch has few ends of
-# episodes, or none. ``tqdm(collector)`` counts batches. :claim:`len-of-a-collector-is-batches`
-# Each step of the policy is one frame for each environment. tqdm is not installed here,
-# so this was not run:
+# Count frames, as the log does, and show the mean of ``recent``. ``tqdm(collector)`` counts
+# batches. :claim:`len-of-a-collector-is-batches` Each step of the policy is one frame for each
+# environment. tqdm is not installed here, so this was not run:
 #
 # .. code-block:: python
 #
@@ -211,16 +214,14 @@ for file in sorted(scalars.glob("train/*.csv")):
 #        bar.set_postfix({"return": f"{mean[0]:.0f}"}, refresh=False)
 #    bar.update(frames - bar.n)
 #
-# Without ``refresh=False``, each postfix draws the bar anew. ``update`` draws it only after tqdm's
-# ``mininterval``.
+# Without ``refresh=False``, each postfix draws the bar anew.
 #
 # Record a video
 # --------------
 #
 # Append ``VideoRecorder`` to an evaluation environment that returns images, and call ``dump`` after
 # the episode: until then, frames stay in memory. ``GymEnv("CartPole-v1", from_pixels=True,
-# pixels_only=False)`` returns images under ``"pixels"``. CartPole draws with pygame; here, a
-# wrapper draws the images.
+# pixels_only=False)`` returns images under ``"pixels"``, but needs pygame.
 #
 # .. dropdown:: MuJoCo on a machine without a display
 #
@@ -307,20 +308,56 @@ first = done & (done.cumsum(dim=1) == 1)
 assert first.any(dim=1).all()  # wait for this
 print(f"first episode of each environment: {running[first].mean():.0f}")
 assert max(means[0], running.mean()) < 0.8 * running[first].mean()
-del logger  # closes its files
-scratch.cleanup()
 
 # %%
 # After these first episodes, use ``recent``. It measures the policy with exploration; without it,
 # see :doc:`evaluate_while_training`.
 #
+# Run several seeds
+# -----------------
+#
+# Run one process for each seed, as many at once as you have cores, with one thread each. Otherwise
+# each takes all cores, and all are slow.
+#
+# .. fold:: A script that takes its seed from the command line
+
+script = Path(scratch.name, "train.py")
+script.write_text(
+    "import os, sys\n"
+    "print('seed', sys.argv[1], 'threads', os.environ['OMP_NUM_THREADS'])\n"
+)
+
+# %%
+
+
+def train_with(seed):
+    command = [sys.executable, script, str(seed)]
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, env=one_thread, check=True, capture_output=True, text=True
+    ).stdout
+
+
+with ThreadPoolExecutor(os.cpu_count()) as pool:
+    for printed in pool.map(train_with, range(2)):
+        print(printed, end="")
+        assert printed.endswith("threads 1\n")
+
+# %%
+# Compare their means as in :doc:`evaluate_while_training`.
+#
+# .. fold:: Clean up
+
+del logger  # closes its files
+scratch.cleanup()
+
+# %%
 # What it costs
 # -------------
 #
-# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading losses at each
-# update costs little on a CPU. On a GPU, each read waits for the device
-# (:ref:`performance-checklist-log-once`). The loggers were not measured. Memory grows if you add up
-# losses that carry a graph: the sum keeps the graphs of all updates.
+# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading a loss makes a
+# GPU wait (:ref:`performance-checklist-log-once`). Memory grows if you add up losses that carry a
+# graph: the sum keeps the graphs of all updates.
 # :claim:`sum-of-losses-keeps-graphs`
 #
 # Related: :doc:`/reference/doctor_in_a_loop` for the causes of each bad value.

@@ -100,9 +100,9 @@ print(f"mean and deviation are within {share:.0%} of those of the raw observatio
 # are in no row of a batch. Two runs with one seed can differ: an observation is normalized with
 # what all workers have counted before it, and their order varies.
 #
-# ``decay=1.0`` weighs all observations alike. The default is a moving average that starts at zero,
-# for which ``VecNormV2`` corrects the scale too late, after it has subtracted the square of the
-# mean. If the mean is far from zero, the scale is far too large at first.
+# ``decay=1.0`` weighs all observations alike. The default is a moving average that starts at zero.
+# ``VecNormV2`` corrects the scale for that only after it has subtracted the square of the mean. If
+# the mean is far from zero, the scale is far too large at first.
 # :claim:`vecnorm-v2-decay-inflates-scale`
 #
 # Evaluate
@@ -261,7 +261,7 @@ assert all(name.startswith("module") for name in actor.state_dict())
 #
 # Around a batched environment, ``VecNormV2`` gives each environment a mean of its own. With
 # ``reduce_batch_dims=True``, all share one mean. But when one environment is reset, an old
-# observation of each other one is counted again. :claim:`vecnorm-v2-counts-rows-again`
+# observation of every other one is counted again. :claim:`vecnorm-v2-counts-rows-again`
 #
 # The start method "spawn" pickles what it sends to a worker. It shares the tensors of an
 # ``EnvCreator``, and copies those of a function. :claim:`vecnorm-shared-by-start-method`
@@ -284,8 +284,8 @@ else:
 # -------------
 #
 # On CartPole with two workers, a batch took :measured:`normalization@cpu:own-w2:vs_none` times as
-# long with a ``VecNormV2`` in each environment as without normalization. Sharing the statistics,
-# for which workers wait for one lock at each step, made no clear difference. Fixed numbers
+# long with a ``VecNormV2`` in each environment as without normalization. Workers that
+# share statistics wait for one lock at each step, but this made no clear difference. Fixed numbers
 # (``ObservationNorm``) cost about as much as no normalization. :claim:`normalization-cost-by-way`
 #
 # .. dropdown:: Time of a batch with two workers

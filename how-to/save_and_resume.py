@@ -430,7 +430,8 @@ loc, scale = norm.loc.clone(), norm.scale.clone()
 normalize = TensorDictModule(
     lambda observation: (observation - loc) / scale, ["observation"], ["observation"]
 )
-actor, observation = whole.collector.policy[0], {"observation": torch.randn(4)}
+seen = np.zeros(4, np.float32)  # one observation, from wherever it comes
+actor, observation = whole.collector.policy[0], {"observation": torch.from_numpy(seen)}
 expected = TensorDictSequential(norm, actor)(TensorDict(observation))["action"]
 agent = TensorDictSequential(normalize, actor).select_out_keys("action")
 program = torch.export.export(agent, args=(), kwargs=observation)
@@ -458,8 +459,8 @@ assert not folder.exists()
 #   support serialization``: write ``state_dict()`` of the buffer with ``torch.save``.
 #   :claim:`checkpoint-refuses-empty-and-list`
 # * ``sampler_metadata.json`` not found: the save is from a buffer with another sampler. Load it
-#   into a buffer like that one, and ``extend`` a new, prioritized one with its rows. Do not pass
-#   the loaded storage to a new buffer. New rows would overwrite the first ones, and the length
+#   into a buffer with that sampler, and ``extend`` a new prioritized buffer with the rows. Do not
+#   pass the loaded storage to a new buffer. New rows would overwrite the first ones, and the length
 #   would still grow. :claim:`new-buffer-on-an-old-storage`
 # * ``missing=[...]``: the save lacks a component. With ``strict="ignore"``, that component stays as
 #   it is. :claim:`checkpoint-strict-ignore`

@@ -24,8 +24,8 @@ from torchrl.envs import (
     TransformedEnv,
     set_exploration_type,
 )
-from torchrl.modules import MLP, OneHotCategorical, ProbabilisticActor
-from torchrl.objectives import DiscreteIQLLoss, SoftUpdate
+from torchrl.modules import MLP, OneHotCategorical, ProbabilisticActor, QValueActor
+from torchrl.objectives import DiscreteIQLLoss, DQNLoss, SoftUpdate
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -147,6 +147,27 @@ assert np.mean(returns) > before
 # ``SliceSampler`` finds the episodes by ``("next", "done")`` if no entry numbers them. To continue
 # with newly collected data, see :ref:`new-offline`.
 #
+# Start from trained weights
+# --------------------------
+#
+# Load the weights before you make the loss, because a loss copies the value network into its target
+# network. Leave out layers of another shape, such as a head for other actions:
+
+
+def load_what_fits(module, weights):
+    own = module.state_dict()
+    fits = {
+        name: weight
+        for name, weight in weights.items()
+        if name in own and weight.shape == own[name].shape
+    }
+    return module.load_state_dict(fits, strict=False).missing_keys
+
+
+weights = net(2, "action_value").state_dict()  # in your own run, torch.load(path)
+print("new:", load_what_fits(net(3, "action_value"), weights))
+
+# %%
 # Datasets that others recorded
 # -----------------------------
 #
@@ -186,6 +207,37 @@ assert torch.equal(wrong, dataset["next", "done"].squeeze(-1))
 # step, the loss learns from the value of an unrelated state. The :ref:`doctor <doctor-data-sets>`
 # finds shifted columns and missing done flags.
 #
+# .. admonition:: Wrong on purpose
+#    :class: wrong-on-purpose
+#
+#    Loading weights after you have made the loss. Its target network keeps the weights that you
+#    have replaced:
+
+
+def make_value():
+    value = MLP(4, 2, num_cells=(64, 64))
+    return QValueActor(value, in_keys=["observation"], action_space="one-hot")
+
+
+trained = make_value().state_dict()
+for when in ("before", "after"):
+    value = make_value()
+    if when == "before":
+        value.load_state_dict(trained)
+    loss = DQNLoss(value, action_space="one-hot", delay_value=True)
+    target = SoftUpdate(loss, tau=0.01)
+    if when == "after":
+        value.load_state_dict(trained)
+    pairs = zip(
+        loss.value_network_params.values(True, True),
+        loss.target_value_network_params.values(True, True),
+        strict=True,
+    )
+    equal = all(torch.equal(online, target) for online, target in pairs)
+    print(f"loaded {when} the loss was made: target network equal: {equal}")
+    assert equal == (when == "before")
+
+# %%
 # What it costs
 # -------------
 

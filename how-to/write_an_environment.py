@@ -135,8 +135,8 @@ assert same.any()
 assert not (batch["observation"] == batch["next", "observation"]).all(-1).any()
 
 # %%
-# It is not every step, because TorchRL makes a copy where it joins new rows with old ones at the
-# end of an episode. Return a new tensor at each step, or ``self.seen.clone()``.
+# Some steps are right, because TorchRL copies the rows when an episode ends, to join new rows with
+# old ones. Return a new tensor at each step, or ``self.seen.clone()``.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose

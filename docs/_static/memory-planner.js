@@ -6,7 +6,10 @@
 const memoryPlanner = (data) => {
   /* -- The plan, as torchrl_doctor.planner computes it -- */
   const compiled = {};
-  const computed = (formula, names) => {
+  const functions = Object.fromEntries(
+    Object.entries(data.FUNCTIONS).map(([name, body]) => [name, new Function("x", `return ${body}`)]));
+  const computed = (formula, numbers) => {
+    const names = { ...functions, ...numbers };
     const keys = Object.keys(names);
     const id = `${keys}|${formula}`;
     compiled[id] ??= new Function(...keys, `return ${formula}`);

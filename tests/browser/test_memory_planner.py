@@ -9,7 +9,17 @@ from tests.browser.probes import violations
 
 PAGE = "reference/memory_planner.html"
 SWITCHES = ("compact", "delta", "at_sampling", "traj_ids", "step_count", "is_init", "index")
-NUMBERS = ("frames_per_batch", "workers", "rows", "frames", "hidden", "layers", "inputs", "length")
+NUMBERS = (
+    "frames_per_batch",
+    "workers",
+    "rows",
+    "frames",
+    "hidden",
+    "layers",
+    "inputs",
+    "length",
+    "resets",
+)
 SPECS = "position: float32 3; mask: bool 16; map: int32 4x5x7; action: float32 2; reward: float32 1"
 RANDOM = 40
 

@@ -29,7 +29,8 @@ from docs._ext.support.page_state import page_state
 SCRIPT = "memory-planner.js"
 SHOWN = "memory planner"  # the pages with a form
 PLANNER = Path(__file__).parents[3] / "doctor" / "src" / "torchrl_doctor" / "planner.py"
-EXPORTED = ("ITEMSIZES", "SPEC_ENTRY", "ROLES", "FIXED", "OF_ENTRY", "PARTS", "TOTALS", "DEFAULTS")
+EXPORTED = ("ITEMSIZES", "SPEC_ENTRY", "ROLES", "FIXED", "OF_ENTRY", "PARTS", "TOTALS")
+EXPORTED += ("FUNCTIONS", "DEFAULTS")
 CONTENTS = ("pong", "blocks", "noise")  # rows of the record: what the images show
 STORAGES = {
     "tensor": "LazyTensorStorage",
@@ -61,6 +62,7 @@ OF_RECURRENT = {
     "layers": "Layers",
     "slices": "Slices in a sample",
     "length": "Steps in a slice",
+    "resets": "Resets in a slice, after its first step",
 }
 RECURRENT = {"": "none", "gru": "GRU", "lstm": "LSTM"}
 TITLES = {
@@ -75,8 +77,14 @@ TITLES = {
     "buffer_disk": "Buffer on disk",
     "scan_recomputed": "Update: scan with recomputation",
     "gru_scanned": "Update: GRU with scan",
-    "gru_padded": "Update: GRU with pad, no resets in slices",
+    "lstm_scanned": "Update: LSTM with scan",
+    "gru_padded": "Update: GRU with pad",
+    "lstm_padded": "Update: LSTM with pad",
 }
+UNPLANNED = (
+    "No plan: compiled networks, the backend <code>triton</code>, and CUDA. "
+    '<a href="recurrent_backends.html#memory">Measured peaks of updates</a>.'
+)
 
 
 def planner():
@@ -154,7 +162,8 @@ spellcheck="false" autocomplete="off" placeholder="action_log_prob: float32 1"><
 <div class="planner-answer" aria-live="polite"></div>
 <fieldset><legend>Switches</legend>{switches}</fieldset>
 <details class="planner-recurrent"><summary>Recurrent policy</summary><div class="planner-fields">
-{choice_field("cell", "Cell", RECURRENT)}{recurrent}</div></details>
+{choice_field("cell", "Cell", RECURRENT)}{recurrent}</div>
+<p class="planner-unplanned">{UNPLANNED}</p></details>
 <div class="planner-results"></div>
 </form>
 <script type="application/json">{text}</script>
@@ -227,6 +236,10 @@ class MemoryFormulas(SphinxDirective):
         rows = [
             [nodes.literal("", name), TITLES[name], nodes.literal("", formula)]
             for name, formula in data["TOTALS"].items()
+        ]
+        rows += [
+            [nodes.literal("", f"{name}(x)"), "x, rounded up", nodes.literal("", body)]
+            for name, body in data["FUNCTIONS"].items()
         ]
         header = ["Name", "Bytes of", "Formula"]
         return [table_nodes.table(header, rows, classes=["memory-formulas"])]

@@ -86,11 +86,39 @@ TOTALS = {
     # The weights are kept as copies, whose size does not depend on the batch.
     "gru_scanned": (
         "recurrent * (1 - lstm) * (slices * length * ((inputs + 6 * layers * hidden) * 4 + 2)"
-        " + 4 * hidden * (3 * (inputs + hidden) + 1 + (layers - 1) * (6 * hidden + 1)))"
+        " + 4 * hidden * (slices * layers + 3 * (inputs + hidden) + (layers - 1) * 6 * hidden))"
     ),
+    # As well, and those that meet a hidden state once more for each step.
+    "lstm_scanned": (
+        "recurrent * lstm * (slices * length * (inputs + (12 * layers - 1) * hidden + 1) * 4"
+        " + 16 * length * (2 * layers - 1) * hidden * hidden"
+        " + 16 * hidden * (inputs + hidden + 2 + (layers - 1) * (2 * hidden + 2))"
+        " + 8 * slices * layers * hidden)"
+    ),
+    # With resets, pad packs the pieces between them, so that no padding is kept.
     "gru_padded": (
-        "recurrent * (1 - lstm) * slices * length * ((inputs + (8 * layers - 1) * hidden) * 4 + 2)"
+        "recurrent * (1 - lstm) * (slices * length * (inputs + (8 * layers - 1) * hidden) * 4"
+        " + (resets > 0) * slices * (1 + resets) * (4 * layers * hidden + 16))"
     ),
+    # Without resets, the layers are those of oneDNN, which keeps a workspace of several buffers.
+    "lstm_padded": (
+        "recurrent * lstm * (slices * length * (inputs + layers * hidden) * 4"
+        " + (resets > 0) * (slices * length * (7 * layers - 1) * hidden * 4"
+        " + slices * (1 + resets) * (8 * layers * hidden + 24))"
+        " + (resets == 0) * (16 * slices * layers * hidden"
+        " + 3 * pages(8 * slices * (length + 1)"
+        " * aligned(hidden + (inputs > hidden) * (inputs - hidden)))"
+        " + 3 * (layers - 1) * pages(8 * slices * (length + 1) * aligned(hidden))"
+        " + layers * (2 * pages(8 * slices * (length + 1) * hidden)"
+        " + pages(4 * slices * length * aligned(4 * hidden))"
+        " + pages(4 * slices * length * aligned(hidden)))))"
+    ),
+}
+
+# Functions of x in the formulas: oneDNN rounds the bytes of a buffer and the numbers of its rows.
+FUNCTIONS = {
+    "pages": "x + (4096 - x % 4096) % 4096",
+    "aligned": "x + (16 - x % 16) % 16 + 16 * ((x - 1) % 256 >= 240)",
 }
 
 DEFAULTS = {
@@ -119,6 +147,7 @@ DEFAULTS = {
     "inputs": 4,
     "slices": 8,
     "length": 16,
+    "resets": 0,
 }
 
 STORAGES = ("tensor", "memmap", "list", "compressed")
@@ -166,9 +195,13 @@ class Plan(NamedTuple):
     totals: dict
 
 
+KNOWN = {"__builtins__": {}}
+KNOWN |= {name: eval(f"lambda x: {body}", dict(KNOWN)) for name, body in FUNCTIONS.items()}
+
+
 def computed(formula, names):
     """The value of a formula of this module, where *names* stand for numbers."""
-    return eval(formula, {"__builtins__": {}}, names)
+    return eval(formula, KNOWN, names)
 
 
 def entries_of(specs):

@@ -229,6 +229,7 @@ def test_remote_collectors_give_the_same_frames():
         assert seen(f"start-{key}", "same_frames") == 1
 
 
+@guards("scaling-ray-same-results")
 def test_the_versions_gave_the_same_results_on_ray():
     """The record is of the code that the guide shows now."""
     taken = benchmarks_of("scaling_ray")["guide"]
@@ -282,4 +283,6 @@ def test_two_processes_collect_more_and_one_remote_collector_little_more():
         for way in ("workers-2", "ray-1", "ray-2")
     }
     assert min(gains["workers-2"], gains["ray-2"]) > 1.5
+    assert gains["ray-2"] < 1.1 * gains["workers-2"], "on one machine, Ray would pay"
+    assert seen("start-ray-2", "start_time") > seen("start-workers-2", "start_time")
     assert 0.9 < gains["ray-1"] < 1.2
