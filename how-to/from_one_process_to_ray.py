@@ -376,4 +376,5 @@ print("batches:", number + 1)
 #       :metrics: round_time vs_one
 #       :caption: A batch of CartPole in each version; the versions take turns
 #
-# When workers pay: :doc:`/performance/collectors`. Nothing was measured over a network.
+# When workers pay: :doc:`/performance/collectors`. Over a network, there is only a
+# :doc:`model </performance/scaling>`.
