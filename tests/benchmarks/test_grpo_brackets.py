@@ -107,11 +107,21 @@ def as_generated(run, batch):
         row["log_probs", "full"] = torch.cat([unknown, row["log_probs", "response"]])
 
 
+def one_token_late(run, batch, score=recipe.Run.score):
+    score(run, batch)
+    for row in batch.unbind(0):
+        row["log_probs", "full"] = row["log_probs", "full"].roll(1)
+
+
 PLANTED = {
     "nothing": (mock.patch.dict({}), set()),
     "sign": (mock.patch.object(recipe, "GRPOLoss", WrongSign), {"actor"}),
     "log-probs of generation": (
         mock.patch.object(recipe.Run, "score", as_generated),
+        {"ratio"},
+    ),
+    "log-probs one token late": (
+        mock.patch.object(recipe.Run, "score", one_token_late),
         {"ratio"},
     ),
     "end as padding": (mock.patch.object(recipe, "Tokenizer", PaddedWithTheEnd), {"end"}),
