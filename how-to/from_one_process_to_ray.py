@@ -380,4 +380,5 @@ print("batches:", number + 1)
 #       :metrics: round_time vs_one
 #       :caption: A batch of CartPole in each version; the versions take turns
 #
-# When workers pay: :doc:`/performance/collectors`.
+# When workers pay: :doc:`/performance/collectors`. Over a network: only a
+# :doc:`model </performance/scaling>`.

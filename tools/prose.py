@@ -177,7 +177,7 @@ def paragraphs(lines):
 def plain(text):
     """Markup undone: roles become their title, literals and figures a letter."""
     text = re.sub(r"\s*:claim:`[^`]*`", "", text)
-    text = re.sub(r":measured:`[^`]*`", FIGURE, text)
+    text = re.sub(r":(?:measured|modeled):`[^`]*`", FIGURE, text)
     text = re.sub(r"``.+?``|:math:`[^`]*`", NO_PROSE, text)
     text = re.sub(r":[\w:.-]+:`[~!]?([^`<]*?)(?:\s*<[^`]*>)?`", r"\1", text)
     text = re.sub(r"`([^`<]*?)(?:\s*<[^`]*>)?`__?", r"\1", text)

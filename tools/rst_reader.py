@@ -20,7 +20,7 @@ from docutils.utils import new_document, unescape
 from sphinx.util.docutils import CustomReSTDispatcher
 
 # The text of these roles comes from a record, not from the writer, or is checked against one.
-COMPUTED_ROLES = {"measured", "choice"}
+COMPUTED_ROLES = {"measured", "modeled", "choice"}
 COMPUTED = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 CODE_DIRECTIVES = {

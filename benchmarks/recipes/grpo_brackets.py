@@ -1,7 +1,7 @@
 """GRPO on a small language model that learns to close brackets: ``([=`` is answered by ``]).``
 
-    python grpo_brackets.py                    # one seed, about a minute on one core
-    python grpo_brackets.py --seeds 0 1 2
+    python grpo_brackets.py                                # one seed, about a minute on one core
+    python grpo_brackets.py --seeds 0 1 2 --folder runs    # saves; the same command resumes
 
 The reward is verifiable: the share of the right answer that an answer gets right before its first
 mistake. Model and tokenizer are made here from ``CONFIG`` and ``LETTERS``; nothing is downloaded.
@@ -13,11 +13,13 @@ import argparse
 import itertools
 import time
 import warnings
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.distributions import Categorical
 from torch.utils.data import DataLoader
+from torchrl.checkpoint import Checkpoint, CheckpointRotation, GlobalRNGState
 from torchrl.collectors.llm import LLMCollector
 from torchrl.data import LazyStackStorage, ReplayBuffer, SamplerWithoutReplacement, Unbounded
 from torchrl.envs import Transform
@@ -48,6 +50,8 @@ def parse(arguments=None):
     add("--longest", type=int, default=2, help="brackets in a question")
     add("--prompts", type=int, default=16, help="in a batch")
     add("--group", type=int, default=8, help="answers to a prompt, compared with each other")
+    add("--folder", type=Path, help="save here, and resume from what is saved here")
+    add("--save-every", type=int, default=10, help="iterations from one save to the next")
     return parser.parse_args(arguments)
 
 
@@ -155,6 +159,8 @@ class Run:
     def __init__(self, options, seed):
         self.options, self.seed = options, seed
         torch.manual_seed(seed)
+        self.progress = {"answers": 0, "rewards": [], "right": [], "ess": []}
+        self.progress |= dict.fromkeys(("seconds", *PARTS), 0.0)
         self.rows = options.prompts * options.group
         self.tokenizer = self.make_tokenizer()
         self.model = self.make_model().eval()  # as GRPOLoss asks for
@@ -168,8 +174,6 @@ class Run:
         self.loss = GRPOLoss(self.trained, clip_epsilon=CLIP, entropy_coeff=ENTROPY)
         self.parameters = list(self.loss.parameters())
         self.optimizer = torch.optim.Adam(self.parameters, LR, fused=True)
-        self.progress = {"answers": 0, "rewards": [], "right": [], "ess": []}
-        self.progress |= dict.fromkeys(("seconds", *PARTS), 0.0)
 
     def make_tokenizer(self):
         return Tokenizer()
@@ -182,7 +186,7 @@ class Run:
 
     def make_collector(self):
         asked = questions(self.options.longest)
-        order = torch.Generator().manual_seed(self.seed)
+        order = torch.Generator().manual_seed(self.seed + self.progress["answers"])
         loader = DataLoader(asked, shuffle=True, generator=order)
         env = ChatEnv.from_dataloader(
             loader,
@@ -258,11 +262,33 @@ class Run:
 
     def train(self, each_iteration):
         """Train until the threshold or the last answer; call *each_iteration* with the run."""
+        saves = self.resume()
         self.batches = iter(self.collector)
         while not self.over:
             self.iterate()
+            iterations = self.progress["answers"] // self.rows
+            if saves and (self.over or iterations % self.options.save_every == 0):
+                saves.save(self.checkpoint, step=self.progress["answers"])
+                self.start_anew()
             each_iteration(self)
         self.collector.shutdown()
+
+    def resume(self):  # how-to/save_and_resume
+        if self.options.folder is None:
+            return None
+        parts = {"model": self.model, "optimizer": self.optimizer, "progress": self.progress}
+        self.checkpoint = Checkpoint(**parts, rng=GlobalRNGState())
+        saves = CheckpointRotation(self.options.folder / f"seed-{self.seed}", keep_last=2)
+        if saves.latest() is not None:
+            saves.load_latest(self.checkpoint)
+            self.start_anew()
+        return saves
+
+    def start_anew(self):
+        """Nothing saves the order of the questions, so begin one after a save and after a load."""
+        self.collector.shutdown()
+        self.collector, self.buffer = self.make_collector(), self.make_buffer()
+        self.batches = iter(self.collector)
 
 
 def row(run):

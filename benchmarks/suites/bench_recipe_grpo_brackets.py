@@ -3,10 +3,12 @@
 Solved means that at least 90 percent of the answers of ten iterations are right as a whole, their
 end included. All contenders have the same model, task and hyperparameters, one process and one
 thread, and take turns, seed by seed. Seconds begin when model and environment have been made. A
-training stops when it is solved: later points of its curve repeat the last value.
+training stops when it is solved: later points of its curve repeat the last value. The peak memory
+is that of the recipe's command over some answers, in a process of its own.
 """
 
 import functools
+import subprocess
 import sys
 import time
 
@@ -20,6 +22,7 @@ from benchmarks.recipes import grpo_brackets as recipe
 
 SEEDS = 5
 ANSWERS = (1024, 2048, 3072, 4096)
+MEMORY_ANSWERS, MEMORY_SEEDS = 1024, 3
 
 CONTENDERS = {
     "torchrl": "GRPO, recipe",
@@ -40,6 +43,8 @@ collect_time [s] Collection: Wall time of collecting 1000 answers.
 score_time [s] Scoring: Wall time of the log-probabilities of 1000 answers.
 advantage_time [s] Advantage: Wall time of the advantages of 1000 answers, the buffer included.
 update_time [s] Update: Wall time of the updates on 1000 answers.
+command_time [s] Time of the command: Wall time of the command over 1024 answers, with the imports.
+peak_memory [B] Peak memory: Highest resident memory of the process, with its libraries.
 right [1] Right answers: Share of the answers of the last ten iterations that are right as a whole;
     each round is a seed.
 """)
@@ -192,3 +197,40 @@ def bench_curve(benchmark, device, way, answers):
         parameters={"contender": CONTENDERS[way], "answers": answers, "seeds": SEEDS},
         sampled={"right": [round(one, 3) for one in right]},
     )
+
+
+def bench_memory(benchmark, device):
+    if device.type == "cuda":
+        pytest.skip("the networks are too small for a GPU")
+    seconds, peaks = [], []
+    for seed in range(MEMORY_SEEDS):
+        begin = time.perf_counter()
+        peaks.append(peak_of("--seeds", str(seed), "--answers", str(MEMORY_ANSWERS)))
+        seconds.append(time.perf_counter() - begin)
+    interleaved.report(
+        benchmark,
+        seconds,
+        0,
+        "memory",
+        "command_time",
+        title="The recipe's command",
+        parameters={"answers": MEMORY_ANSWERS, "seeds": MEMORY_SEEDS},
+        sampled={"peak_memory": peaks},
+    )
+
+
+# Runs a script and prints its VmHWM. What wait4 says of a child has the parent's memory in it.
+PEAK = """
+import runpy, sys
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+status = open("/proc/self/status").read()
+print(status.partition("VmHWM:")[2].split()[0])
+"""
+
+
+def peak_of(*arguments):
+    """Highest resident bytes of the recipe's command."""
+    command = [sys.executable, "-c", PEAK, recipe.__file__, *arguments]
+    child = subprocess.run(command, capture_output=True, text=True, check=True)
+    return 1024 * int(child.stdout.splitlines()[-1])

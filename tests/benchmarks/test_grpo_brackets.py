@@ -1,5 +1,8 @@
 """The recipe of GRPO on brackets: what TorchRL computes is what plain torch does, and it learns."""
 
+import multiprocessing
+import os
+import signal
 from unittest import mock
 
 import pytest
@@ -17,6 +20,7 @@ END, LIMIT = recipe.Tokenizer.eos_token_id, 4
 pytestmark = [
     pytest.mark.filterwarnings("ignore:size_average and reduce args"),  # in TorchRL's own call
     pytest.mark.filterwarnings("ignore:The env passed to LLMCollector"),  # the policy has no memory
+    pytest.mark.filterwarnings(r"ignore:.*fork\(\) may lead to deadlocks"),
 ]
 
 
@@ -107,11 +111,21 @@ def as_generated(run, batch):
         row["log_probs", "full"] = torch.cat([unknown, row["log_probs", "response"]])
 
 
+def one_token_late(run, batch, score=recipe.Run.score):
+    score(run, batch)
+    for row in batch.unbind(0):
+        row["log_probs", "full"] = row["log_probs", "full"].roll(1)
+
+
 PLANTED = {
     "nothing": (mock.patch.dict({}), set()),
     "sign": (mock.patch.object(recipe, "GRPOLoss", WrongSign), {"actor"}),
     "log-probs of generation": (
         mock.patch.object(recipe.Run, "score", as_generated),
+        {"ratio"},
+    ),
+    "log-probs one token late": (
+        mock.patch.object(recipe.Run, "score", one_token_late),
         {"ratio"},
     ),
     "end as padding": (mock.patch.object(recipe, "Tokenizer", PaddedWithTheEnd), {"end"}),
@@ -185,9 +199,46 @@ def test_the_command_prints_a_table_and_ends_with_its_answers(capsys):
     assert "not solved: collect" in rows[-1]
 
 
+def train(folder, *, kill_after=None):
+    def each(run):
+        if run.progress["answers"] == kill_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.set_num_threads(1)  # with more, a forked process may wait forever
+    options = [*SMALL, "--answers", "160", "--folder", str(folder), "--save-every", "2"]
+    run = recipe.Run(recipe.parse(options), 0)
+    run.train(each)
+    return run
+
+
+@guards("brackets-recipe-resumes-with-the-same-bits")
+def test_a_resumed_run_has_the_bits_of_one_that_nobody_killed(tmp_path):
+    whole = train(tmp_path / "whole")
+    options = {"folder": tmp_path / "killed", "kill_after": 96}
+    child = multiprocessing.get_context("fork").Process(target=train, kwargs=options)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    resumed = train(tmp_path / "killed")
+    for one, other in zip(whole.parameters, resumed.parameters, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    for name in ("answers", "rewards", "right", "ess"):
+        assert resumed.progress[name] == whole.progress[name]
+    assert len(whole.progress["rewards"]) == 5
+
+
+def test_peak_memory_is_that_of_the_command(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text("import sys; held = b'x' * int(sys.argv[1])")
+    monkeypatch.setattr(recipe, "__file__", str(script))
+    small, large = suite.peak_of("1000000"), suite.peak_of("200000000")
+    assert 190e6 < large - small < 210e6
+
+
 def test_the_suite_reports_what_each_contender_came_to(monkeypatch):
     monkeypatch.setattr(recipe, "parse", lambda _: parsed)
     parsed = recipe.argparse.Namespace(threshold=0.9, answers=64, longest=2, prompts=4, group=8)
+    parsed.folder = None
     found = {way: [suite.train(way, 0)] * suite.SEEDS for way in suite.CONTENDERS}
     monkeypatch.setattr(suite, "trained", lambda: found)
     monkeypatch.setattr(suite, "ANSWERS", (64,))
@@ -196,3 +247,5 @@ def test_the_suite_reports_what_each_contender_came_to(monkeypatch):
         assert said["answers_to_threshold"] == [64] * suite.SEEDS
         assert said["solved"] == [0]
         assert len(noted(suite.bench_curve, CPU, way, 64)["sampled"]["right"]) == suite.SEEDS
+    monkeypatch.setattr(suite, "peak_of", lambda *arguments: len(arguments))
+    assert noted(suite.bench_memory, CPU)["sampled"] == {"peak_memory": [4] * suite.MEMORY_SEEDS}

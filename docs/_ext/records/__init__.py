@@ -9,6 +9,7 @@ MODULES = (
     "change_list",
     "choice",
     "replicate",
+    "scaling",
     "timeline",
 )
 

@@ -15,19 +15,26 @@ import torchrl
 
 # Where the imports stand, in the order of the section's pages: module, names, page.
 IMPORTS = (
-    ("torchrl", "timeit", "profiling"),
+    ("torchrl", "timeit set_profiling_enabled", "profiling"),
     ("torchrl.collectors", "ProfileConfig", "profiling"),
     (
         "torchrl.collectors",
         "Collector MultiSyncCollector MultiAsyncCollector AsyncBatchedCollector",
         "collectors",
     ),
+    ("torchrl.collectors.distributed", "RayCollector", "collectors"),
     (
         "torchrl.weight_update",
         "SharedMemWeightSyncScheme MultiProcessWeightSyncScheme RayWeightSyncScheme",
         "weight_sync",
     ),
+    (
+        "torchrl.modules.inference_server",
+        "InferenceServer InferenceServerConfig ProcessInferenceServer",
+        "weight_sync",
+    ),
     ("torchrl.envs", "GymEnv GymWrapper SerialEnv ParallelEnv EnvCreator", "environments"),
+    ("torchrl.envs", "StepCounter RewardSum ToTensorImage VecNormV2", "environments"),
     (
         "torchrl.data",
         "ReplayBuffer TensorDictReplayBuffer TensorDictPrioritizedReplayBuffer",
@@ -43,9 +50,20 @@ IMPORTS = (
         "RandomSampler SamplerWithoutReplacement SliceSampler PrioritizedSampler",
         "replay_buffers",
     ),
+    (
+        "torchrl.data",
+        "SliceSamplerWithoutReplacement PrioritizedSliceSampler",
+        "replay_buffers",
+    ),
+    (
+        "torchrl.data",
+        "RoundRobinWriter TensorDictRoundRobinWriter TensorDictMaxValueWriter",
+        "replay_buffers",
+    ),
     ("torchrl.modules", "LSTMModule GRUModule set_recurrent_mode", "recurrent"),
     ("torchrl.modules", "set_recurrent_matmul_precision", "recurrent"),
     ("torchrl.envs", "InitTracker TensorDictPrimer", "recurrent"),
+    ("torchrl.collectors.utils", "split_trajectories", "recurrent"),
     (
         "torchrl.objectives.value",
         "GAE MultiAgentGAE TD0Estimator TD1Estimator TDLambdaEstimator VTrace",
@@ -62,10 +80,14 @@ IMPORTS = (
         "advantages_and_losses",
     ),
     ("torchrl.objectives", "ClipPPOLoss A2CLoss SACLoss DQNLoss", "advantages_and_losses"),
+    ("torchrl.envs.transforms", "MultiStepTransform", "advantages_and_losses"),
     ("torchrl", "compile_with_warmup", "compile"),
     ("tensordict.nn", "CudaGraphModule", "compile"),
+    ("torchrl.modules.models.model_based", "RSSMRollout", "compile"),
     ("torchrl.modules", "ProbabilisticActor ValueOperator ActorValueOperator", "networks"),
     ("torchrl.objectives", "SoftUpdate HardUpdate", "networks"),
+    ("torchrl.modules", "OneHotCategorical TanhNormal MultiAgentMLP", "networks"),
+    ("torchrl.envs", "set_exploration_type", "networks"),
     ("tensordict.nn", "set_interaction_type InteractionType", "networks"),
 )
 # What guides written for older versions import: name, module, what to import today.

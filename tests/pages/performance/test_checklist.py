@@ -262,6 +262,24 @@ def test_the_imports_are_those_of_the_section():
         run.main()
 
 
+# Knobs of these are set through a class below them.
+BASES = {"BaseCollector", "BatchedEnvBase", "EnvBase", "LossModule", "MujocoEnv", "TensorDict"}
+BASES |= {"GymLikeEnv", "ProbabilisticTensorDictModule"}
+WHERE = re.compile(r"^   :(?:of|source): (.+(?:\n      .+)*)$", re.M)
+
+
+def test_the_imports_have_every_class_with_a_knob():
+    imports = load_evidence("checklist/imports").IMPORTS
+    known = BASES | {name for _, names, _ in imports for name in names.split()}
+    missing = set()
+    for page in (ROOT / "docs" / "performance").glob("*.rst"):
+        for paths in WHERE.findall(page.read_text("utf-8")):
+            parts = {part for path in paths.split() for part in path.split(".")}
+            if not parts & known:
+                missing |= {part for part in parts if part[0].isupper()}
+    assert missing <= {"SyncVectorEnv", "AsyncVectorEnv"}, "gymnasium's own"
+
+
 @guards("no-clear-difference-quartiles")
 def test_verdicts_of_the_check():
     check = load_evidence("checklist/check")

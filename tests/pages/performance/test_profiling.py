@@ -5,6 +5,7 @@ import pickle
 import re
 import warnings
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -18,6 +19,7 @@ from torchrl.collectors._base import _ProfilerHook
 from torchrl.data.utils import CloudpickleWrapper
 from torchrl.envs import GymEnv
 
+from benchmarks.suites import bench_loss_traces as traces
 from benchmarks.suites import bench_profiling as suite
 from tests.support.claims import guards
 from tests.support.evidence_module import load_evidence
@@ -506,3 +508,41 @@ def test_what_a_range_costs():
     assert armed > recorded("range-timeit", "range_time")
     assert recorded("range-record-function", "range_time") > recorded("range-timeit", "range_time")
     assert 0.5 < recorded("range-profiled", "range_time") / armed < 2
+
+
+# -- Traces of the other algorithms ------------------------------------------------
+
+
+def traced_share(view, *indices):
+    """The share of the first range of *view* that some of those inside it take."""
+    found = [
+        recorded_of("loss_traces", f"{view}-{index:02}", "duration") for index in (0, *indices)
+    ]
+    return sum(found[1:]) / found[0]
+
+
+@guards("a2c-impala-traces-are-collection")
+@pytest.mark.parametrize("view", ["a2c", "impala"])
+def test_collection_fills_the_traces_of_a2c_and_impala(view):
+    assert 0.8 < traced_share(view, 1) < 1
+
+
+@guards("sac-trace-is-updates")
+def test_updates_fill_the_trace_of_sac():
+    assert 0.9 < traced_share("sac", 3) < 1
+
+
+@guards("sac-update-is-forward-and-backward")
+def test_forward_and_backward_fill_an_update_of_sac():
+    assert 0.7 < traced_share("sac-update", 2, 3) < 1
+
+
+@pytest.mark.parametrize("view", traces.VIEWS)
+def test_a_trace_has_its_ranges_inside_the_first(view):
+    with mock.patch.multiple(traces, TRACES=1, WARMUP_ROUNDS=0):
+        window = traces.traced(view.partition("-")[0], CPU)[view]
+    assert [name for name, _, _ in window] == [name for _, name in traces.VIEWS[view]]
+    (_, begin, end), *inside = window
+    for (_, start, stop), (_, following, _) in pairwise(inside):
+        assert begin <= start < stop <= following < end
+    assert inside[-1][2] <= end

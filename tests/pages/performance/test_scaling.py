@@ -1,0 +1,126 @@
+"""What the page on a hundred collectors says: of the model, of its records, and of torchrl."""
+
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.collectors.distributed import RayCollector
+from torchrl.collectors.distributed import ray as ray_module
+from torchrl.weight_update._ray import RayTransport
+
+from docs._ext.records import scaling
+from tests.support.claims import guards
+from tests.support.suites import COMMITTED
+
+FOUND = {suite: COMMITTED.find(suite, "cpu") for suite in scaling.SUITES}
+COSTS = scaling.fit(FOUND)
+WORKERS, FEW, MANY = scaling.WORKERS, scaling.FEW, scaling.MANY
+
+
+# -- The model -------------------------------------------------------------------
+
+
+def test_a_fit_finds_the_numbers_behind_exact_rows():
+    rows = [(a, b, 2.0 * a + 3.0 * b) for a, b in ((1, 0), (1, 1), (0.5, 2))]
+    assert scaling.fitted(rows) == pytest.approx((2.0, 3.0))
+
+
+def test_a_fit_has_no_cost_below_zero():
+    rows = [(1, 0, 2.0), (1, 1, 2.0), (1, 2, 1.0)]  # faster with more of b
+    x, z = scaling.fitted(rows)
+    assert z == 0
+    best = sum((x * a / y - 1) ** 2 for a, _, y in rows)
+    for other in (0.99 * x, 1.01 * x):
+        assert sum((other * a / y - 1) ** 2 for a, _, y in rows) > best
+
+
+def test_the_model_is_near_what_it_was_fitted_to_and_says_how_far_from_the_rest():
+    fitted, held = {}, {}
+    for title, measured, modeled, seen in scaling.errors(FOUND):
+        (fitted if seen else held)[title] = modeled / measured - 1
+    assert len(fitted) == 8
+    assert max(map(abs, fitted.values())) < 0.15, fitted
+    assert held.keys() == {"Batch, four local workers", "Update of four local workers"}
+    assert all(-0.15 < error < 0.5 for error in held.values()), held
+
+
+def test_the_rate_of_two_is_that_of_the_record():
+    two = FOUND["scaling_ray"]["benchmarks"]["throughput-ray-2"]
+    assert two["parameters"]["frames"] == 2 * FEW
+    rate = two["metrics"]["frames_per_second"]["median"]
+    assert COSTS.rate(2, FEW) == pytest.approx(rate, rel=0.1)
+
+
+def test_parts_grow_with_what_they_are_paid_for():
+    costs = scaling.Costs(1.0, 10.0, 100.0, 1.0, 0.5, frame_bytes=3.0, link=6.0)
+    assert costs.parts(2, 4, environments=2, weights=6) == {
+        "steps": 4 * (0.25 + 0.5),
+        "fetching": 20.0,
+        "weights": 2 * (100.0 + 6.0),
+        "network": 2 * (4 * 3 + 6) / 6,
+    }
+    assert costs.rate(10**9, 4) == pytest.approx(costs.most(4))
+
+
+@guards("hundred-collectors-are-held-up")
+def test_the_learner_holds_a_hundred_collectors_up():
+    parts = COSTS.parts(WORKERS, FEW)
+    assert COSTS.rate(WORKERS, FEW) * COSTS.step < WORKERS / 4
+    assert parts["fetching"] + parts["weights"] > 2 * parts["steps"]
+    assert COSTS.rate(WORKERS, MANY) > 2 * COSTS.rate(WORKERS, FEW)
+
+
+@guards("more-environments-help-long-batches")
+def test_more_environments_help_where_steps_take_the_time():
+    for frames, low, high in ((FEW, 1.0, 1.1), (MANY, 1.2, 4.0)):
+        more = COSTS.rate(WORKERS, frames, environments=4) / COSTS.rate(WORKERS, frames)
+        assert low < more < high
+
+
+@guards("four-workers-beat-the-form")
+def test_four_local_workers_are_faster_than_the_form_says():
+    found = {title: (measured, modeled) for title, measured, modeled, _ in scaling.errors(FOUND)}
+    measured, modeled = found["Batch, four local workers"]
+    assert measured < modeled
+
+
+# -- What torchrl does -----------------------------------------------------------
+
+
+@guards("learner-serves-each-collector")
+def test_batches_are_fetched_one_by_one():
+    ray = mock.MagicMock()
+    ray.wait.side_effect = lambda tasks, num_returns: (tasks, [])
+    ray.get.side_effect = lambda task: TensorDict(a=torch.full((2,), task), batch_size=2)
+    remotes = [mock.MagicMock() for _ in range(3)]
+    for number, remote in enumerate(remotes):
+        remote.next.remote.return_value = number
+    collector = SimpleNamespace(
+        collected_frames=0,
+        total_frames=6,
+        _stop_event=mock.MagicMock(is_set=lambda: False),
+        update_after_each_batch=False,
+        max_weight_update_interval=-1,
+        remote_collectors=remotes,
+        num_collectors=3,
+        _collection_thread=None,
+        shutdown=mock.MagicMock(),
+    )
+    with mock.patch.object(ray_module, "ray", ray, create=True):
+        [batch] = RayCollector._sync_iterator(collector)
+    assert batch["a"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert ray.get.call_args_list == [mock.call(number) for number in range(3)]
+
+
+def test_weights_are_sent_to_each_collector():
+    weights, sent = TensorDict(a=torch.ones(3), b=torch.ones(2)), []
+    for number in range(2):
+        transport = RayTransport.__new__(RayTransport)
+        group = mock.MagicMock()
+        group.send.side_effect = lambda tensors, rank, tag: sent.append((rank, len(tensors[0])))
+        transport.__dict__ |= {"_remote_actor": mock.MagicMock(), "_model_version": None}
+        transport.__dict__ |= {"_backend": "gloo", "_process_group": group, "_worker_idx": number}
+        transport.send_weights_async(weights)
+    assert sent == [(1, 3), (1, 2), (2, 3), (2, 2)]
