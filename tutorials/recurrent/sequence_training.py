@@ -192,7 +192,7 @@ def make_buffer():
 # **The loss** module runs the policy over whole slices. The critic sees the whole state, velocities
 # included: you need a critic only in training, where the simulator knows the state. So the critic
 # needs no memory, and :class:`~torchrl.objectives.value.GAE` works as usual. With a recurrent
-# critic, switch recurrent mode on around GAE, which does not switch it on itself: see
+# critic, switch :term:`recurrent mode` on around GAE, which does not switch it on itself: see
 # :ref:`recurrent-advantages`.
 
 
@@ -473,9 +473,9 @@ plt.show()
 # sequence. The hidden state at the end of a slice runs into the next slice, which can come from
 # anywhere in the data.
 #
-# **No recurrent mode.** A plain function that you write as a loss does not switch it on; nor does
-# ``__wrapped__``, the ``forward`` without the switch, as used here. The GRU treats each row as a
-# single step that starts from the stored state, and zeroes that state where ``is_init`` marks the
+# **No recurrent mode.** A plain function that you write as a loss does not switch the mode on; nor
+# does ``__wrapped__``, the ``forward`` without the switch, as used here. The GRU treats each row as
+# a single step that starts from the stored state, and zeroes that state where ``is_init`` marks the
 # start of a slice.
 #
 # .. fold:: Check and train with each mistake
