@@ -211,9 +211,9 @@ if __name__ == "__main__":
 # counts. So two neighbors along that dimension have to be successive steps of one environment, or
 # have ``done`` between them.
 #
-# Concatenation along time breaks that rule at the *seam* between two workers: a trajectory that has
-# not ended there goes on with the rows of another worker. The advantages of its rows up to the seam
-# are wrong, all others correct.
+# Concatenation along time breaks that rule at the *seam* between two workers: if a trajectory has
+# not ended there, GAE continues it with the rows of another worker. The advantages of its rows up
+# to the seam are wrong, all others correct.
 #
 # To count the incorrect rows, compute each advantage from its definition, one trajectory at a time:
 #
@@ -294,9 +294,9 @@ if __name__ == "__main__":
     print_table(["collector", "cat_results", "envs", "shape", "wrong rows"], lines)
 
 # %%
-# The longer a trajectory that has not ended at the seam, the more rows are incorrect. The error is
-# largest at the seam, and shrinks backward by ``gamma * lambda`` per row, as here with two workers
-# and ``cat_results=0``:
+# The longer the trajectory that is still open at the seam, the more rows are incorrect. The error
+# is largest at the seam, and shrinks backward by ``gamma * lambda`` per row, as here with two
+# workers and ``cat_results=0``:
 #
 # .. fold:: Draw the seam
 

@@ -6,9 +6,10 @@ If a :class:`~torchrl.collectors.Collector` copies too much, waits too long or f
 of this lesson around its loop. It prints the calls of one step in their order, and says for each
 call whether it returned the object that it got or another one.
 
-Open and copy the first cell, and call ``order_table(trace(collector))``. You need this to debug a
-collector, not to use one. Look for each cast, which may copy, and for each :term:`sync point`,
-where the loop may wait for a device.
+To trace your own collector, open and copy the first cell, and call
+``order_table(trace(collector))``. You need this to debug a collector, not to use one. In the trace,
+look for each cast, which may copy, and for each :term:`sync point`, where the loop may wait for a
+device.
 """
 
 # %%
@@ -285,7 +286,7 @@ order_table(cpu)
 #
 # With the policy on one device and the environment on another, the loop casts three times: for the
 # policy, for the environment and for the batch. Each cast makes another object, and a sync point
-# follows it.
+# follows each cast.
 #
 # Here the second device is simulated. For PyTorch and for the collector ``"cpu"`` and ``"cpu:0"``
 # are not equal, so the loop takes the same branch as with a GPU.
@@ -327,7 +328,7 @@ order_table(across)
 # on another device. :claim:`cast-of-no-device-is-new` Both casts to the CPU start from A, so what
 # the policy wrote on its device is moved twice.
 #
-# Each mark is one call, and its letter is the object that the call acts on:
+# In the figure, each mark is one call, and its letter is the object that the call acts on:
 #
 # .. fold:: Draw the three traces
 

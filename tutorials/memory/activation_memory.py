@@ -119,10 +119,10 @@ print(f"{N_SLICES} slices: {n_rows} rows, padded {N_SLICES * SEQUENCE_FRAMES}")
 # :class:`~torchrl.modules.LSTMModule` and :class:`~torchrl.modules.GRUModule` read such a batch
 # inside :class:`~torchrl.modules.set_recurrent_mode`. Their :term:`recurrent backend` decides how
 # (:doc:`/tutorials/recurrent/backends`). ``"pad"`` pads to a rectangle inside the module.
-# ``"scan"`` goes through the flat batch step by step, in one operator that torch traces; with
-# ``recurrent_recompute="full"``, it is a loop in Python with ``torch.utils.checkpoint`` around each
-# step, which keeps what enters a step and computes the gates again in the backward pass.
-# ``"triton"`` runs the scan as CUDA kernels.
+# ``"scan"`` goes through the flat batch step by step, in one operator that torch traces. With
+# ``recurrent_recompute="full"``, ``"scan"`` is a loop in Python, with ``torch.utils.checkpoint``
+# around each step: it keeps what enters a step, and computes the gates again in the backward pass.
+# ``"triton"`` runs the scan as CUDA kernels, on CUDA only.
 #
 # Predict what autograd keeps of one row with recomputation: its observation, two copies of
 # ``is_init``, and two vectors for each state of the module (the state that enters the step, and the

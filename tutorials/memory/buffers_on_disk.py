@@ -95,8 +95,8 @@ print(f"predicted {predicted:,} bytes, found {bytes_on_disk(folder / 'replay'):,
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``LazyMemmapStorage(capacity)`` without ``scratch_dir``. Its files are in shared memory, which
-#    containers often limit separately.
+#    ``LazyMemmapStorage(capacity)`` without ``scratch_dir``. Its files take memory, not disk: they
+#    are in shared memory, which containers often limit separately.
 #
 # .. fold:: Find the file behind a tensor, on Linux
 
@@ -121,7 +121,7 @@ def memmap_buffer(name=None, **options):
 
 
 # %%
-# Find the observations of both buffers:
+# Find the file of the observations, with ``scratch_dir`` and without:
 
 in_shared_memory = memmap_buffer()
 in_shared_memory.extend(batch.cpu())

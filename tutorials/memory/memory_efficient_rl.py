@@ -78,12 +78,11 @@ collector.shutdown()
 # * The last row of a slice usually comes back with NaN: its next observation is not in the sample.
 #   The last four lines of the loop drop such rows, but keep terminated ones, whose target does not
 #   use the value of the next observation.
-# * GAE needs the NaN rows. They are ends of slices; without them, it would sum across unrelated
+# * GAE needs the NaN rows. They are ends of slices; without them, GAE would sum across unrelated
 #   slices.
 # * With several environments, pass the number of dimensions of a batch to the storage, such as
 #   ``ndim=2`` (:ref:`replay-slices`).
-
-# %%
+#
 # Where the observation memory goes
 # ---------------------------------
 #
@@ -128,7 +127,7 @@ def collect(*transforms, policy=None, **options):
 
 
 # %%
-# Now measure. ``nbytes`` counts one entry, ``bytes()`` the whole rollout:
+# Now measure. ``nbytes`` has the bytes of one entry, ``bytes()`` those of the whole rollout:
 
 plain = collect()
 entries = plain.items(include_nested=True, leaves_only=True)
@@ -148,8 +147,8 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 #
 # Where a trajectory ends, the following row is the *reset* of another one. So the final observation
 # of a trajectory is stored only under ``"next"``. If the trajectory was :term:`truncated`, a target
-# uses the value of this observation. If it terminated, the value counts as zero. The next
-# observation of the last row of a batch is stored only once, too.
+# uses the value of this observation. If it :term:`terminated`, the value counts as zero. The next
+# observation of the last row of a batch is stored only once, too: no row follows.
 #
 # From here on, a time limit truncates some trajectories, except where savings are measured.
 
@@ -322,7 +321,7 @@ figure.set_label(
 # following slice starts at the very next step. GAE and the TD estimators stay finite when you call
 # them on the batch; :class:`~torchrl.objectives.DQNLoss` and
 # :class:`~torchrl.objectives.DiscreteSACLoss` become NaN, unless you drop rows as at the top.
-# :doc:`missing_next_observations` has the other losses.
+# :doc:`missing_next_observations` says how to check another loss.
 #
 # .. _memory-delta:
 #
@@ -430,10 +429,10 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # Conclusion
 # ----------
 #
-# Count the bytes of your frame first. If the observation is most of it, take ``compact_obs``; if
-# not, look at the other entries. For your shapes, and for the cost in time, go on with
-# :doc:`saving_by_observation_size`; for what takes memory in the backward pass, with
-# :doc:`activation_memory`.
+# Count the bytes of your frame first. If the observation is most of it, choose from the table at
+# the top; if not, look at the other entries. :doc:`saving_by_observation_size` shows what both
+# options save for your shapes, and what they cost in time. :doc:`activation_memory` is about the
+# memory that recurrent layers and value networks take.
 #
 # Further reading
 # ---------------

@@ -92,9 +92,9 @@ def usable(sample):
 # Where rows are missing
 # ----------------------
 #
-# :doc:`memory_efficient_rl` drops next observations and rebuilds them. Here you compare a full
-# rollout of CartPole with the compact one; a time limit :term:`truncates <truncated>` some
-# trajectories.
+# :doc:`memory_efficient_rl` introduces ``compact_obs``, which drops next observations, and the
+# reconstructor, which rebuilds them. Here you compare a full rollout of CartPole with the compact
+# one. A time limit :term:`truncates <truncated>` some trajectories.
 #
 # .. fold:: Collect both rollouts
 
@@ -366,9 +366,9 @@ assert torch.equal(
 )
 
 # %%
-# Find the missing rows by step count and trajectory id instead: a row is complete if the row below
-# continues it. The last row of the batch has no row below, so it is missing, too. On the sampled
-# slices, this finds the NaN rows:
+# Find the missing frames by step count and trajectory id instead: a row is complete if the row
+# below continues it. The last row of the batch has no row below, so its next observation is
+# missing, too. On the sampled slices, this finds the NaN rows:
 
 steps, ids = sample["step_count"].flatten(), sample[TRAJ_KEY].flatten()
 continued = (steps.diff() == 1) & (ids.diff() == 0)

@@ -261,8 +261,9 @@ fig.set_label(
 )
 
 # %%
-# The sharp value function fits its data better, and its bias is larger. These are only three fits
-# on one short rollout, so compare both advantages with your own network.
+# The sharp value function fits its data better, and its bias is larger. If truncations are frequent
+# and your value is sharp, keep the next observations or use the delta. These are only three fits on
+# one short rollout, so compare both advantages with your own network.
 #
 # The shifted pass
 # ----------------

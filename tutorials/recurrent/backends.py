@@ -240,8 +240,9 @@ plt.show()
 # ``"pad"`` cuts the rows into pieces, pads these with zeros to one length, and calls PyTorch's
 # layer once. ``"scan"`` goes through the rows step by step, and replaces the carried state by the
 # stored one where ``is_init`` is set. With ``recurrent_recompute="full"``, it keeps only what
-# enters a step, and computes the step again in the backward pass. ``"triton"`` does the same as
-# ``"scan"`` in CUDA kernels, which :doc:`/tutorials/recurrent/triton_kernels` checks without a GPU.
+# enters a step, and computes the step again in the backward pass. ``"triton"`` goes through the
+# rows like ``"scan"``, but in CUDA kernels. :doc:`/tutorials/recurrent/triton_kernels` checks these
+# without a GPU.
 #
 # Run ``"pad"``, ``"scan"`` and ``"auto"`` under :class:`~torchrl.modules.set_recurrent_mode`, as a
 # loss does, and compare outputs, next states and gradients with the ground truth.
@@ -302,7 +303,7 @@ for kind in KINDS:
 
 # %%
 # Outputs, next states, and the gradients of parameters, inputs and stored states agree up to the
-# rounding of float32. The three read and write states at the same steps.
+# rounding of float32. The three backends read and write states at the same steps.
 #
 # At a reset, a backend does *not* zero the state. It reads the stored state. In collected data this
 # state is zero at the start of an episode, because the primer put zeros there.

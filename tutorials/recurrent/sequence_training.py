@@ -162,7 +162,7 @@ def make_policy(memory=True):
 # :class:`~torchrl.envs.transforms.TensorDictPrimer` that the module makes, writes a hidden state of
 # zeros at each reset. It also adds the key of the state to the specs of the environment: without
 # it, the environment does not carry the hidden state from step to step. For other modules and
-# environments, and for what each omission does, see :ref:`recurrent-wiring`.
+# environments, and for what happens if you leave a part out, see :ref:`recurrent-wiring`.
 
 
 def make_env(features, seed, primer=True):
@@ -455,7 +455,8 @@ figure.set_label(
 plt.show()
 
 # %%
-# On your own task, train the :term:`memoryless policy` first, so that you have a baseline.
+# The :term:`memoryless policy` stays on a plateau that the GRU policy leaves. On your own task,
+# train the policy without memory first, so that you have a baseline.
 #
 # Three silent mistakes
 # ---------------------
@@ -467,15 +468,16 @@ plt.show()
 #    each of them before the first update.
 #
 # **No primer.** The module finds no hidden state and starts from zeros at every step. The loss
-# still runs over whole slices, so you train another policy than the one that collects.
+# still runs over whole slices, with memory. So the policy that you train is not the one that
+# collects.
 #
 # **All-False is_init in the loss.** Without the marks, the loss treats the sample as one long
 # sequence. The hidden state at the end of a slice runs into the next slice, which can come from
 # anywhere in the data.
 #
-# **No recurrent mode.** A plain function that you write as a loss does not switch the mode on; nor
-# does ``__wrapped__``, the ``forward`` without the switch, as used here. The GRU treats each row as
-# a single step that starts from the stored state, and zeroes that state where ``is_init`` marks the
+# **No recurrent mode.** A plain function that you write as a loss does not switch the mode on. Here
+# ``__wrapped__``, the ``forward`` without the switch, takes its place. The GRU treats each row as a
+# single step that starts from the stored state, and zeroes that state where ``is_init`` marks the
 # start of a slice.
 #
 # .. fold:: Check and train with each mistake
