@@ -6,8 +6,7 @@ Leave ``cat_results`` at its default, compute advantages on the batch as the col
 and flatten it afterwards. If you flatten several environments first,
 :class:`~torchrl.objectives.value.GAE` mixes their trajectories, without an error.
 
-You should know what an advantage is. After this lesson you can predict the shape of a batch, tell
-which of its rows get a wrong advantage, and repair it in one of four ways.
+You should know what an advantage is.
 """
 
 # %%
@@ -130,8 +129,6 @@ if __name__ == "__main__":
 #    * - several environments, with time as the first dimension and without names
 #      - most rows wrong
 #
-# The rest of the lesson runs every line of this table.
-#
 # The shape of each batch
 # -----------------------
 #
@@ -214,9 +211,9 @@ if __name__ == "__main__":
 # counts. So two neighbors along that dimension have to be successive steps of one environment, or
 # have ``done`` between them.
 #
-# Concatenation along time breaks that rule at the *seam* between two workers. To GAE, a trajectory
-# that has not ended there goes on with the rows of another worker. The advantages of its rows up to
-# the seam are wrong, all others correct.
+# Concatenation along time breaks that rule at the *seam* between two workers: if a trajectory has
+# not ended there, GAE continues it with the rows of another worker. The advantages of its rows up
+# to the seam are wrong, all others correct.
 #
 # To count the incorrect rows, compute each advantage from its definition, one trajectory at a time:
 #
@@ -297,10 +294,9 @@ if __name__ == "__main__":
     print_table(["collector", "cat_results", "envs", "shape", "wrong rows"], lines)
 
 # %%
-# The number of incorrect rows depends on the length of the trajectories that have not ended at the
-# seam: with longer episodes, more rows are incorrect. The figure shows two workers with
-# ``cat_results=0``. The error is largest at the seam, and shrinks backward by ``gamma * lambda``
-# per row.
+# The longer the trajectory that is still open at the seam, the more rows are incorrect. The error
+# is largest at the seam, and shrinks backward by ``gamma * lambda`` per row, as here with two
+# workers and ``cat_results=0``:
 #
 # .. fold:: Draw the seam
 
@@ -335,9 +331,8 @@ if __name__ == "__main__":
 # Two ways to break a good batch
 # ------------------------------
 #
-# You can also break a correct batch with a reshape. A flat batch has a seam wherever one
-# environment follows another. If time comes first and the names are lost, GAE goes along the wrong
-# dimension: it treats the same step of two environments as two successive steps.
+# A flat batch has a seam wherever one environment follows another. If time comes first and the
+# names are lost, GAE treats the same step of two environments as two successive steps.
 #
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
@@ -403,9 +398,8 @@ if __name__ == "__main__":
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    The first line of the output splits an unmarked batch. That makes it worse: besides the rows of
-#    the trajectory that is open at the seam, those of the trajectory that is open at the end of the
-#    batch become wrong. Padded rows are not counted.
+#    The first line of the output splits an unmarked batch: now the rows of the trajectory that is
+#    open at the end of the batch are wrong, too. Padded rows are not counted.
 
 if __name__ == "__main__":
     lines = []
@@ -433,8 +427,8 @@ if __name__ == "__main__":
 #
 # * ``frames_per_batch`` divides evenly here. Otherwise the collector rounds it up, and the batches
 #   are larger: see :doc:`/reference/collectors_basics`.
-# * The comparison covers the *first* batch. Later ones start in the middle of trajectories. The
-#   rule still holds, because the rows of a trajectory still follow each other.
+# * The comparison covers the *first* batch. Later ones start in the middle of trajectories, but the
+#   rows of a trajectory still follow each other, so the rule holds.
 # * A buffer from which you sample slices may need the dimensions: see :ref:`replay-flat`.
 # * A recurrent value network reads rows in order as well. :doc:`/reference/recurrent_critics` runs
 #   one.
@@ -443,9 +437,7 @@ if __name__ == "__main__":
 # ---------------
 #
 # * :doc:`/reference/data_layout`, what a row holds and how the time dimension is found
-# * :doc:`/reference/collectors_basics`, the options of the collectors
 # * :doc:`/reference/collectors_replay`, what a sample of a buffer looks like
-# * :doc:`/tutorials/memory/memory_efficient_rl`, the same care for next observations
 # * `Generalized advantage estimation <https://arxiv.org/abs/1506.02438>`__
 # * `Collectors in the TorchRL documentation
 #   <https://docs.pytorch.org/rl/0.14/reference/collectors.html>`__

@@ -7,9 +7,9 @@ of this lesson around its loop. It prints the calls of one step in their order, 
 call whether it returned the object that it got or another one.
 
 To trace your own collector, open and copy the first cell, and call
-``order_table(trace(collector))``. You need this to debug a collector, not to use one. After the
-lesson you can predict the calls from the devices that you give to the collector. You can also find
-each cast, which may copy, and each :term:`sync point`, where the loop may wait for a device.
+``order_table(trace(collector))``. You need this to debug a collector, not to use one. In the trace,
+look for each cast, which may copy, and for each :term:`sync point`, where the loop may wait for a
+device.
 """
 
 # %%
@@ -207,22 +207,23 @@ defaults = trace(make_collector())
 order_table(defaults)
 
 # %%
-# Each object gets a letter when it first appears. If ``policy(A)`` returns A, the policy has
-# returned the object that it was given. The last column compares the first returned object with the
-# one that the call acted on. The trace shows the calls of the loop, not the calls inside them. A
-# line such as ``carrier = B`` is no call: from there on B is the carrier.
+# Each object gets a letter when it first appears. The last column compares the first returned
+# object with the one that the call acted on. A line such as ``carrier = B`` is no call: from there
+# on B is the carrier.
 #
-# Each line follows from the source of the loop (:source:`rollout
-# <torchrl.collectors.Collector.rollout>`) and the attributes of the collector:
+# .. dropdown:: Why each line is there
 #
-# * Line 0: The constructor has reset the environment and made the carrier.
-# * Line 1: ``policy_device`` and ``env_device`` are both ``None``, so nothing is cast before the
-#   policy. The policy writes its action into A, so there is nothing to update.
-# * Line 2: The environment writes ``"next"`` into A, and returns a second object, B, the root of
-#   the next step. ``storing_device`` is ``None``, so nothing is cast before the row is kept.
-# * Lines 3 to 5: B becomes the carrier. The first carrier was made without a device, so the loop
-#   clears the device of B. Then it writes the trajectory ids of A into B.
-# * Line 6: ``_update_traj_ids`` reads in A whether the trajectory has ended.
+#    Each line follows from the source of the loop (:source:`rollout
+#    <torchrl.collectors.Collector.rollout>`) and the attributes of the collector:
+#
+#    * Line 0: The constructor has reset the environment and made the carrier.
+#    * Line 1: ``policy_device`` and ``env_device`` are both ``None``, so nothing is cast. The
+#      policy writes its action into A, so there is nothing to update.
+#    * Line 2: The environment writes ``"next"`` into A, and returns a second object, B, the root of
+#      the next step. ``storing_device`` is ``None``, so nothing is cast before the row is kept.
+#    * Lines 3 to 5: B becomes the carrier. The first carrier was made without a device, so the loop
+#      clears the device of B. Then it writes the trajectory ids of A into B.
+#    * Line 6: ``_update_traj_ids`` reads in A whether the trajectory has ended.
 #
 # .. fold:: The same lines, predicted
 
@@ -239,8 +240,7 @@ PREDICTED_DEFAULTS = [
 assert lines(defaults) == PREDICTED_DEFAULTS
 
 # %%
-# The loop does not use one container again and again. Each step has its own carrier, and after the
-# step the old one becomes a row of the batch:
+# Each step has its own carrier, and after the step the old one becomes a row of the batch:
 
 several = trace(make_collector(steps=N_STEPS))
 carriers = [event.on for event in several if event.call.startswith("carrier")]
@@ -284,12 +284,12 @@ order_table(cpu)
 # Two devices
 # -----------
 #
-# With the policy on one device and the environment on another, the loop makes three more objects
-# from the carrier: one for the policy, one for the environment, one for the batch. A sync point
+# With the policy on one device and the environment on another, the loop casts three times: for the
+# policy, for the environment and for the batch. Each cast makes another object, and a sync point
 # follows each cast.
 #
-# Here the second device is simulated. For PyTorch ``"cpu"`` and ``"cpu:0"`` are not equal, and the
-# collector compares devices in the same way. So it takes the same branch as with a GPU.
+# Here the second device is simulated. For PyTorch and for the collector ``"cpu"`` and ``"cpu:0"``
+# are not equal, so the loop takes the same branch as with a GPU.
 #
 # .. fold:: The lines, predicted
 
@@ -319,25 +319,16 @@ assert lines(across) == PREDICTED_ACROSS
 order_table(across)
 
 # %%
-# The loop casts three times, and each cast makes another object:
-#
-# * Lines 1 and 2: The loop casts the carrier A to the device of the policy. The result is B. The
-#   sync point of the policy follows.
-# * Lines 3 and 4: The policy writes into B, which is not the carrier. So the loop updates A with
-#   the outputs of the policy.
-# * Lines 5 and 6: The loop casts A to the device of the environment. The result is C. The sync
-#   point of the environment follows.
-# * Lines 7 and 8: The environment writes into C, which is not the carrier either. So the loop sets
-#   ``"next"`` in A.
-# * Lines 9 and 10: The loop casts A for the batch, which gives E. The last sync point follows.
-# * Line 11: D, which the environment returned, becomes the carrier.
+# The policy writes into B and the environment into C, and neither is the carrier. So the loop
+# updates A with the outputs of the policy (line 4), and sets ``"next"`` in A (line 8). The row of
+# the batch is E, and D, which the environment returned, becomes the carrier.
 #
 # The carrier has no device of its own, so that it can hold an observation on one device and an
-# action on another. Therefore ``.to`` makes another object, and the row of the batch is E, not A. A
-# cast copies only the tensors that are on another device. :claim:`cast-of-no-device-is-new` Both
-# casts to the CPU start from A, so what the policy wrote on its device is moved twice.
+# action on another. Therefore ``.to`` makes another object. A cast copies only the tensors that are
+# on another device. :claim:`cast-of-no-device-is-new` Both casts to the CPU start from A, so what
+# the policy wrote on its device is moved twice.
 #
-# In the figure, each mark is one call, and its letter is the object that the call acts on.
+# In the figure, each mark is one call, and its letter is the object that the call acts on:
 #
 # .. fold:: Draw the three traces
 
@@ -397,10 +388,9 @@ fig.set_label(
 # .. redirect-from:: tutorials/collectors/rollout_trace.html#three-switches
 #
 # Three settings of the collector replace or add one line each. :term:`Random frames <random
-# frames>` replace the call of the policy. ``compact_obs=True`` makes a second object without the
-# next observation just before the row is kept; see :term:`compact_obs`. A :class:`replay buffer
-# <torchrl.data.ReplayBuffer>` with ``extend_buffer=False`` gets each row at once, in place of a
-# batch at the end.
+# frames>` replace the call of the policy. :term:`compact_obs` makes a second object without the
+# next observation just before the row is kept. A :class:`replay buffer <torchrl.data.ReplayBuffer>`
+# with ``extend_buffer=False`` gets each row at once, in place of a batch at the end.
 
 
 def make_buffer():
@@ -425,14 +415,16 @@ for options, touched, new in SWITCHES:
     print(f"{next(iter(options)):20}", new[-1])
 
 # %%
-# With two devices, random frames skip the cast for the policy and its sync point, and keep those of
-# the environment. :claim:`random-frames-skip-policy-cast` With ``extend_buffer=False`` the last
-# step is shorter: at ``total_frames`` the loop returns right after ``add``, without a new carrier
-# and without an update of the ids. :claim:`direct-write-returns-after-add`
+# .. dropdown:: Two devices, the last step, a compiled policy
 #
-# ``compile_policy=True`` adds lines as well: the loop selects the output keys of the policy, clones
-# them, and updates the carrier with the clones. :claim:`compiled-output-cloned` The tracer wraps
-# the compiled function from outside, and sees nothing of what happens in it.
+#    With two devices, random frames skip the cast for the policy and its sync point, and keep those
+#    of the environment. :claim:`random-frames-skip-policy-cast` With ``extend_buffer=False`` the
+#    last step is shorter: at ``total_frames`` the loop returns right after ``add``, without a new
+#    carrier and without an update of the ids. :claim:`direct-write-returns-after-add`
+#
+#    ``compile_policy=True`` adds lines as well: the loop selects the output keys of the policy,
+#    clones them, and updates the carrier with the clones. :claim:`compiled-output-cloned` The
+#    tracer wraps the compiled function from outside, and sees nothing of what happens in it.
 #
 # Your own collector
 # ------------------
@@ -492,14 +484,9 @@ assert seen == []
 # rollout, and Python may give its id to a later object. :claim:`first-carrier-is-freed` Then two
 # objects would share one letter. Kept objects cost memory, so trace few steps.
 #
-# Some of the functions that the tracer of this lesson replaces are private:
-# :source:`_wrapped_policy <torchrl.collectors.Collector._wrapped_policy>`, :source:`_sync_policy
-# <torchrl.collectors.Collector._sync_policy>`, :source:`_sync_env
-# <torchrl.collectors.Collector._sync_env>`, :source:`_sync_storage
-# <torchrl.collectors.Collector._sync_storage>` and :source:`_update_traj_ids
-# <torchrl.collectors.Collector._update_traj_ids>`. If a release renames one, the tracer raises. The
-# functions of the environment are public: :meth:`~torchrl.envs.EnvBase.step_and_maybe_reset`,
-# :meth:`~torchrl.envs.EnvBase.rand_action` and :meth:`~torchrl.envs.EnvBase.reset`.
+# Some of the functions that the tracer of this lesson replaces are private, such as
+# :source:`_wrapped_policy <torchrl.collectors.Collector._wrapped_policy>` and :source:`_sync_env
+# <torchrl.collectors.Collector._sync_env>`. If a release renames one, the tracer raises.
 #
 # A trace shows only calls of the functions that the tracer replaces. It does not show
 #
@@ -512,22 +499,24 @@ assert seen == []
 #   :claim:`multi-collector-has-no-loop`
 #
 # Nor is the tracer a profiler: each line of the trace takes time of its own. A benchmark puts a
-# stopwatch, which does less work per call, in the same places:
+# stopwatch, which does less work per call, in the same places.
 #
-# .. record-table:: collector_rollout@cpu
-#    :rows: flow-defaults flow-cpu-devices flow-simulated
-#    :metrics: step_time policy_time env_step_time carrier_time
-#    :caption: One step by devices, on the CPU
+# .. dropdown:: Time of one step by devices, with the stopwatch
 #
-# To judge what the stopwatch itself costs, compare two separate runs, roughly: one step takes
-# :measured:`collector_rollout@cpu:flow-defaults:step_time` with it and
-# :measured:`collector_rollout@cpu:ids-on:step_time` without it.
+#    .. record-table:: collector_rollout@cpu
+#       :rows: flow-defaults flow-cpu-devices flow-simulated
+#       :metrics: step_time policy_time env_step_time carrier_time
+#       :caption: One step by devices, on the CPU
 #
-# .. record-table:: collector_rollout@cuda
-#    :rows: flow-defaults flow-policy-on-cuda flow-policy-on-cuda-no-sync flow-cuda-devices
-#    :metrics: step_time policy_time env_step_time carrier_time sync_time
-#    :caption: One step by devices, with CUDA
-#    :if-absent: The loop has not been measured on CUDA yet.
+#    Two separate runs show roughly what the stopwatch itself costs: one step took
+#    :measured:`collector_rollout@cpu:flow-defaults:step_time` with it and
+#    :measured:`collector_rollout@cpu:ids-on:step_time` without it.
+#
+#    .. record-table:: collector_rollout@cuda
+#       :rows: flow-defaults flow-policy-on-cuda flow-policy-on-cuda-no-sync flow-cuda-devices
+#       :metrics: step_time policy_time env_step_time carrier_time sync_time
+#       :caption: One step by devices, with CUDA
+#       :if-absent: The loop has not been measured on CUDA yet.
 #
 # Exercise
 # --------
@@ -548,9 +537,9 @@ order_table(answer)
 assert [line for line in lines(answer) if ".to(" in line] == ["A.to(cpu) -> C"]
 
 # %%
-# The flag says that the environment's device differs from the storing device. But there is no
-# ``env_device`` to cast to, so the loop passes the carrier to the environment as it is. The carrier
-# has no device and the batch has one, so the row of the batch is a new object.
+# The flag says only that the environment's device differs from the storing device. There is no
+# ``env_device`` to cast to, so the environment gets the carrier as it is. The carrier has no device
+# and the batch has one, so the row of the batch is a new object.
 #
 # Further reading
 # ---------------
@@ -560,7 +549,6 @@ assert [line for line in lines(answer) if ".to(" in line] == ["A.to(cpu) -> C"]
 # * :doc:`/reference/collectors_internals`: why the loop does what this page shows, with the
 #   conditions of every cast and sync point.
 # * :doc:`/tutorials/collectors/batch_shapes`: the shape of the batch that the rows become.
-# * :doc:`/reference/glossary`: :term:`carrier`, :term:`sync point`, :term:`cast flag`.
 # * `Collectors in the TorchRL documentation
 #   <https://docs.pytorch.org/rl/0.14/reference/collectors.html>`__
 # * `torch.profiler <https://docs.pytorch.org/docs/stable/profiler.html>`__, for time

@@ -117,19 +117,12 @@ print(f"{N_SLICES} slices: {n_rows} rows, padded {N_SLICES * SEQUENCE_FRAMES}")
 
 # %%
 # :class:`~torchrl.modules.LSTMModule` and :class:`~torchrl.modules.GRUModule` read such a batch
-# inside :class:`~torchrl.modules.set_recurrent_mode`. Their :term:`recurrent backend` decides how:
-#
-# ``"pad"``
-#     splits at the resets, pads to a rectangle inside the module, and runs the slices side by side.
-# ``"scan"``
-#     walks the flat batch step by step and resets the state on the way, in one operator that torch
-#     traces.
-# ``"scan"`` with ``recurrent_recompute="full"``
-#     loops in Python, with ``torch.utils.checkpoint`` around each step. It keeps what enters a
-#     step, and computes the gates again in the backward pass.
-# ``"triton"``
-#     runs the scan as CUDA kernels, on CUDA only. With this backend, bidirectional layers and
-#     projections run through ``"pad"``, also on the CPU.
+# inside :class:`~torchrl.modules.set_recurrent_mode`. Their :term:`recurrent backend` decides how
+# (:doc:`/tutorials/recurrent/backends`). ``"pad"`` pads to a rectangle inside the module.
+# ``"scan"`` goes through the flat batch step by step, in one operator that torch traces. With
+# ``recurrent_recompute="full"``, ``"scan"`` is a loop in Python, with ``torch.utils.checkpoint``
+# around each step: it keeps what enters a step, and computes the gates again in the backward pass.
+# ``"triton"`` runs the scan as CUDA kernels, on CUDA only.
 #
 # Predict what autograd keeps of one row with recomputation: its observation, two copies of
 # ``is_init``, and two vectors for each state of the module (the state that enters the step, and the
@@ -217,18 +210,18 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 #
 # .. record-table:: memory_recurrent@cpu
 #    :rows: *-t32
-#    :metrics: step_time peak_memory output_error gradient_error
+#    :metrics: step_time peak_memory
 #    :caption: One training step by backend, on the CPU
 #
 # .. record-table:: memory_recurrent@cuda
 #    :rows: *-t32
-#    :metrics: step_time peak_memory output_error gradient_error
+#    :metrics: step_time peak_memory
 #    :caption: One training step by backend, on CUDA
 #    :if-absent: Triton has not been measured on CUDA yet.
 #
-# :doc:`/tutorials/recurrent/sequence_training` trains a policy on such slices. `Recurrent modules
-# <https://docs.pytorch.org/rl/0.14/reference/modules_rnn.html>`__ in the TorchRL documentation
-# describes the layout of flat slices and the backends.
+# :doc:`/tutorials/recurrent/sequence_training` trains a policy on such slices. See also `recurrent
+# modules <https://docs.pytorch.org/rl/0.14/reference/modules_rnn.html>`__ in the TorchRL
+# documentation.
 #
 # Value networks in chunks
 # ------------------------
@@ -240,7 +233,7 @@ for kind, n_states in (("GRU", 1), ("LSTM", 2)):
 # rounding, and the largest intermediate tensor shrinks with the number of rows in a call.
 #
 # Predict the peak. One call holds two tensors of 512 units a row: the output of the linear layer,
-# and that of its activation. Without chunks, the rows and the next rows go into one call, together
+# and that of its activation. Without chunks, one call gets all rows and all next rows,
 # ``2 * N_FRAMES``. With chunks, a call gets either rows or next rows, ``N_FRAMES / num_chunks`` of
 # them.
 #
@@ -295,9 +288,8 @@ for options, rows_per_call in CHUNKINGS:
 assert peaks[1] < peaks[0] / 3
 
 # %%
-# The measured peak is above the prediction, because it also contains the copy of the batch that the
-# call gets, and the values. Together these are smaller than two batches, and they do not shrink
-# with smaller chunks.
+# The measured peak also contains the copy of the batch that the call gets, and the values. These do
+# not shrink with smaller chunks.
 #
 # The options apply to the estimator only. A loss that trains the value network calls it on its
 # whole minibatch: make the minibatch smaller. By default, the chunks cut along the first dimension.

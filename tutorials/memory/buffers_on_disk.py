@@ -39,8 +39,8 @@ scratch = tempfile.TemporaryDirectory(prefix="buffers_on_disk_")
 folder = Path(scratch.name)
 
 # %%
-# Copy this code. Always pass ``scratch_dir``: without it, the data is in shared memory, not on
-# disk. Move a batch from the GPU to the CPU before you extend the buffer.
+# Copy this code. Always pass ``scratch_dir``: without it, the buffer fills shared memory. Move a
+# batch from the GPU to the CPU before you extend the buffer.
 
 buffer = TensorDictReplayBuffer(
     storage=LazyMemmapStorage(1_000, scratch_dir=folder / "replay"), batch_size=64
@@ -74,8 +74,7 @@ buffer.dumps(folder / "checkpoint")  # rows, and the position of the writer
 # What lands on disk
 # ------------------
 #
-# The storage writes nothing before the first rows come. Then it makes one file for each entry, for
-# the *full* capacity. So the size of these files is the capacity times the bytes of a row. Each row
+# With the first rows, the storage makes one file for each entry, for the *full* capacity. Each row
 # has one integer more than in the batch: its index in the buffer. On a file system with sparse
 # files, disk space is used only as rows are written.
 
@@ -96,8 +95,8 @@ print(f"predicted {predicted:,} bytes, found {bytes_on_disk(folder / 'replay'):,
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``LazyMemmapStorage(capacity)`` without ``scratch_dir``. The files are then in shared memory:
-#    the buffer takes memory, not disk. Containers often limit shared memory separately.
+#    ``LazyMemmapStorage(capacity)`` without ``scratch_dir``. Its files take memory, not disk: they
+#    are in shared memory, which containers often limit separately.
 #
 # .. fold:: Find the file behind a tensor, on Linux
 
@@ -122,7 +121,7 @@ def memmap_buffer(name=None, **options):
 
 
 # %%
-# This shows where the observations of both buffers are:
+# Find the file of the observations, with ``scratch_dir`` and without:
 
 in_shared_memory = memmap_buffer()
 in_shared_memory.extend(batch.cpu())
@@ -183,8 +182,9 @@ print("the rows of the loaded buffer are overwritten")
 #
 # .. redirect-from:: tutorials/memory/buffers_on_disk.html#larger-than-the-limit
 #
-# Let a child process try. Its memory limit, ``RLIMIT_DATA``, has room for three chunks of pixels.
-# It writes eight to a buffer in memory and to one on disk, each with a capacity above the limit.
+# Let a child process try to write eight chunks of pixels to a buffer in memory, and to one on disk.
+# Its memory limit, ``RLIMIT_DATA``, leaves room for three chunks; the capacity of each buffer is
+# above the limit.
 #
 # .. fold:: A child with a memory limit, which fills both buffers with pixels
 

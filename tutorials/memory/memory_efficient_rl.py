@@ -22,7 +22,8 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# For a loss on single transitions, such as DQN, copy this:
+# For a loss on single transitions, such as DQN, copy this. With GAE, leave out the last four lines
+# of the loop (:ref:`memory-pipeline`).
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -47,15 +48,6 @@ for batch in collector:
 collector.shutdown()
 
 # %%
-# * Always pass ``step_count_key``. Without it, some rebuilt observations are wrong, and no error
-#   says so.
-# * The next observation of the last row of a slice is usually not in the sample: it comes back as
-#   NaN. The last three lines of the loop drop these rows, but keep terminated ones, whose target
-#   does not use the value of the next observation.
-# * **With GAE, stop at** ``buffer.sample()`` and keep all rows. The NaN rows are ends of slices;
-#   without them, GAE would sum across unrelated slices (:ref:`memory-pipeline`).
-# * With several environments, pass ``ndim=2`` to the storage.
-#
 # .. list-table:: Which way to store observations
 #    :header-rows: 1
 #
@@ -68,9 +60,10 @@ collector.shutdown()
 #    * - float observations; you sample single rows, or need every next observation
 #      - :ref:`NextObservationDelta <memory-delta>`
 #      - half of the saving, and a rounding error
-#    * - n-step returns
-#      - :doc:`both observations <n_step_and_truncations>`
-#      - no saving: the full memory
+#    * - n-step returns (``MultiStepTransform``)
+#      - :doc:`both observations <n_step_and_truncations>`: with either option above, the next
+#        observations are wrong, and no error says so
+#      - no saving
 #    * - a buffer larger than memory
 #      - :doc:`LazyMemmapStorage with scratch_dir <buffers_on_disk>`, with any of these
 #      - sampling time: rows are read from files
@@ -80,18 +73,25 @@ collector.shutdown()
 #    * - other pixels as ``uint8``
 #      - ``compact_obs`` with a :ref:`fill_value <memory-integers>`
 #      - a check of step counts to find the missing rows
-
-# %%
+#
+# * Without ``step_count_key``, some rebuilt observations are wrong, and no error says so.
+# * The last row of a slice usually comes back with NaN: its next observation is not in the sample.
+#   The last four lines of the loop drop such rows, but keep terminated ones, whose target does not
+#   use the value of the next observation.
+# * GAE needs the NaN rows. They are ends of slices; without them, GAE would sum across unrelated
+#   slices.
+# * With several environments, pass the number of dimensions of a batch to the storage, such as
+#   ``ndim=2`` (:ref:`replay-slices`).
+#
 # Where the observation memory goes
 # ---------------------------------
 #
-# One row of a rollout is one transition, in the TorchRL episode data format (:term:`TED`): what the
-# agent saw is in ``"observation"``, and what it saw one step later in ``("next", "observation")``.
-# Inside a trajectory, the ``"observation"`` of the following row stores the same values again.
+# One row of a rollout (a *frame*) is one transition, in the TorchRL episode data format
+# (:term:`TED`): what the agent saw is in ``"observation"``, and what it saw one step later in
+# ``("next", "observation")``.
 #
-# Count the bytes of one row (a *frame*) of CartPole by hand. The observation has four floats. The
-# action is one-hot over two choices, stored as integers. The collector adds a :term:`trajectory
-# id`. Done, terminated and truncated are stored twice, at the root and under ``"next"``.
+# Count the bytes of one frame of CartPole by hand. The action is one-hot, the collector adds a
+# :term:`trajectory id`, and the end flags are stored twice:
 
 FLOAT32, INT64, BOOL = 4, 8, 1  # bytes
 predicted = {
@@ -139,16 +139,16 @@ for key, n_bytes in measured.items():
 print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES}")
 
 # %%
-# The next observation is about a quarter of this frame, as large as the one-hot action. So on
-# CartPole you can save a quarter; it takes larger observations to save nearly half.
+# The next observation is about a quarter of this frame. It takes larger observations to save nearly
+# half.
 #
 # Why the next observation is kept
 # --------------------------------
 #
 # Where a trajectory ends, the following row is the *reset* of another one. So the final observation
-# of a trajectory is stored only once, under ``"next"``. If the trajectory was :term:`truncated`, a
-# target uses the value of this observation. If it :term:`terminated`, the value counts as zero. The
-# next observation of the last row of a batch is stored only once, too: no row follows.
+# of a trajectory is stored only under ``"next"``. If the trajectory was :term:`truncated`, a target
+# uses the value of this observation. If it :term:`terminated`, the value counts as zero. The next
+# observation of the last row of a batch is stored only once, too: no row follows.
 #
 # From here on, a time limit truncates some trajectories, except where savings are measured.
 
@@ -167,8 +167,8 @@ print(f"{n_ends} of {N_FRAMES} next observations are not in the next row")
 # ------------------------------------
 #
 # ``Collector(compact_obs=True)`` drops each observation and state under ``"next"`` before it stacks
-# the rows (:source:`torchrl.collectors.Collector._setup_compact_obs`). Reward, done, terminated and
-# truncated stay. It drops *all* next observations, including the last one of each trajectory.
+# the rows (:source:`torchrl.collectors.Collector._setup_compact_obs`), even the last one of each
+# trajectory. Reward and end flags stay.
 
 compact = collect(compact_obs=True)
 
@@ -186,9 +186,8 @@ for o in (predicted["observation"], 84 * 84):
     print(f"{o:6,} bytes of observation: {o / (2 * o + rest):.1%} saved")
 
 # %%
-# :doc:`saving_by_observation_size` measures this curve, and what step counts and trajectory ids
-# cost. The formula is for the finished batch. The peak memory of the process falls by less, because
-# the collector still holds the single rows while it stacks them.
+# The formula is for the finished batch. The peak memory of the process falls by a smaller share,
+# because the collector still holds the single rows while it stacks them.
 #
 # Rebuilding the next observation
 # -------------------------------
@@ -226,11 +225,10 @@ print(f"{int((~missing).sum())} rows rebuilt bit for bit, {int(missing.sum())} N
 #    :class: wrong-on-purpose
 #
 #    ``NextStateReconstructor()`` with its defaults, on slices. A
-#    :class:`~torchrl.data.SliceSampler` fills the batch with :term:`slices <slice>` from random
-#    places. Sometimes two slices of one trajectory are neighbors in the batch. Where they touch,
-#    both rows carry the same trajectory id, and the first row is not done, unless the trajectory
-#    ends there. So the transform takes the first observation of the second slice for the next
-#    observation of the first slice's last row.
+#    :class:`~torchrl.data.SliceSampler` draws :term:`slices <slice>` from random places, so two
+#    slices of one trajectory may be neighbors in the batch. The two rows that touch have the same
+#    trajectory id, and the first is not done, unless the trajectory ends there. So the transform
+#    copies the observation of the second row into the next observation of the first.
 #
 # .. fold:: Count rows whose next observation is missing or wrong
 
@@ -271,8 +269,6 @@ print(f"defaults:   {int(wrong.sum()):3} of {len(wrong):,} rows are wrong")
 print(f"step_count: {int(still_wrong.sum()):3} wrong, {int(nan_with_count.sum())} NaN")
 
 # %%
-# The figure shows two neighboring slices of a sampled batch, and their places in the trajectory:
-#
 # .. fold:: Find and draw two neighboring slices
 
 import matplotlib.pyplot as plt
@@ -315,20 +311,17 @@ figure.set_label(
 # %%
 # The done flags do not prevent this. The sampler marks the end of each slice as done, but the
 # buffer merges these marks *after* its transforms have run
-# (:source:`torchrl.data.TensorDictReplayBuffer.sample`). So the rows with a wrong next observation
-# have ``done=True`` in your sample, but had ``done=False`` when the transform saw them.
-# :claim:`touching-rows-are-done-in-the-sample` To find them in a sample, compare step counts: a row
-# is wrong if it has a next observation, and the step count of the row below is not one higher.
+# (:source:`torchrl.data.TensorDictReplayBuffer.sample`). So an incorrect row has ``done=True`` in
+# your sample, but had ``done=False`` when the transform saw it.
+# :claim:`touching-rows-are-done-in-the-sample` To find incorrect rows in a sample, compare step
+# counts: a row is wrong if it has a next observation, and the step count of the row below is not
+# one higher.
 #
-# With ``step_count_key``, the last row of a slice has a NaN next observation, unless the following
-# slice starts at the very next step. The consequence depends on the loss
-# (:doc:`missing_next_observations`):
-#
-# * GAE and the TD estimators stay finite when you call them on the batch.
-# * :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss` become
-#   NaN, as does a loss that calls ``value_estimate()`` of TD(0) on such rows; ``CrossQLoss`` may
-#   raise instead. For these losses, drop the NaN rows, but keep and fill the terminated ones, as
-#   the code at the top of this page does.
+# With ``step_count_key``, the next observation of the last row of a slice is NaN, unless the
+# following slice starts at the very next step. GAE and the TD estimators stay finite when you call
+# them on the batch; :class:`~torchrl.objectives.DQNLoss` and
+# :class:`~torchrl.objectives.DiscreteSACLoss` become NaN, unless you drop rows as at the top.
+# :doc:`missing_next_observations` says how to check another loss.
 #
 # .. _memory-delta:
 #
@@ -338,8 +331,8 @@ figure.set_label(
 # :class:`~torchrl.envs.transforms.NextObservationDelta` on the environment stores the difference
 # ``next - obs`` in ``float16``, half the width of a ``float32`` observation. The same transform on
 # the buffer, with the entries in ``in_keys``, adds the difference back.
-# :claim:`buffer-delta-names-entries` This saves half as much as ``compact_obs``. In return, *every*
-# row gets its next observation back, ends of trajectories included, with a rounding error.
+# :claim:`buffer-delta-names-entries` This saves half as much as ``compact_obs``, but *every* row
+# gets its next observation back, even where a trajectory ends, with a rounding error.
 
 from torchrl.envs.transforms import NextObservationDelta
 
@@ -354,19 +347,15 @@ print(f"{saving:.1%} saved, largest error {error:.0e}")
 
 # %%
 # The delta saves nothing on ``uint8`` pixels, and a difference beyond the range of ``float16``
-# comes back infinite (:ref:`memory-delta-limits`). With ``MultiStepTransform``, both the delta and
-# ``compact_obs`` give wrong next observations without an error (:doc:`n_step_and_truncations`).
+# comes back infinite (:ref:`memory-delta-limits`).
 #
 # .. _memory-pipeline:
 #
 # All of it together
 # ------------------
 #
-# PPO from end to end: a policy collects compact rows, a buffer keeps them on disk, in
-# ``scratch_dir``, and the reconstructor rebuilds the next observations of the sampled slices. Then
-# come GAE, the loss, and one step of the optimizer. The NaN rows stay in the batch, because GAE
-# stops at their ``done``. For comparison, the code takes the same step with
-# ``NextObservationDelta``.
+# Take one step of PPO, from compact rows in a buffer on disk to the optimizer, and the same step
+# with ``NextObservationDelta`` for comparison:
 #
 # .. fold:: A policy and a critic
 
@@ -425,12 +414,11 @@ restore = NextObservationDelta(in_keys=["observation"])
 delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
-# Both calls sample the same rows, but their advantages differ a little. GAE treats the end of a
-# slice as a truncation, unless the episode terminated there. With the delta, GAE bootstraps there
-# from the real next observation. With ``compact_obs``, it bootstraps from the current one, so the
-# last advantage of a slice is off by ``gamma`` times the change of the value in one step, and the
-# error fades over the rows before it. The error is small with this untrained critic, and large if
-# the value changes fast (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
+# Both calls sample the same rows, but their advantages differ. At the end of a slice, GAE
+# bootstraps, unless the episode terminated there: with the delta from the next observation, with
+# ``compact_obs`` from the current one. So the last advantage of a slice is off by ``gamma`` times
+# the change of the value in one step, and the error fades over the rows before it. The error is
+# large if the value changes fast (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
 assert difference.max() > DELTA_TOLERANCE
@@ -441,24 +429,17 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # Conclusion
 # ----------
 #
-# Count the bytes of your frame first. If the observation is most of it, ``compact_obs`` nearly
-# halves the memory, and you lose the next observation at the ends of trajectories and slices.
-# Otherwise, look at the other entries. The next lessons:
-#
-# * :doc:`saving_by_observation_size`: what both options save for your shapes, and cost in time
-# * :doc:`missing_next_observations`: which estimators and losses survive NaN, and the repairs
-# * :doc:`n_step_and_truncations`: where you have to keep the next observation
-# * :doc:`buffers_on_disk`: ``LazyMemmapStorage`` for a buffer larger than memory; without
-#   ``scratch_dir``, it fills shared memory
-# * :doc:`activation_memory`: recurrent sequences without padding (``recurrent_backend="scan"``),
-#   value networks in chunks (``num_chunks``)
+# Count the bytes of your frame first. If the observation is most of it, choose from the table at
+# the top; if not, look at the other entries. :doc:`saving_by_observation_size` shows what both
+# options save for your shapes, and what they cost in time. :doc:`activation_memory` is about the
+# memory that recurrent layers and value networks take.
 #
 # Further reading
 # ---------------
 #
 # * `Memory-efficient RL training in the TorchRL documentation
 #   <https://docs.pytorch.org/rl/0.14/tutorials/memory_efficient_rl.html>`__, on the same options.
-#   That tutorial says that ``MultiStepTransform`` works with the delta. In this release, the next
-#   observations are then wrong (:doc:`n_step_and_truncations`).
+#   It says that ``MultiStepTransform`` works with the delta; in this release, the next observations
+#   are then wrong.
 # * `Collectors <https://docs.pytorch.org/rl/0.14/reference/collectors.html>`__ and `replay buffers
 #   <https://docs.pytorch.org/rl/0.14/reference/data.html>`__ in the TorchRL documentation

@@ -94,7 +94,7 @@ def usable(sample):
 #
 # :doc:`memory_efficient_rl` introduces ``compact_obs``, which drops next observations, and the
 # reconstructor, which rebuilds them. Here you compare a full rollout of CartPole with the compact
-# one. With a time limit, some trajectories are terminated and others :term:`truncated`.
+# one. A time limit :term:`truncates <truncated>` some trajectories.
 #
 # .. fold:: Collect both rollouts
 
@@ -134,7 +134,7 @@ for rows, kind in (
 # %%
 # On the whole rollout, the reconstructor leaves NaN at these ends only. A sampled batch has more
 # NaN: each slice has an end, and with a random sampler the next step is hardly ever in the next
-# row. Count the rows of several batches:
+# row.
 #
 # .. fold:: Sample with both samplers, with and without step_count_key
 
@@ -180,9 +180,8 @@ for sampler in (slices, RandomSampler):
 
 # %%
 # With ``step_count_key``, these rows are NaN. So is the last row of a slice, unless the next slice
-# happens to continue it. With a random sampler, there is almost nothing to rebuild. And if two rows
-# of one trajectory happen to be neighbors, and the first does not end it, the default fills in a
-# next observation that is nearly always wrong.
+# happens to continue it. With a random sampler, almost nothing can be rebuilt, and where two rows
+# of one trajectory happen to be neighbors, most of what the default fills in is wrong.
 #
 # NaN safety
 # ----------
@@ -191,9 +190,9 @@ for sampler in (slices, RandomSampler):
 #
 # When you call a :term:`value estimator` on a batch, its :term:`sanitizer`
 # (:source:`torchrl.objectives.value.advantages.ValueEstimatorBase._sanitize_next_obs_nan`) uses the
-# current observation where the next one is NaN. Without it, one NaN would spread. A mask does not
-# remove a NaN, because zero times NaN is NaN. And GAE sums backward over time, so by default a NaN
-# would reach every row before it. With ``vectorized=True``, it would stay within its trajectory.
+# current observation where the next one is NaN. Without it, one NaN would spread: zero times NaN is
+# NaN, so a mask does not remove it, and GAE sums backward over time, so by default the NaN would
+# reach every row before it. With ``vectorized=True``, it would stay within its trajectory.
 #
 # Switch the sanitizer off to see what it does:
 #
@@ -213,8 +212,7 @@ no_sanitizer = mock.patch.object(
 )
 
 # %%
-# The table counts the rows of the rollout with a NaN advantage. The last column counts the rows
-# with a NaN value estimate.
+# Count the rows with a NaN advantage and, in the last column, with a NaN value estimate:
 
 settings = {"gamma": 0.99, "value_network": critic}
 gae = GAE(lmbda=0.95, **settings)
@@ -295,8 +293,8 @@ assert sac_loss(sample.clone())["loss_qvalue"].isnan()
 assert all(p.grad.isnan().any() for p in dqn_loss.parameters())
 
 # %%
-# With ``usable``, both losses are finite. It keeps the terminated rows, although their next
-# observation is NaN. If you drop every NaN row, the loss never sees that an episode can end:
+# With ``usable``, both losses are finite. If you dropped the terminated rows, too, the loss would
+# never see that an episode can end:
 
 good = usable(sample.clone())
 assert dqn_loss(good.clone())["loss"].isfinite()
@@ -347,8 +345,8 @@ assert ppo_loss(batch)["loss_critic"].isfinite()
 # Integer observations have no NaN
 # --------------------------------
 #
-# For integers, the transform raises unless you pass a ``fill_value``. The missing frame is then
-# filled with that number, and a NaN check does not find it.
+# For integers, the transform raises unless you pass a ``fill_value``. It then fills the missing
+# frame with that number, and a NaN check does not find it.
 
 pixels = compact.clone()
 pixels["observation"] = (pixels["observation"] * 50 + 100).to(torch.uint8)
@@ -368,9 +366,9 @@ assert torch.equal(
 )
 
 # %%
-# Find the missing rows by step count and trajectory id instead. A row is complete if the row below
-# continues it. The last row of the batch has no row below, so its next observation is missing. On
-# the sampled slices, this finds the NaN rows:
+# Find the missing frames by step count and trajectory id instead: a row is complete if the row
+# below continues it. The last row of the batch has no row below, so its next observation is
+# missing, too. On the sampled slices, this finds the NaN rows:
 
 steps, ids = sample["step_count"].flatten(), sample[TRAJ_KEY].flatten()
 continued = (steps.diff() == 1) & (ids.diff() == 0)

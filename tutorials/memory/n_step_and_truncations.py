@@ -175,9 +175,9 @@ for name, (data, *transforms) in pipelines.items():
 # Where the next observation is NaN, GAE uses the value of the current one
 # (:doc:`missing_next_observations`). At a :term:`terminated` row this is exact, because the value
 # is masked. At a :term:`truncated` row, the error is ``GAMMA * (V(obs) - V(next obs))``. GAE
-# carries it back along the trajectory, where it fades by the factor ``GAMMA * LAMBDA`` a step. The
-# faster the value changes in one step, the larger the error. To see it, fit three values to the
-# same returns. They differ in length scale: how far an observation moves until the value changes.
+# carries it back along the trajectory, where it fades by the factor ``GAMMA * LAMBDA`` a step. To
+# see it, fit three value functions to the same returns. The longer the length scale of a function,
+# the farther an observation has to move until the value changes.
 #
 # .. fold:: A value function with a length scale
 
@@ -244,8 +244,6 @@ mean_bias = {name: error.mean() for name, error in bias.items()}
 assert mean_bias["sharp"] > 2 * mean_bias["smooth"] > 4 * mean_bias["flat"]
 
 # %%
-# The error is largest at the truncated rows, and fades over the rows before them:
-#
 # .. fold:: Draw the bias
 
 fig, axes = plt.subplots(3, sharex=True, sharey=True, layout="constrained")
@@ -264,7 +262,7 @@ fig.set_label(
 
 # %%
 # The sharp value function fits its data better, and its bias is larger. If truncations are frequent
-# and the value is sharp, keep the next observations or use the delta. These are only three fits on
+# and your value is sharp, keep the next observations or use the delta. These are only three fits on
 # one short rollout, so compare both advantages with your own network.
 #
 # The shifted pass

@@ -50,7 +50,7 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 #      - infinite values: scale first
 #
 # :doc:`memory_efficient_rl` introduces both options. To measure ``compact_obs`` on your
-# environment, copy these functions:
+# environment, copy these functions. Four frames are enough: bytes grow in proportion to frames.
 
 
 def collect(env, frames, **options):
@@ -85,8 +85,7 @@ print(f"CartPole: {saving_of_compact_obs(lambda: GymEnv('CartPole-v1')):.1%}")
 #
 # A frame holds two observations, ``o`` bytes each, and ``r`` bytes of everything else.
 # ``compact_obs`` saves ``o / (2 * o + r)``, which approaches one half from below. The delta has
-# half the width of a ``float32`` observation, so it saves half as much. A synthetic environment
-# gives observations of any size.
+# half the width of a ``float32`` observation, so it saves half as much.
 #
 # .. fold:: An environment with random observations of a given shape
 
@@ -125,8 +124,7 @@ def synthetic(shape, dtype=np.float32, *transforms, scale=1.0):
 
 
 # %%
-# The saving follows the formula exactly. (The bytes grow in proportion to the number of frames, so
-# four frames are enough.)
+# The saving follows the formula exactly:
 #
 # .. fold:: Collect observations of five sizes, with both options and without
 
@@ -190,8 +188,8 @@ fig.set_label(
 )
 
 # %%
-# An observation that stacks several frames also repeats pixels *inside* itself. Neither option
-# removes these. :doc:`/how-to/pixel_replay` stores each frame once.
+# Stacked frames also repeat pixels *inside* an observation, and neither option removes these.
+# :doc:`/how-to/pixel_replay` stores each frame once.
 #
 # What else is in a frame
 # -----------------------
@@ -202,9 +200,9 @@ fig.set_label(
 #   reconstructor have no ``traj_key`` to read, only end flags and step counts.
 # * The delta with ``compact_obs`` saves no more than the delta alone, which has already replaced
 #   the next observation.
-# * The markers, step count and ``is_init``, cost bytes, so their saving is negative. The collector
-#   counts them as observations, so ``compact_obs`` drops their copies as well. They still cost more
-#   than half of what ``compact_obs`` saves.
+# * The markers, step count and ``is_init``, cost bytes. ``compact_obs`` drops their copies too,
+#   because the collector counts them as observations, but they still cost more than half of what it
+#   saves.
 #
 # .. fold:: Collect CartPole in seven configurations
 
@@ -271,9 +269,9 @@ for name, batch in batches.items():
 # Where the delta loses
 # ---------------------
 #
-# The delta stores ``next - obs`` in ``delta_dtype``. Rounding changes it by at most half a unit in
-# the last place of the largest delta, the ``bound`` in the table. The sum is rounded once more, in
-# the type of the observation. A delta in ``float32`` saves nothing on ``float32`` observations:
+# The delta stores ``next - obs`` in ``delta_dtype``. Its rounding error is at most half a unit in
+# the last place of the largest delta, the ``bound`` below; the sum is rounded once more, in the
+# type of the observation. A delta in ``float32`` saves nothing on ``float32`` observations:
 
 SHORT_FRAMES = 2 * TIME_LIMIT_STEPS  # at least one end of a trajectory
 full = batches["markers"]
@@ -325,9 +323,8 @@ print(f"{int(overflow.sum())} of {overflow.numel()} restored values are infinite
 # .. redirect-from::
 #    tutorials/memory/saving_by_observation_size.html#time-and-the-peak-of-the-process
 #
-# While the collector stacks the rows, it holds the single rows as well. So the peak memory of the
-# process grows by more than the bytes of the batch, and ``compact_obs`` saves a smaller share of
-# the peak than of the batch.
+# While the collector stacks the rows, it holds the single rows as well. So ``compact_obs`` saves a
+# smaller share of the peak memory of the process than of the batch.
 #
 # .. record-table:: memory_footprint@cpu
 #    :rows: *-uint8-4x84x84
@@ -335,13 +332,15 @@ print(f"{int(overflow.sum())} of {overflow.numel()} restored values are infinite
 #    :caption: A batch of stacked pixels, and the process that collects it
 #
 # On CartPole, ``compact_obs`` alone hardly changes the time. ``StepCounter`` and the delta add
-# collection time. ``NextStateReconstructor`` adds more to the sampling time than the delta does:
+# collection time. ``NextStateReconstructor`` adds more to the sampling time than the delta does.
 #
-# .. record-table:: memory_footprint@cpu
-#    :rows: *-cartpole
-#    :metrics: bytes_per_frame collect_time sample_time restore_time
-#    :caption: Collecting and sampling CartPole by configuration
+# .. dropdown:: Times of collecting and sampling CartPole, by configuration
 #
-# From here: :doc:`missing_next_observations` for the rows that cannot be rebuilt, and
-# :ref:`symptom-delta-saves-no-memory` and :ref:`symptom-restored-observations-infinite` for the two
-# failures above.
+#    .. record-table:: memory_footprint@cpu
+#       :rows: *-cartpole
+#       :metrics: bytes_per_frame collect_time sample_time restore_time
+#       :caption: Collecting and sampling CartPole by configuration
+#
+# For the two failures above, see :ref:`symptom-delta-saves-no-memory` and
+# :ref:`symptom-restored-observations-infinite`; for rows that cannot be rebuilt,
+# :doc:`missing_next_observations`.

@@ -28,8 +28,7 @@ up to rounding. So choose by speed, by memory, and by what each backend supports
 
 :doc:`/reference/recurrent_backends` has the measured times and peaks of memory. This lesson shows
 which stored states a backend reads and where it writes the next ones, which backend ``"auto"``
-runs, and what the options change. :doc:`/reference/recurrent_state_lifecycle` explains where the
-states come from.
+runs, and what the options change.
 """
 
 # %%
@@ -93,8 +92,8 @@ slices = TensorDict(
 #    tutorials/recurrent/backends.html#choose-a-backend
 #
 # Pass the backend when you make the module. It matters in :term:`recurrent mode`, where a loss runs
-# the module over whole :term:`slices <slice>`. A single step, as in collection, runs the layer of
-# the module with any backend. This layer is PyTorch's unless you pass ``python_based=True``.
+# the module over whole :term:`slices <slice>`. A single step, as in collection, is the same with
+# each backend: it runs PyTorch's layer, unless you pass ``python_based=True``.
 
 
 def make_module(kind, backend, **options):
@@ -136,10 +135,6 @@ print("features", tuple(whole.shape), "next h", tuple(after_whole["h"].shape))
 # * one output for each step comes out;
 # * one next state comes out, at the last step of the piece. At other steps, ``("next", "h")`` is
 #   zero.
-#
-# The slices of this lesson have the difficult cases: a reset at the last step, resets at two
-# successive steps, a row without a reset, rows that do not start with a reset, and stored states
-# that are not zero.
 #
 # .. fold:: Ground truth: one piece at a time, in float64
 
@@ -242,17 +237,15 @@ plt.show()
 # .. redirect-from:: tutorials/recurrent/backends.html#pad-scan-and-auto
 #    tutorials/recurrent/backends.html#triton
 #
-# * ``"pad"`` cuts the rows into pieces, pads them with zeros to one length, and makes one call of
-#   PyTorch's layer.
-# * ``"scan"`` replaces the carried state by the stored one where ``is_init`` is set. With
-#   ``recurrent_recompute="full"``, it keeps only what enters a step, and computes the step again in
-#   the backward pass.
-# * ``"auto"`` runs one of these two, and does not report which.
-# * ``"triton"`` goes through the rows like ``"scan"``, but in CUDA kernels.
-#   :doc:`/tutorials/recurrent/triton_kernels` checks them in an interpreter, without a GPU.
+# ``"pad"`` cuts the rows into pieces, pads these with zeros to one length, and calls PyTorch's
+# layer once. ``"scan"`` goes through the rows step by step, and replaces the carried state by the
+# stored one where ``is_init`` is set. With ``recurrent_recompute="full"``, it keeps only what
+# enters a step, and computes the step again in the backward pass. ``"triton"`` goes through the
+# rows like ``"scan"``, but in CUDA kernels. :doc:`/tutorials/recurrent/triton_kernels` checks these
+# without a GPU.
 #
-# Run the first three under :class:`~torchrl.modules.set_recurrent_mode`, as a loss does, and
-# compare outputs, next states and gradients with the ground truth.
+# Run ``"pad"``, ``"scan"`` and ``"auto"`` under :class:`~torchrl.modules.set_recurrent_mode`, as a
+# loss does, and compare outputs, next states and gradients with the ground truth.
 #
 # .. fold:: Run and compare
 
@@ -310,7 +303,7 @@ for kind in KINDS:
 
 # %%
 # Outputs, next states, and the gradients of parameters, inputs and stored states agree up to the
-# rounding of float32. All backends read and write states at the same steps.
+# rounding of float32. The three backends read and write states at the same steps.
 #
 # At a reset, a backend does *not* zero the state. It reads the stored state. In collected data this
 # state is zero at the start of an episode, because the primer put zeros there.
@@ -356,10 +349,10 @@ print(f"from the next state that the first half left: off by less than {TOLERANC
 # What auto runs when it is compiled
 # ----------------------------------
 #
-# ``"auto"`` takes ``"scan"`` if the call is being compiled, and ``"pad"`` if not. It does not look
-# at the device, at the sizes or at the resets, and it never takes ``"triton"``.
-# :claim:`auto-asks-compile-only` The compiler gets the same graphs from ``"auto"`` as from
-# ``"scan"``:
+# ``"auto"`` takes ``"scan"`` if the call is being compiled, and ``"pad"`` if not, and does not
+# report which. It does not look at the device, at the sizes or at the resets, and it never takes
+# ``"triton"``. :claim:`auto-asks-compile-only` The compiler gets the same graphs from ``"auto"`` as
+# from ``"scan"``:
 #
 # .. fold:: Note the graphs, and run them unchanged
 
@@ -384,8 +377,8 @@ assert any("scan" in name for graph in graphs["auto"] for name in graph)
 print("auto, compiled: the same graphs as scan")
 
 # %%
-# So compiling an ``"auto"`` module can make it raise. Dropout works with ``"pad"`` and not with
-# ``"scan"``, so an ``"auto"`` module with dropout works until you compile it:
+# So an ``"auto"`` module with dropout works until you compile it, because ``"scan"`` refuses
+# dropout:
 
 module = make_module("LSTM", "auto", dropout=0.1).to(DEVICE)
 features_of(module, slices.clone())
@@ -413,8 +406,8 @@ print(f"NotImplementedError: {refusal}")
 # .. redirect-from:: tutorials/recurrent/backends.html#the-three-options
 #
 # ``recurrent_recompute``
-#   ``"full"`` saves memory. ``"scan"`` then computes each step twice, in the forward pass and again
-#   in the backward pass. ``"pad"`` and ``"auto"`` raise in the constructor.
+#   ``"full"`` saves memory: ``"scan"`` then computes each step again in the backward pass.
+#   ``"pad"`` and ``"auto"`` raise in the constructor.
 #
 # .. fold:: Count the cells of scan, and ask pad and auto
 
@@ -488,8 +481,6 @@ for switch, before in zip(tf32, switches_before, strict=True):
 # Further reading
 # ---------------
 #
-# * :doc:`/reference/recurrent_backends`, time and memory
 # * :doc:`/reference/recurrent_refusals`, what each backend refuses and ignores
 # * :doc:`/reference/recurrent_state_lifecycle`, who writes the stored states
 # * :doc:`/tutorials/recurrent/sequence_training`, an agent that needs them
-# * :doc:`/tutorials/recurrent/triton_kernels`, the kernels without a GPU, and their precision

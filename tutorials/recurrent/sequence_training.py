@@ -6,10 +6,9 @@ A policy that cannot see velocities needs memory. In this lesson you train a GRU
 CartPole, until it clearly beats the same policy without memory.
 
 Here the policy sees only the position and the angle. One observation does not tell whether the pole
-is falling or rising; for that, the policy needs the earlier ones. You should know PPO. You need not
-know recurrent policies in TorchRL: four parts carry the memory, and the lesson builds them one by
-one. A mistake in one of them often raises no error, so run :ref:`two checks <sequence-checks>` on
-one sample before you train.
+is falling or rising; for that, the policy needs the earlier ones. You should know PPO. Four parts
+carry the memory: policy, environment, buffer and loss. A mistake in one of them often raises no
+error, so run :ref:`two checks <sequence-checks>` on one sample before you train.
 """
 
 # %%
@@ -163,7 +162,7 @@ def make_policy(memory=True):
 # :class:`~torchrl.envs.transforms.TensorDictPrimer` that the module makes, writes a hidden state of
 # zeros at each reset. It also adds the key of the state to the specs of the environment: without
 # it, the environment does not carry the hidden state from step to step. For other modules and
-# environments, see :ref:`recurrent-wiring`.
+# environments, and for what happens if you leave a part out, see :ref:`recurrent-wiring`.
 
 
 def make_env(features, seed, primer=True):
@@ -192,8 +191,9 @@ def make_buffer():
 # %%
 # **The loss** module runs the policy over whole slices. The critic sees the whole state, velocities
 # included: you need a critic only in training, where the simulator knows the state. So the critic
-# needs no memory, and :class:`~torchrl.objectives.value.GAE` works as usual. For a critic with
-# memory, see :ref:`recurrent-advantages`.
+# needs no memory, and :class:`~torchrl.objectives.value.GAE` works as usual. With a recurrent
+# critic, switch :term:`recurrent mode` on around GAE, which does not switch it on itself: see
+# :ref:`recurrent-advantages`.
 
 
 def make_loss(policy):
@@ -237,9 +237,8 @@ def make_collector(env, policy, n_batches=1):
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#one-batch
 #
 # Each row stores the hidden state that the policy read at that step. The state is zero on the first
-# step of an episode. At other steps, it is the state that the previous step wrote, even across two
-# batches: if an episode goes on, its first row in the second batch has the state that its last step
-# in the first batch wrote.
+# step of an episode. At other steps, it is the state that the previous step wrote, even if that
+# step is in the batch before.
 
 torch.manual_seed(0)
 features, policy = make_policy()
@@ -304,10 +303,10 @@ print(
 # The collector called the GRU step by step. The loss runs it over each slice at once, so that
 # gradients flow back through time. For that, the ``forward`` of a loss module, here
 # :class:`~torchrl.objectives.ClipPPOLoss`, switches :term:`recurrent mode` on. Before the first
-# update, collector and loss must give the same log-probabilities, and the gradient must reach back
-# through the slice. Check two numbers on one sample:
+# update, check two numbers on one sample:
 #
-# * ``max_ratio``, the largest ratio of new to old probability, must be one;
+# * ``max_ratio``, the largest ratio of new to old probability, must be one, because no weight has
+#   changed yet;
 # * the *reach*, the number of rows that the gradient reaches, must be the number of all rows. To
 #   measure it, set the advantage to zero except in the last row of each slice, and count the rows
 #   whose observation gets a gradient.
@@ -421,8 +420,7 @@ assert losses[-1] < 0.5 * losses[0]
 print(f"loss of one sample: first {losses[0]:.2f}, last {losses[-1]:.2f}")
 
 # %%
-# Then train with memory and without, on each seed. The worst seed with memory ends above the best
-# without:
+# Then train with memory and without, on each seed:
 
 with_memory = torch.tensor([train(seed) for seed in SEEDS])
 without = torch.tensor([train(seed, memory=False) for seed in SEEDS])
@@ -457,9 +455,8 @@ figure.set_label(
 plt.show()
 
 # %%
-# At first the curves rise together. Then the :term:`memoryless policy` stays on a plateau, and the
-# GRU policy leaves it. On your own task, train the policy without memory first, so that you have a
-# baseline.
+# The :term:`memoryless policy` stays on a plateau that the GRU policy leaves. On your own task,
+# train the policy without memory first, so that you have a baseline.
 #
 # Three silent mistakes
 # ---------------------
@@ -478,10 +475,10 @@ plt.show()
 # sequence. The hidden state at the end of a slice runs into the next slice, which can come from
 # anywhere in the data.
 #
-# **No recurrent mode.** A loss module switches recurrent mode on; a plain function that you write
-# as a loss does not. Here ``__wrapped__``, the ``forward`` without the switch, stands for such a
-# function. The GRU treats each row as a single step that starts from the stored state, and zeroes
-# that state where ``is_init`` marks the start of a slice.
+# **No recurrent mode.** A plain function that you write as a loss does not switch the mode on. Here
+# ``__wrapped__``, the ``forward`` without the switch, takes its place. The GRU treats each row as a
+# single step that starts from the stored state, and zeroes that state where ``is_init`` marks the
+# start of a slice.
 #
 # .. fold:: Check and train with each mistake
 
@@ -504,10 +501,10 @@ for mistake in [None, *MISTAKES]:
         assert plateau.max() < final < last.mean(), mistake
 
 # %%
-# The return gives away one of the three mistakes, ``max_ratio`` all three. In these runs with one
-# seed, the return stays on the plateau without the primer. The other two mistakes cost part of the
-# return, as if the policy learned slowly. Without recurrent mode, the gradient of a row reaches no
-# earlier row, so nothing trains the GRU to remember over several steps.
+# In these runs with one seed, the return stays on the plateau without the primer. The other two
+# mistakes cost part of the return, as if the policy learned slowly. Without recurrent mode, the
+# gradient of a row reaches no earlier row, so nothing trains the GRU to remember over several
+# steps.
 #
 # If the environment never sets ``is_init`` to true, nothing changes *in this setup*: the sampler
 # writes its own marks, and the primer has set the states to zeros. Missing marks do harm if a loss
@@ -518,17 +515,14 @@ for mistake in [None, *MISTAKES]:
 #
 # .. redirect-from:: tutorials/recurrent/sequence_training.html#conclusion
 #
-# * This lesson discards each batch after a few updates, so the weights have changed little since
-#   the states in it were stored. In a large replay buffer stored states become stale: see
-#   :term:`burn-in`.
-# * The critic has no memory. With a recurrent critic, switch recurrent mode on around GAE, which
-#   does not switch it on itself: see :ref:`recurrent-advantages`.
+# This lesson discards each batch after a few updates, so the weights have changed little since the
+# states in it were stored. In a large replay buffer stored states become stale: see
+# :term:`burn-in`.
 #
 # Further reading
 # ---------------
 #
 # * :doc:`/reference/recurrent_state_lifecycle`, who writes the hidden state, and when
-# * :ref:`recurrent-wiring`, what each omission does, with other environments too
 # * :doc:`/tutorials/recurrent/backends`, other ways to run the same GRU
 # * :doc:`/reference/collectors_replay`, more about slices
 # * `Recurrent modules in the TorchRL documentation

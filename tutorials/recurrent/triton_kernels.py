@@ -6,12 +6,6 @@ Triton kernels without a GPU
 on a machine without a GPU: Triton's interpreter runs them line by line in Python. That is slow, but
 it checks the results, gradients included.
 
-After this lesson you can
-
-* say what happens if you choose ``"triton"`` without the package, or with data on the CPU;
-* run the kernels in the interpreter, and compare them with another backend;
-* say what ``recurrent_matmul_precision`` and ``recurrent_compute_dtype`` change.
-
 You should know :doc:`/tutorials/recurrent/backends`. For what the kernels cost, see
 :doc:`/reference/recurrent_backends`.
 """
@@ -262,7 +256,7 @@ else:
 
 # %%
 # The kernels agree with ``"scan"`` in float64 up to the rounding of float32, resets and gradients
-# included. The kernels need a hidden size that is a power of two; the wrapper pads other sizes.
+# included. They need a hidden size that is a power of two; the wrapper pads other sizes.
 # :claim:`triton-hidden-size-padded`
 #
 # The interpreter does not simulate ``"tf32"``: it multiplies in float32, so ``"tf32"`` changes no
@@ -383,8 +377,6 @@ print_table(["mode", "this device", "GPU without TF32", "GPU with TF32"], lines)
 # Further reading
 # ---------------
 #
-# * :doc:`/reference/recurrent_backends`, time and memory
 # * :doc:`/reference/recurrent_refusals`, what each backend refuses and ignores
-# * :doc:`/tutorials/recurrent/backends`, which states each backend reads and writes
 # * `Debugging with the interpreter, in the Triton documentation
 #   <https://triton-lang.org/main/programming-guide/chapter-3/debugging.html>`__
