@@ -28,6 +28,7 @@ from torchrl_doctor.objects import (
     exploration_modules,
     has_no_policy,
     is_multi_process,
+    kinds_of,
     last_part,
     learns_on_policy,
     other_than_greedy,
@@ -38,11 +39,11 @@ from torchrl_doctor.objects import (
     told_by_workers,
 )
 from torchrl_doctor.private import private
-from torchrl_doctor.verdicts import UNDECIDED, applies, check, clear, undecided
+from torchrl_doctor.verdicts import APPLIES, UNDECIDED, applies, check, clear, undecided
 
 
 @check("every_environment_starts_alike", "Every environment plays the same episodes")
-def every_environment_starts_alike(batch=None, collector=None, env=None):
+def every_environment_starts_alike(batch=None, collector=None, env=None, loss_module=None):
     if reseeded := seeds_itself(env):
         return reseeded
     places = places_of(env)
@@ -51,6 +52,8 @@ def every_environment_starts_alike(batch=None, collector=None, env=None):
     seen = starts_of(batches_of(batch)[0]) if batch is not None else None
     if seen is not None and seen.state == UNDECIDED:
         seen = starts_of_copies(env) or seeds_of_processes(env) or seen
+    if seen is not None and seen.state == APPLIES and compares_answers(loss_module):
+        return undecided(f"{seen.evidence}: as a group whose answers are compared?")
     if not is_multi_process(collector) or (seen and seen.state != UNDECIDED):
         return seen
     seeds, why_not = told_by_workers(collector, seeds_of_workers)
@@ -59,6 +62,12 @@ def every_environment_starts_alike(batch=None, collector=None, env=None):
     if len(set(seeds)) == len(seeds):
         return clear(f"the environments of {len(seeds)} workers have seeds of their own")
     return applies(f"the environments of the workers have the seeds {seeds}")
+
+
+def compares_answers(loss_module):
+    """Whether advantages come from no critic: of GRPO, a group starts alike on purpose."""
+    compares = kinds_of(loss_module) & {"PPOLoss", "GRPOLoss"}
+    return bool(compares) and getattr(loss_module, "critic_network", None) is None
 
 
 def seeds_itself(env):
