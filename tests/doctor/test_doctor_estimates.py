@@ -157,6 +157,18 @@ def test_values_with_entropy_in_them_may_be_larger(size):
     assert found("values_leave_all_returns", loss_module=loss, replay_buffer=buffer)[0] is None
 
 
+@pytest.mark.parametrize("kind", ["batch", "replay_buffer"])
+@pytest.mark.parametrize(("reward", "state"), [(-1.0, APPLIES), (1.0, None)])
+def test_values_that_are_never_negative(kind, reward, state):
+    env = cartpole()
+    net = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    loss = DQNLoss(QValueActor(net, in_keys=["observation"], spec=env.action_spec))
+    rows = env.rollout(20, break_when_any_done=False)
+    rows["next", "reward"].fill_(reward)
+    given = {"batch": rows} if kind == "batch" else {"replay_buffer": stored(rows)}
+    assert found("values_cannot_reach_returns", loss_module=loss, **given)[0] == state
+
+
 # --- returns over ends --------------------------------------------------------------------------
 
 
