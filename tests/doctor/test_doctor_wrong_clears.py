@@ -596,7 +596,9 @@ def test_an_optimizer_that_goes_the_wrong_way_or_none(options, state):
     assert said(slug, optimizer=optimizer) == state
 
 
-@pytest.mark.parametrize(("target", "state"), [("auto", CLEAR), (0.6, CLEAR), (2.0, APPLIES)])
+@pytest.mark.parametrize(
+    ("target", "state"), [("auto", CLEAR), (0.6, CLEAR), (2.0, APPLIES), (-2.0, APPLIES)]
+)
 def test_an_entropy_that_no_choice_of_two_has(target, state):
     env = cartpole()
     critic = TensorDictModule(MLP(4, 2, num_cells=[4]), ["observation"], ["action_value"])

@@ -124,9 +124,12 @@ def a_setting_is_out_of_range(
         seen.append(f"target_entropy={wanted:g}")
     if wanted is not None and env is not None and wanted > (most := largest_entropy(env)):
         return applies(f"target_entropy is {wanted:g}, and no policy has more than {most:.3g}")
+    discrete = "DiscreteSACLoss" in kinds_of(loss_module)
+    if wanted is not None and wanted < 0 and discrete:
+        return applies(f"target_entropy is {wanted:g}, and no choice has less than 0: alpha falls")
     if endless:
         return undecided(endless)
-    if wanted is not None and wanted > 0 and "DiscreteSACLoss" not in kinds_of(loss_module):
+    if wanted is not None and wanted > 0 and not discrete:
         return undecided(
             f"target_entropy is {wanted:g}: did it lose its sign? -dim(action) is usual"
         )
