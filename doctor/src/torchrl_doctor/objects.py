@@ -271,6 +271,12 @@ def learns_on_policy(loss_module):
     return bool(kinds_of(loss_module) & {"PPOLoss", "A2CLoss", "ReinforceLoss"})
 
 
+def compares_answers(loss_module):
+    """Whether advantages come from no critic: of GRPO, a group starts alike on purpose."""
+    compares = kinds_of(loss_module) & {"PPOLoss", "GRPOLoss"}
+    return bool(compares) and getattr(loss_module, "critic_network", None) is None
+
+
 FEW_THOUSAND = 20_000  # rows that a check reads of a buffer
 
 

@@ -24,11 +24,11 @@ from torchrl_doctor.objects import (
     begins,
     below_transforms,
     both_sides,
+    compares_answers,
     done_of,
     exploration_modules,
     has_no_policy,
     is_multi_process,
-    kinds_of,
     last_part,
     learns_on_policy,
     other_than_greedy,
@@ -62,12 +62,6 @@ def every_environment_starts_alike(batch=None, collector=None, env=None, loss_mo
     if len(set(seeds)) == len(seeds):
         return clear(f"the environments of {len(seeds)} workers have seeds of their own")
     return applies(f"the environments of the workers have the seeds {seeds}")
-
-
-def compares_answers(loss_module):
-    """Whether advantages come from no critic: of GRPO, a group starts alike on purpose."""
-    compares = kinds_of(loss_module) & {"PPOLoss", "GRPOLoss"}
-    return bool(compares) and getattr(loss_module, "critic_network", None) is None
 
 
 def seeds_itself(env):
