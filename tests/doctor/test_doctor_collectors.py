@@ -36,7 +36,13 @@ from torchrl.modules import (
 from torchrl.objectives import ClipPPOLoss, DQNLoss
 from torchrl_doctor import APPLIES, CLEAR, FAILED, UNDECIDED, diagnose
 
-from tests.support.healthy_pipelines import cartpole, collect_from, gaussian_actor
+from tests.support.healthy_pipelines import (
+    cartpole,
+    categorical_actor,
+    collect_from,
+    gaussian_actor,
+    logits,
+)
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -274,6 +280,17 @@ def test_environments_that_are_seeded_alike_in_the_middle_of_training(together):
     assert state == (APPLIES if together else UNDECIDED)
 
 
+@pytest.mark.parametrize(("critic", "state"), [(False, UNDECIDED), (True, APPLIES)])
+def test_answers_that_are_compared_begin_with_one_prompt(critic, state):
+    env = SerialEnv(2, cartpole)
+    env.set_seed(0, static_seed=True)
+    batch = env.rollout(200, break_when_any_done=False)
+    network = ValueOperator(torch.nn.Linear(4, 1)) if critic else None
+    options = {} if critic else {"critic_coeff": None}
+    loss = ClipPPOLoss(categorical_actor(env, logits()), network, **options)
+    assert said("every_environment_starts_alike", batch=batch, loss_module=loss) == state
+
+
 def test_noise_that_is_not_greedy_has_no_spec_to_fit():
     env = GymEnv("Pendulum-v1")
     noise = OrnsteinUhlenbeckProcessModule(spec=env.action_spec)
@@ -313,8 +330,11 @@ def test_versions_are_read_where_they_are_right():
 class Contexts(EnvBase):
     """A bandit: each step ends an episode and shows the context of the next."""
 
+    ends_from = 0  # the first steps may all be of one episode
+
     def __init__(self):
         super().__init__()
+        self.steps = 0
         self.context = torch.rand(3)
         self.observation_spec = Composite(observation=Unbounded((3,)))
         self.action_spec = Categorical(2)
@@ -328,10 +348,41 @@ class Contexts(EnvBase):
 
     def _step(self, tensordict):
         self.context = torch.rand(3)
-        return TensorDict({**self._data(True), "reward": torch.ones(1)})
+        self.steps += 1
+        return TensorDict({**self._data(self.steps > self.ends_from), "reward": torch.ones(1)})
 
     def _set_seed(self, seed):
         """The context is drawn from the generator of PyTorch."""
+
+
+def ended(rows):
+    """The rows with an end in each step."""
+    rows["next", "done"] = torch.ones_like(rows["next", "done"])
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "state"),
+    [
+        (lambda: Contexts().rollout(40, break_when_any_done=False), UNDECIDED),
+        (lambda: ended(cartpole().rollout(40, break_when_any_done=False)), APPLIES),
+    ],
+)
+def test_each_step_of_a_bandit_ends_an_episode(rows, state):
+    assert said("each_step_ends_an_episode", batch=rows()) == state
+
+
+def test_episodes_that_were_longer_before():
+    """Each step of the second batch ends an episode; the collector has counted the first one."""
+    env = Contexts()
+    env.ends_from = 30
+    collector = collect_from(env, None, 40)
+    batches = iter(collector)
+    _, batch = next(batches), next(batches).clone()
+    assert batch["next", "done"].all()
+    given = {"batch": batch, "collector": collector}
+    assert said("each_step_ends_an_episode", **given) == APPLIES
+    collector.shutdown()
 
 
 class MultiCollector:

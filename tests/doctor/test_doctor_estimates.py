@@ -117,6 +117,19 @@ def test_a_reward_that_was_not_seen_may_be_larger():
     assert values_that(50.0, 100, last=100.0) == CLEAR
 
 
+@pytest.mark.parametrize(("size", "state"), [(100, APPLIES), (60, UNDECIDED)])
+def test_a_reward_that_was_dropped_may_be_larger(size, state):
+    """Values of 50 follow from a reward of 1, and none of the last rows has it."""
+    env, loss = q_loss(True, 50.0)
+    rows = env.rollout(100, break_when_any_done=False)
+    rows["next", "reward"].fill_(-0.01)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(size), batch_size=32)
+    for part in rows.split(20):
+        buffer.extend(part)
+    said, evidence = found("values_leave_all_returns", loss_module=loss, replay_buffer=buffer)
+    assert (said, "40 dropped rows" in evidence) == (state, size == 60), evidence
+
+
 def test_values_are_clear_if_none_is_larger():
     env, loss = q_loss(True, 20.0)
     with torch.no_grad():
@@ -142,6 +155,18 @@ def test_values_with_entropy_in_them_may_be_larger(size):
     env = env.append_transform(StepCounter(max_steps=30))
     buffer = stored(env.rollout(60, break_when_any_done=False))
     assert found("values_leave_all_returns", loss_module=loss, replay_buffer=buffer)[0] is None
+
+
+@pytest.mark.parametrize("kind", ["batch", "replay_buffer"])
+@pytest.mark.parametrize(("reward", "state"), [(-1.0, APPLIES), (1.0, None)])
+def test_values_that_are_never_negative(kind, reward, state):
+    env = cartpole()
+    net = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
+    loss = DQNLoss(QValueActor(net, in_keys=["observation"], spec=env.action_spec))
+    rows = env.rollout(20, break_when_any_done=False)
+    rows["next", "reward"].fill_(reward)
+    given = {"batch": rows} if kind == "batch" else {"replay_buffer": stored(rows)}
+    assert found("values_cannot_reach_returns", loss_module=loss, **given)[0] == state
 
 
 # --- returns over ends --------------------------------------------------------------------------
@@ -335,6 +360,63 @@ def test_an_actor_that_was_trained_before_tells_nothing_of_its_critic():
     for optimizer in ({}, {"optimizer": new}):
         given = {"loss_module": loss, **optimizer}
         assert found("part_of_the_network_never_changes", **given)[0] == UNDECIDED
+
+
+def warmed_up(parts):
+    """A loss and an optimizer of these *parts*, after many updates of its critic alone."""
+    env = cartpole()
+    loss = ClipPPOLoss(
+        categorical_actor(env, logits()),
+        ValueOperator(MLP(in_features=4, out_features=1, num_cells=[16])),
+    )
+    optimizer = torch.optim.Adam(
+        [{"params": [*getattr(loss, f"{one}_network_params").parameters()]} for one in parts], 1e-3
+    )
+
+    def train(number, alone=True):
+        rows = env.rollout(20, loss.actor_network).detach()
+        GAE(gamma=0.99, lmbda=0.95, value_network=loss.critic_network)(
+            rows, params=loss.critic_network_params
+        )
+        for _ in range(number):
+            losses = loss(rows)
+            optimizer.zero_grad()
+            (losses["loss_critic"] + (0 if alone else losses["loss_objective"])).backward()
+            optimizer.step()
+
+    train(40)
+    return loss, optimizer, train
+
+
+def test_a_warm_up_of_the_critic_whose_optimizer_then_gets_the_actor():
+    loss, optimizer, train = warmed_up(["critic"])
+    given, slugs = {"loss_module": loss, "optimizer": optimizer}, ALL_PARAMETERS
+    assert [found(one, **given)[0] for one in slugs] == [UNDECIDED, UNDECIDED]
+    optimizer.add_param_group({"params": [*loss.actor_network_params.parameters()]})
+    assert [found(one, **given)[0] for one in slugs] == [CLEAR, UNDECIDED]
+    train(40, alone=False)
+    assert [found(one, **given)[0] for one in slugs] == [CLEAR, None]
+
+
+def test_an_optimizer_that_leaves_a_network_out_is_told_from_a_warm_up_by_two_looks():
+    loss, optimizer, train = warmed_up(["critic"])
+    given = {"loss_module": loss, "optimizer": optimizer}
+    earlier = look(**given)
+    train(20)
+    assert [found(one, **given, since=earlier)[0] for one in ALL_PARAMETERS] == [APPLIES, APPLIES]
+
+
+ALL_PARAMETERS = ("optimizer_trains_others", "part_of_the_network_never_changes")
+
+
+def test_a_network_in_a_group_of_its_own_may_have_come_later():
+    loss, optimizer, train = warmed_up(["critic", "actor"])
+    given = {"loss_module": loss, "optimizer": optimizer}
+    state, evidence = found(ALL_PARAMETERS[1], **given)
+    assert (state, "group" in evidence) == (UNDECIDED, True)
+    earlier = look(**given)
+    train(20)
+    assert found(ALL_PARAMETERS[1], **given, since=earlier)[0] == APPLIES
 
 
 # --- learning rates ------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ from torchrl.objectives import ClipPPOLoss, DQNLoss
 from torchrl.objectives.value import GAE
 from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
 
+from tests.support.defects import planting
+from tests.support.defects.pipelines import SingleTurn
 from tests.support.healthy_pipelines import cartpole, collect_from
 
 
@@ -274,3 +276,9 @@ def test_trajectories_that_end_again(ids, state):
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(300), sampler=sampler, batch_size=16)
     buffer.extend(torch.cat(episodes))
     assert said("sequences_mix_two_runs", replay_buffer=buffer) == state
+
+
+def test_grpo_with_one_action_for_an_answer_is_told_nothing():
+    """Each step ends an episode, and answers to one prompt start alike; all of it is meant."""
+    seen = planting.looked_at(SingleTurn())
+    assert (seen["error"], planting.alarms(seen)) == (None, [])

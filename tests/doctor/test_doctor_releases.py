@@ -33,7 +33,7 @@ def test_on_another_release_the_report_says_so_and_goes_on(monkeypatch, version,
         if is_known
         else [f"This doctor was run on TorchRL 0.11 to 0.14, not on {version}; it goes on."]
     )
-    assert report.counts.startswith("1 checks")
+    assert report.counts.startswith("1 check:")
 
 
 def test_a_slice_sampler_may_have_one_end_key():

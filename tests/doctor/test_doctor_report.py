@@ -62,9 +62,11 @@ check failed: Of somebody else
   seen   ZeroDivisionError (values.py:3)
   fix    None: this is a fault of the doctor. Please report it with the line
          above.
+  check  rewards
 
 cannot decide: KeyError "is_init" when an LSTM policy runs
   why    give batch=
+  check  is_init_not_found
 
 Time and memory, which is no symptom:
   A list is stacked: use a tensor: 5 <rows>
@@ -77,7 +79,7 @@ here, 1 not looked at for lack of value_estimator.
 """
 
 
-@guards("doctor-not-looked-at", "doctor-root-first")
+@guards("doctor-name-of-check", "doctor-not-looked-at", "doctor-root-first")
 def test_the_text_has_the_root_first_and_below_it_what_follows(report):
     assert str(report).startswith(TEXT)
     assert [one.slug for one in report][:2] == [
@@ -85,7 +87,8 @@ def test_the_text_has_the_root_first_and_below_it_what_follows(report):
         "lstm_raises_in_parallel_env_only",
     ]
     everything = report.table(everything=True)
-    assert "clear: Epsilon never goes down\n  seen   epsilon is 0.5\n" in everything
+    clear = "clear: Epsilon never goes down\n  seen   epsilon is 0.5\n"
+    assert f"{clear}  check  epsilon_never_goes_down\n" in everything
     assert "not looked at: GAE raises with an LSTM critic" in everything
     assert "\n  needs  value_estimator\n" in everything
 
@@ -173,6 +176,7 @@ def test_markdown_for_an_issue(report):
     )
     assert "\n    - **The LSTM policy raises in a ParallelEnv, nowhere else (loud)**" in text
     assert "<details><summary>cannot decide: 1</summary>\n\n- **KeyError" in text
+    assert "check:" not in text
     assert "\n\n  ```python\n  lstm = make()\n  env.append(lstm.primer())\n  ```\n\n" in text
     assert "the error names the &lt;key>" in text
     assert f"tensor: 5 &lt;rows> ({SITE}/performance/x.html#y)" in text

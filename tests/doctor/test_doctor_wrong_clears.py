@@ -286,15 +286,19 @@ class Pit(Sensor):
         return super()._step(tensordict).set("done", torch.tensor([done]))
 
 
-@pytest.mark.parametrize(("stuck", "state"), [(False, UNDECIDED), (True, APPLIES)])
-def test_a_policy_that_fails_at_once(stuck, state):
+@pytest.mark.parametrize(
+    ("stuck", "limit", "state"),
+    [(False, 9, UNDECIDED), (True, 9, APPLIES), (True, None, UNDECIDED)],
+)
+def test_a_policy_that_fails_at_once(stuck, limit, state):
     env = Pit(stuck)
+    env.max_steps = limit
     fails = TensorDictModule(
         lambda seen: torch.zeros_like(seen, dtype=torch.int64)[..., 0], ["observation"], ["action"]
     )
     rows = env.rollout(20, fails, break_when_any_done=False)
     given = {"batch": rows, "policy": fails}
-    assert said("each_step_ends_an_episode", **given) == APPLIES
+    assert said("each_step_ends_an_episode", **given) == UNDECIDED
     assert said("each_step_ends_an_episode", **given, env=env) == state
 
 
@@ -592,7 +596,9 @@ def test_an_optimizer_that_goes_the_wrong_way_or_none(options, state):
     assert said(slug, optimizer=optimizer) == state
 
 
-@pytest.mark.parametrize(("target", "state"), [("auto", CLEAR), (0.6, CLEAR), (2.0, APPLIES)])
+@pytest.mark.parametrize(
+    ("target", "state"), [("auto", CLEAR), (0.6, CLEAR), (2.0, APPLIES), (-2.0, APPLIES)]
+)
 def test_an_entropy_that_no_choice_of_two_has(target, state):
     env = cartpole()
     critic = TensorDictModule(MLP(4, 2, num_cells=[4]), ["observation"], ["action_value"])

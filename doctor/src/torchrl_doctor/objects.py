@@ -224,6 +224,34 @@ def done_of(rows):
     return done.reshape(*rows.batch_size, -1).any(-1)
 
 
+def steps_after_an_end(rows):
+    """How many ends are followed by another, from where they left and from elsewhere.
+
+    None without ends.
+    """
+    rows = time_last(rows)
+    now, later = both_sides(rows)
+    if now is None or not done_of(rows)[..., :-1].any():
+        return None
+    done, moved = done_of(rows), (now != later).any(-1)
+    goes_on = (now[..., 1:, :] == later[..., :-1, :]).all(-1) & moved[..., :-1]
+    pairs = done[..., :-1] & done[..., 1:]
+    return int((pairs & goes_on).sum()), int((pairs & ~goes_on).sum())
+
+
+def took_longer_before(rows, collector):
+    """Whether an episode before this batch took more than one step, as the collector counts."""
+    ids, frames = rows.get(TRAJ_IDS, None), private(collector, "_frames", 0)
+    step = private(collector, "_carrier", None)
+    now = step.get(TRAJ_IDS, None) if step is not None else None
+    if ids is None or now is None:
+        return False
+    if ids.max() <= now.max():  # the collector has counted it
+        frames -= rows.numel()
+    last = ids.max() >= now.max() - now.numel()  # no older batch
+    return bool(last) and frames > int(ids[..., 0].max()) + 1
+
+
 def is_multi_process(collector, name="MultiCollector"):
     return name in kinds_of(collector)
 
@@ -241,6 +269,12 @@ PADDING = ("collector", "mask")
 
 def learns_on_policy(loss_module):
     return bool(kinds_of(loss_module) & {"PPOLoss", "A2CLoss", "ReinforceLoss"})
+
+
+def compares_answers(loss_module):
+    """Whether advantages come from no critic: of GRPO, a group starts alike on purpose."""
+    compares = kinds_of(loss_module) & {"PPOLoss", "GRPOLoss"}
+    return bool(compares) and getattr(loss_module, "critic_network", None) is None
 
 
 FEW_THOUSAND = 20_000  # rows that a check reads of a buffer

@@ -57,15 +57,17 @@ def parts_of_finding(report, one, brief=False):
     yield "why" if one.state == UNDECIDED else "seen", one.evidence
     if one.state == FAILED:
         yield "fix", "None: this is a fault of the doctor. Please report it with the line above."
-    if one.state != APPLIES:
-        return
-    if one.row and not brief:
+    is_there = one.state == APPLIES
+    if is_there and one.row and not brief:
         yield "cause", one.row.cause
         yield "fix", one.row.fix
-    if one.code and not brief:
+    if is_there and one.code and not brief:
         yield "code", one.code
-    if address := report.address(one):
+    address = report.address(one) if is_there else None
+    if address:
         yield "page", address
+    if one.slug not in (address or ""):
+        yield "check", one.slug
 
 
 def heading(one):
@@ -137,6 +139,8 @@ def markdown_of(report, one, indent="", brief=False):
     """The lines of one finding."""
     yield f"{indent}- **{heading(one)[1]}** `{one.slug}`"
     for label, text in parts_of_finding(report, one, brief):
+        if label == "check":
+            continue  # it stands beside the title
         if label == "code":
             fenced = ["```python", *text.splitlines(), "```"]
             yield from ["", *(f"{indent}  {line}" for line in fenced), ""]

@@ -99,7 +99,8 @@ class Report:
             names = {name for names in self.lacking.values() for name in names}
             said.append(f"{len(self.lacking)} not looked at for lack of {in_words_of(names)}")
         number = len(self) + len(self.unconcerned) + len(self.lacking)
-        return f"{number} checks: {', '.join(said) or 'none was run'}."
+        checks = "check" if number == 1 else "checks"
+        return f"{number} {checks}: {', '.join(said) or 'none was run'}."
 
     @property
     def versions(self):

@@ -165,3 +165,40 @@ class Team(EnvBase):
         else:
             out["agents", "reward"] = reward.unsqueeze(-1)
         return out
+
+
+class Prompts(EnvBase):
+    """Each prompt is answered several times, by one action that ends the episode."""
+
+    prompts, answers, words = 4, 3, 5
+
+    def __init__(self):
+        super().__init__(batch_size=torch.Size([self.prompts * self.answers]))
+        shape = self.batch_size
+        self.observation_spec = Composite(observation=Unbounded((*shape, self.words)), shape=shape)
+        self.action_spec = OneHot(self.words, (*shape, self.words))
+        self.reward_spec = Unbounded((*shape, 1))
+        flags = {
+            name: Categorical(2, (*shape, 1), dtype=torch.bool) for name in ("done", "terminated")
+        }
+        self.done_spec = Composite(flags, shape=shape)
+        self.generator = torch.Generator()
+
+    def _set_seed(self, seed):
+        self.generator.manual_seed(seed or 0)
+
+    def written(self, done, **more):
+        from tensordict import TensorDict
+
+        done = torch.full((*self.batch_size, 1), done)
+        flags = {"done": done, "terminated": done.clone()}
+        return TensorDict({"observation": self.prompt.clone()} | flags | more, self.batch_size)
+
+    def _reset(self, tensordict):
+        prompts = torch.randn(self.prompts, self.words, generator=self.generator)
+        self.prompt = prompts.repeat_interleave(self.answers, 0)
+        return self.written(False)
+
+    def _step(self, tensordict):
+        right = tensordict["action"].argmax(-1) == self.prompt.argmax(-1)
+        return self.written(True, reward=right.float().unsqueeze(-1))

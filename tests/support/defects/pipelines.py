@@ -89,7 +89,7 @@ from torchrl.objectives import (
 )
 from torchrl.objectives.value import GAE, TDLambdaEstimator, VTrace
 
-from tests.support.defects.environments import Corridor, Team
+from tests.support.defects.environments import Corridor, Prompts, Team
 
 CELLS = 16
 ANSWERS = {  # what `Script.given` calls a part, and what `diagnose` does
@@ -115,6 +115,7 @@ TASKS = {
     "pixels": functools.partial(Corridor, image=True),
     "masked": functools.partial(Corridor, mask=True),
     "goals": functools.partial(Corridor, goal=True),
+    "prompts": Prompts,
 }
 
 
@@ -506,6 +507,20 @@ class GroupRelative(OnPolicy):
         score = batch["next", "reward"].sum(-2, keepdim=True)
         advantage = (score - score.mean(0)) / score.std(0).clamp_min(1e-6)
         batch["advantage"] = advantage.expand_as(batch["next", "reward"]).clone()
+
+
+class SingleTurn(GroupRelative):
+    """GRPO with one action for an answer, as a language model gives one text for a prompt."""
+
+    number = 0
+    frames = 2 * Prompts.prompts * Prompts.answers
+    task = "prompts"
+
+    def estimate(self, batch):
+        reward = batch["next", "reward"]
+        score = reward.unflatten(0, (Prompts.prompts, Prompts.answers))
+        advantage = score - score.mean(1, keepdim=True)
+        batch["advantage"] = (advantage / score.std(1, keepdim=True).clamp_min(1e-6)).flatten(0, 1)
 
 
 class OffPolicy(Script):

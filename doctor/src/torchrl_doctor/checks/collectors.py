@@ -159,7 +159,8 @@ def no_batch_sees_an_end(collector, batch, loss_module=None):
     if is_multi_process(collector):
         return None
     rows = batches_of(batch)[-1]
-    if learns_on_policy(loss_module) and steps < FEWEST_OF_ADVANTAGE:
+    seen_whole = done_of(rows).any(-1).all()  # episodes as short as that
+    if learns_on_policy(loss_module) and steps < FEWEST_OF_ADVANTAGE and not seen_whole:
         return applies(f"frames_per_batch is {steps} steps: too short for an advantage of returns")
     if not getattr(collector, "reset_at_each_iter", False):
         return None

@@ -10,7 +10,6 @@ import torch
 
 from torchrl_doctor.copies import copied, legal_action, steppable
 from torchrl_doctor.objects import (
-    TRAJ_IDS,
     batches_of,
     below_transforms,
     both_sides,
@@ -18,11 +17,11 @@ from torchrl_doctor.objects import (
     made_from,
     next_key,
     rolled_out_by_hand,
+    steps_after_an_end,
     tables,
-    time_last,
+    took_longer_before,
     transforms_of,
 )
-from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
 
 
@@ -56,21 +55,6 @@ def frames_after_the_end(batch=None, replay_buffer=None, collector=None):
         if not (stored or count):  # what is stored may be in any order
             seen = clear(f"{int(done_of(rows).sum())} ends, none of which is gone on from")
     return seen
-
-
-def steps_after_an_end(rows):
-    """How many ends are followed by another, from where they left and from elsewhere.
-
-    None without ends.
-    """
-    rows = time_last(rows)
-    now, later = both_sides(rows)
-    if now is None or not done_of(rows)[..., :-1].any():
-        return None
-    done, moved = done_of(rows), (now != later).any(-1)
-    goes_on = (now[..., 1:, :] == later[..., :-1, :]).all(-1) & moved[..., :-1]
-    pairs = done[..., :-1] & done[..., 1:]
-    return int((pairs & goes_on).sum()), int((pairs & ~goes_on).sum())
 
 
 @check("last_next_observations_are_nan", "The loss is NaN as soon as an episode ends")
@@ -204,19 +188,6 @@ def only_the_first_episode_is_long(batch, env=None, collector=None):
     if took_longer_before(rows, collector) and ends_at_once(env, rows):
         return applies(f"{seen}, random actions end them as well, and earlier ones took longer")
     return undecided(f"{seen}; give the first batch")
-
-
-def took_longer_before(rows, collector):
-    """Whether an episode before this batch took more than one step, as the collector counts."""
-    ids, frames = rows.get(TRAJ_IDS, None), private(collector, "_frames", 0)
-    step = private(collector, "_carrier", None)
-    now = step.get(TRAJ_IDS, None) if step is not None else None
-    if ids is None or now is None:
-        return False
-    if ids.max() <= now.max():  # the collector has counted it
-        frames -= rows.numel()
-    last = ids.max() >= now.max() - now.numel()  # no older batch
-    return bool(last) and frames > int(ids[..., 0].max()) + 1
 
 
 def ends_at_once(env, rows):

@@ -71,6 +71,8 @@ def values_leave_all_returns(loss_module, sample=None, batch=None, replay_buffer
     if middle > TIMES_A_RETURN * most and middle > LARGE_VALUE and not kinds & SOFT:
         if replay_buffer is None:
             return undecided(f"{said}{without}: is any reward larger? Give replay_buffer=")
+        if (gone := replay_buffer.write_count - len(replay_buffer)) > 0:
+            return undecided(f"{said}{without}: had any of {gone} dropped rows a larger reward?")
         return applies(f"{said}{without}", fix=fix)
     if option:
         return undecided(f"{said}{without}: {asked}")

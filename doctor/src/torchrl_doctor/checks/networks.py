@@ -199,8 +199,12 @@ def last_layer(network):
 
 
 @check("values_cannot_reach_returns", "Values cannot reach the returns", f"{NETWORKS}#values")
-def values_cannot_reach_returns(batch, loss_module=None, value_estimator=None, policy=None):
-    rows = batches_of(batch)[-1]
+def values_cannot_reach_returns(
+    batch=None, loss_module=None, value_estimator=None, policy=None, sample=None
+):
+    rows = sample if batch is None else batches_of(batch)[-1]
+    if rows is None:
+        return None
     networks = [getattr(value_estimator, "value_network", None)]
     names = ("critic_network", "value_network", "qvalue_network")
     networks += [getattr(loss_module, name, None) for name in names]
@@ -217,7 +221,7 @@ def values_cannot_reach_returns(batch, loss_module=None, value_estimator=None, p
     never_negative = [one for one in lasts if one in ("ReLU", "Softplus", "Sigmoid")]
     if never_negative and reward is not None and float(reward.max()) < 0:
         return applies(f"the last layer is {never_negative[0]}, and each reward is negative")
-    if not found or reward is None:
+    if not found or reward is None or batch is None:  # a sample has no order
         return None
     # Within episodes, as far as the batch has them: less than the value that is to be learned.
     reward, done = reward.reshape(*rows.shape, -1)[..., 0], done_of(rows)

@@ -19,6 +19,7 @@ from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
     below_transforms,
+    both_sides,
     bounds_of_actions,
     done_of,
     exploration_modules,
@@ -36,10 +37,12 @@ from torchrl_doctor.objects import (
     paid_in,
     rolled_out_by_hand,
     step_limits,
+    steps_after_an_end,
     stored_data,
     stored_leaf,
     stored_observation,
     tables,
+    took_longer_before,
     transforms_of,
     value_key,
     wrapped_by,
@@ -548,7 +551,9 @@ def each_step_ends_an_episode(batch, replay_buffer=None, collector=None, env=Non
             others = random_steps(env) if what == "rows" else None
             if others is not None and not done_of(others)[..., others.shape[-1] // 2 :].all():
                 return undecided(f"{said}, and random ones do not: is it the policy that fails?")
-            return applies(said)
+            if why := longer_than_a_step(rows, env, collector):
+                return applies(f"{said}, {why}")
+            return undecided(f"{said}: is that the task, as of a bandit?")
     rows = batches_of(batch)[-1]
     if rows.numel() < FEWEST_ROWS or get_next(rows, "done") is None:
         return None
@@ -566,6 +571,24 @@ def each_step_ends_an_episode(batch, replay_buffer=None, collector=None, env=Non
 
 
 FEWEST_ENDS, SHORTEST_LIMIT = 4, 5
+
+
+def longer_than_a_step(rows, env, collector):
+    """What shows that episodes that end in each step should not; None where they may."""
+    following, others = steps_after_an_end(rows) or (0, 0)
+    if following > others and moves_little(rows):
+        return "and the next step goes on from it"
+    if took_longer_before(rows, collector):
+        return "and earlier ones took longer"
+    limit = None if env is None else limit_of(env)
+    return f"and the limit is {limit}" if limit and limit > 1 else None
+
+
+def moves_little(rows):
+    """Whether a step changes less than lies between two rows, as contexts of a bandit do not."""
+    now, later = (one.reshape(-1, one.shape[-1]).double() for one in both_sides(rows))
+    step, apart = later - now, now.roll(len(now) // 2, 0) - now
+    return bool(step.norm(dim=-1).median() < 0.5 * apart.norm(dim=-1).median())
 
 
 @check("all_rewards_are_zero", "Rewards are zero, or next to it", f"{PAGE}#rewards-of-zero")

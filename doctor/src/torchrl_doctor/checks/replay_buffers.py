@@ -17,6 +17,7 @@ from torchrl_doctor.objects import (
     TRAJ_IDS,
     batches_of,
     called_on_entries,
+    compares_answers,
     functions_of,
     learns_on_policy,
     next_key,
@@ -27,6 +28,7 @@ from torchrl_doctor.objects import (
     stored_leaves,
     times_changed,
     transforms_of,
+    value_key,
 )
 from torchrl_doctor.private import private
 from torchrl_doctor.verdicts import applies, check, clear, undecided
@@ -287,11 +289,11 @@ def old_rows_of(sample, index, replay_buffer):
 
 
 @check("values_are_zero_for_no_reason", "Some sampled values are zero for no reason")
-def values_are_zero_for_no_reason(batch, replay_buffer):
+def values_are_zero_for_no_reason(batch, replay_buffer, loss_module=None):
     if not stored_leaves(replay_buffer):
         return None
     if not isinstance(batch, list):
-        return stored_in_part(batch, replay_buffer)
+        return stored_in_part(batch, replay_buffer, loss_module)
     keys = [set(one.keys(True, True)) for one in batch]
     somewhere = set.union(*keys) - set.intersection(*keys)
     somewhere = [k for k in sorted(somewhere, key=str) if stored_leaf(replay_buffer, k) is not None]
@@ -313,10 +315,16 @@ def values_are_zero_for_no_reason(batch, replay_buffer):
     return undecided(f"{somewhere[0]!r} is not in all batches; what do its stored rows hold?")
 
 
-def stored_in_part(batch, replay_buffer):
-    """Undecided where an entry that the batch lacks is stored, and zero in some rows."""
+def stored_in_part(batch, replay_buffer, loss_module):
+    """Undecided where an entry that the batch lacks is stored, and zero in some rows.
+
+    An advantage against a group is zero where all its answers are as good.
+    """
     stored = replay_buffer.storage.get(slice(0, min(len(replay_buffer), FEW_THOUSAND)))
-    for key in sorted({*stored.keys(True, True)} - {*batch.keys(True, True)}, key=str):
+    given = {*batch.keys(True, True)}
+    if compares_answers(loss_module):
+        given.add(value_key("advantage", loss_module))
+    for key in sorted({*stored.keys(True, True)} - given, key=str):
         rows = stored[key]
         nothing = (rows.reshape(len(rows), -1) == 0).all(1)
         zero = int(nothing.sum())

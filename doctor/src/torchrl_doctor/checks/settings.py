@@ -9,7 +9,8 @@ import math
 
 import torch
 
-from torchrl_doctor.checks.training import steps_of
+from torchrl_doctor.checks.training import groups_of_optimizers, steps_of
+from torchrl_doctor.looks import LOOK_TWICE
 from torchrl_doctor.objects import (
     DROPOUT,
     FEWEST_UPDATES,
@@ -63,7 +64,6 @@ WRONG = {
 }
 LARGE_ENTROPY = 1.0  # times the entropy: advantages are of that size after normalization
 LARGE_ALPHA = 100.0
-FEWEST_STEPS_OF_OTHERS = 3  # of the optimizer, where it holds parameters at all
 
 
 @check("a_setting_is_out_of_range", "A setting is out of its range", f"{SETTINGS}#out-of-range")
@@ -124,9 +124,12 @@ def a_setting_is_out_of_range(
         seen.append(f"target_entropy={wanted:g}")
     if wanted is not None and env is not None and wanted > (most := largest_entropy(env)):
         return applies(f"target_entropy is {wanted:g}, and no policy has more than {most:.3g}")
+    discrete = "DiscreteSACLoss" in kinds_of(loss_module)
+    if wanted is not None and wanted < 0 and discrete:
+        return applies(f"target_entropy is {wanted:g}, and no choice has less than 0: alpha falls")
     if endless:
         return undecided(endless)
-    if wanted is not None and wanted > 0 and "DiscreteSACLoss" not in kinds_of(loss_module):
+    if wanted is not None and wanted > 0 and not discrete:
         return undecided(
             f"target_entropy is {wanted:g}: did it lose its sign? -dim(action) is usual"
         )
@@ -267,10 +270,8 @@ def part_of_the_loss_is_frozen(loss_module):
 
 
 @check("optimizer_trains_others", "The optimizer trains other parameters", f"{SETTINGS}#optimizer")
-def optimizer_trains_others(optimizer, loss_module):
-    several = isinstance(optimizer, (list, tuple))
-    groups = [g for one in (optimizer if several else [optimizer]) for g in one.param_groups]
-    held = {id(parameter) for group in groups for parameter in group["params"]}
+def optimizer_trains_others(optimizer, loss_module, since=None):
+    held = {id(one) for group in groups_of_optimizers(optimizer) for one in group["params"]}
     named = {name: one for name, one in loss_module.named_parameters() if one.requires_grad}
     missing = [name for name, one in named.items() if id(one) not in held]
     if not missing:
@@ -278,12 +279,13 @@ def optimizer_trains_others(optimizer, loss_module):
     networks = ", ".join(dict.fromkeys(name.split(".")[0] for name in missing))
     said = f"{len(missing)} of {len(named)} parameters of the loss are not in it: {networks}"
     strangers_held = held - {id(one) for one in named.values()}
-    if several or strangers_held or len(missing) == len(named):
+    if isinstance(optimizer, list) or strangers_held or len(missing) == len(named):
         return applies(said)
-    steps = min(one._version for one in named.values() if id(one) in held)
-    if max(named[name]._version for name in missing) + FEWEST_STEPS_OF_OTHERS <= steps:
+    changed = since.changed("loss_module") if since else {}
+    still = all(changed.get(name) is False for name in missing)
+    if still and since.updates("loss_module") >= FEWEST_UPDATES:
         return applies(f"{said}; they have not changed as the others have")
-    return undecided(f"{said}; if another optimizer holds them, give all as a list")
+    return undecided(f"{said}; does another optimizer hold them, or will it? {LOOK_TWICE}")
 
 
 @check("optimizer_is_made_anew", "The optimizer is made anew", f"{SETTINGS}#optimizer")

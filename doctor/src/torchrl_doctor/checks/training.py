@@ -79,13 +79,14 @@ def never_changed_so_far(loss_module, optimizer):
 
     Of a change, the parameters do not tell who made it: one may have been trained before.
     """
-    times, steps = {}, {}
+    parts = {}
     for name, parameter in loss_module.named_parameters():
         network = name.partition(".")[0]
         trained = parameter.requires_grad and not network.startswith("target_")
         if trained and network.endswith("_params"):
-            times[network] = max(times.get(network, 0), parameter._version)
-            steps[network] = max(steps.get(network, 0), steps_of(optimizer, parameter))
+            parts.setdefault(network, []).append(parameter)
+    times = {network: max(one._version for one in held) for network, held in parts.items()}
+    steps = {n: max(steps_of(optimizer, one) for one in held) for n, held in parts.items()}
     still = [network for network, number in times.items() if number <= TIMES_TO_MAKE]
     others = [network for network in times if network not in still]
     most = max(times.values(), default=0) - TIMES_TO_MAKE
@@ -95,7 +96,17 @@ def never_changed_so_far(loss_module, optimizer):
     said += f" of {' and '.join(others)}"
     if max(steps[one] for one in others) < MANY_UPDATES or any(steps[one] for one in still):
         return undecided(f"{said}, that no optimizer given here tells of; look again, with since=")
+    left, moved = ({id(p) for one in names for p in parts[one]} for names in (still, others))
+    groups = [{id(p) for p in group["params"]} for group in groups_of_optimizers(optimizer)]
+    if not any(group & left and group & moved for group in groups):
+        return undecided(f"{said}, in no group of the optimizer with them: does it join later?")
     return applies(f"{said}: is its loss in the sum, does it step?")
+
+
+def groups_of_optimizers(optimizer):
+    """The groups of parameters of one optimizer or of several."""
+    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    return [group for one in several for group in one.param_groups]
 
 
 TIMES_TO_MAKE, MANY_UPDATES = 8, 30  # a warm-up of one network is shorter

@@ -24,6 +24,7 @@ from torchrl_doctor.objects import (
     begins,
     below_transforms,
     both_sides,
+    compares_answers,
     done_of,
     exploration_modules,
     has_no_policy,
@@ -38,11 +39,11 @@ from torchrl_doctor.objects import (
     told_by_workers,
 )
 from torchrl_doctor.private import private
-from torchrl_doctor.verdicts import UNDECIDED, applies, check, clear, undecided
+from torchrl_doctor.verdicts import APPLIES, UNDECIDED, applies, check, clear, undecided
 
 
 @check("every_environment_starts_alike", "Every environment plays the same episodes")
-def every_environment_starts_alike(batch=None, collector=None, env=None):
+def every_environment_starts_alike(batch=None, collector=None, env=None, loss_module=None):
     if reseeded := seeds_itself(env):
         return reseeded
     places = places_of(env)
@@ -51,6 +52,8 @@ def every_environment_starts_alike(batch=None, collector=None, env=None):
     seen = starts_of(batches_of(batch)[0]) if batch is not None else None
     if seen is not None and seen.state == UNDECIDED:
         seen = starts_of_copies(env) or seeds_of_processes(env) or seen
+    if seen is not None and seen.state == APPLIES and compares_answers(loss_module):
+        return undecided(f"{seen.evidence}: as a group whose answers are compared?")
     if not is_multi_process(collector) or (seen and seen.state != UNDECIDED):
         return seen
     seeds, why_not = told_by_workers(collector, seeds_of_workers)
