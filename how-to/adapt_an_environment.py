@@ -179,7 +179,7 @@ torch.testing.assert_close(discounted, torch.tensor(GAMMA ** (len(steps) - 1)))
 #
 # Random network distillation gives a bonus for observations that are unlike those seen before: the
 # error of a network that learns to predict a fixed one. Add the bonus in your loop, before the loss
-# or the buffer gets the batch.
+# gets the batch.
 
 from torchrl.objectives import RNDLoss
 
@@ -215,7 +215,8 @@ batch["next", "reward"] += BONUS * bonus(batch)
 assert bonus(batch).mean() < 0.5 * bonus(beyond).mean()
 
 # %%
-# A bonus that is stored in a replay buffer gets old. With a buffer, add it to each sample instead.
+# If rows stay in a replay buffer over many updates, a stored bonus gets old: add it to each sample
+# instead.
 #
 # An environment that fails now and then
 # --------------------------------------

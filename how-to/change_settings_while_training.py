@@ -4,7 +4,7 @@ Change settings while you train
 
 Lower the learning rate, the entropy bonus and the clip range as the number of collected frames
 grows. Assign new values to the attributes of the loss, step the scheduler once per batch, and
-clip the gradients between ``backward`` and ``step``. Settings of the environment change in running
+clip the gradients before the step of the optimizer. Settings of the environment change in running
 workers, too.
 """
 

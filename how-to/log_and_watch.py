@@ -3,7 +3,7 @@ Log a run and watch it
 ======================
 
 Log the return of the episodes that have ended and the figures of each update, all against the
-number of frames. Some of them show early that a run goes wrong.
+number of frames. Some of these figures show early that a run goes wrong.
 """
 
 # %%

@@ -88,7 +88,7 @@ assert unhealthy == {"recurrent modules": 1, "maps its network": True}, (
 # ------
 #
 # With the losses of PPO and A2C, call ``loss.make_value_estimator(deactivate_vmap=True)``. With SAC
-# that call raises: pass the argument to the loss when you make it. An estimator that you make
+# that call raises; pass ``deactivate_vmap=True`` to ``SACLoss`` instead. An estimator that you make
 # yourself also works with ``shifted=True``, because it then calls its network only once.
 
 one_call = make_gae(shifted=True)

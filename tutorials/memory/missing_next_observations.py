@@ -2,8 +2,8 @@
 Missing next observations
 =========================
 
-A batch that is collected with ``compact_obs`` and rebuilt holds NaN where the next observation is
-unknown. If you call GAE or a TD estimator on it, the advantages are finite. The losses of DQN and
+A batch of float observations that is collected with ``compact_obs`` and rebuilt with
+``step_count_key`` holds NaN where the next observation is unknown. If you call GAE or a TD estimator on it, the advantages are finite. The losses of DQN and
 discrete SAC become NaN, unless you first drop the rows that they cannot use.
 """
 

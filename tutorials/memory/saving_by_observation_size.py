@@ -341,6 +341,6 @@ print(f"{int(overflow.sum())} of {overflow.numel()} restored values are infinite
 #       :metrics: bytes_per_frame collect_time sample_time restore_time
 #       :caption: Collecting and sampling CartPole by configuration
 #
-# For the two failures above, see :ref:`symptom-delta-saves-no-memory` and
-# :ref:`symptom-restored-observations-infinite`; for rows that cannot be rebuilt,
+# For what goes wrong with the delta, see :ref:`symptom-delta-saves-no-memory` and
+# :ref:`symptom-restored-observations-infinite`; for rows that cannot be rebuilt, see
 # :doc:`missing_next_observations`.

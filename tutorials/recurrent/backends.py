@@ -396,7 +396,7 @@ torch.compiler.reset()
 print(f"NotImplementedError: {refusal}")
 
 # %%
-# ``"scan"`` prepares the scan in its constructor, and ``"auto"`` does not. If you compile an
+# Only ``"scan"`` prepares the backward pass of the scan in its constructor; ``"auto"`` does not. If you compile an
 # ``"auto"`` module before the process has made a ``"scan"`` module, the call fails with an error
 # that :doc:`/reference/recurrent_refusals` explains.
 #
