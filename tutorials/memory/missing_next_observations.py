@@ -3,8 +3,9 @@ Missing next observations
 =========================
 
 A batch of float observations that is collected with ``compact_obs`` and rebuilt with
-``step_count_key`` holds NaN where the next observation is unknown. If you call GAE or a TD estimator on it, the advantages are finite. The losses of DQN and
-discrete SAC become NaN, unless you first drop the rows that they cannot use.
+``step_count_key`` holds NaN where the next observation is unknown. If you call GAE or a TD
+estimator on it, the advantages are finite. The losses of DQN and discrete SAC become NaN, unless
+you first drop the rows that they cannot use.
 """
 
 # %%

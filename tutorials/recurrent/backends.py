@@ -396,9 +396,9 @@ torch.compiler.reset()
 print(f"NotImplementedError: {refusal}")
 
 # %%
-# Only ``"scan"`` prepares the backward pass of the scan in its constructor; ``"auto"`` does not. If you compile an
-# ``"auto"`` module before the process has made a ``"scan"`` module, the call fails with an error
-# that :doc:`/reference/recurrent_refusals` explains.
+# Only ``"scan"`` prepares the backward pass of the scan in its constructor; ``"auto"`` does not. If
+# you compile an ``"auto"`` module before the process has made a ``"scan"`` module, the call fails
+# with an error that :doc:`/reference/recurrent_refusals` explains.
 #
 # Options for memory and precision
 # --------------------------------
