@@ -188,8 +188,8 @@ STEP = {
     "keep": (
         "keep the row",
         "``tensordicts.append(...)``",
-        "always, with ``row.to(storing_device)`` where one is set;"
-        " a direct write makes it ``replay_buffer.add(row)``",
+        "always, after ``row.to(storing_device)`` if one is set;"
+        " a direct write calls ``replay_buffer.add(row)`` instead, without this cast",
     ),
     "_sync_storage": (
         "sync for storage",

@@ -534,8 +534,9 @@ def test_hopper_ends_at_every_step():
 @guards("frame-skip-divides-price", "transforms-lengthen-step", "named-host-moves-frames")
 def test_options_and_transforms():
     assert recorded("variant-frame-skip", "time_vs_plain") < 0.75
-    for variant in ("step-counter", "reward-sum", "init-tracker", "device"):
-        assert recorded(f"variant-{variant}", "time_vs_plain") > 4 / 3
+    for variant in ("step-counter", "reward-sum", "init-tracker"):
+        assert recorded(f"variant-{variant}", "time_vs_plain") > 1.5
+    assert 1.4 < recorded("variant-device", "time_vs_plain") < 1.5
     assert recorded("pixels-cat-frames", "bytes_per_frame") > 3.9 * recorded(
         "pixels-frame-stack", "bytes_per_frame"
     )
