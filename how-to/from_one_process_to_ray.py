@@ -16,7 +16,7 @@ batch. Two remote collectors of Ray collected
 More cores or a network were not measured.
 
 **From one process to workers.** Each worker makes its own environment. So pass functions with
-different seeds: calling ``partial(make_env, 0)`` is the same as calling ``make_env(0)``.
+different seeds: ``partial(make_env, 0)()`` does ``make_env(0)``.
 
 .. code-block:: diff
 
@@ -294,7 +294,8 @@ print("two workers, with and without the call: the same results")
 #    :class: wrong-on-purpose
 #
 #    An ``except`` that asks the same collector for another batch. The collector returns ``None``,
-#    as at the end of training. In the background, there is :ref:`not even an error
+#    as at the end of training. If the collector fills a buffer in the background
+#    (``collector.start()``), there is :ref:`not even an error
 #    <symptom-training-goes-on-without-a-worker>`.
 
 FAILURES = (RuntimeError, ValueError, OSError)  # Ray: ray.exceptions.RayError
@@ -354,14 +355,15 @@ print("batches:", number + 1)
 #
 # Do not set ``max_restarts`` and ``max_task_retries``. With both, the loop goes on without an
 # error, although the restarted collector has the initial weights. The next update raises.
-# :claim:`scaling-restart-is-stale` A new collector waits for missing processors without raising.
-# :claim:`scaling-constructor-waits`
+# :claim:`scaling-restart-is-stale` After a node is lost, a new collector waits for the missing
+# processors without raising. :claim:`scaling-constructor-waits`
 #
 # What it costs
 # -------------
 #
 # The figures at the top are for workers that start by "spawn". Starting Ray itself took another
-# :measured:`scaling_ray@cpu:init:init_time`. A single remote collector gains little.
+# :measured:`scaling_ray@cpu:init:init_time`; the first table below is from another machine. A
+# single remote collector gains little.
 #
 # .. dropdown:: Starts in two records, and time of a batch in each version
 #

@@ -22,8 +22,9 @@ torch.set_num_threads(1)
 torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
-# For a loss on single transitions, such as DQN, copy this. With GAE, leave out the last four lines
-# of the loop (:ref:`memory-pipeline`).
+# For a loss on single transitions, such as DQN, copy this. It samples slices, because it rebuilds a
+# next observation from the row below. With GAE, leave out the last four lines of the loop
+# (:ref:`memory-pipeline`).
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -43,7 +44,7 @@ for batch in collector:
     sample = buffer.sample()
     missing = sample["next", "observation"].isnan().any(-1)
     terminated = sample["next", "terminated"].squeeze(-1)
-    sample = sample[~missing | terminated]  # complete transitions
+    sample = sample[~missing | terminated]  # usable rows
     sample["next", "observation"].nan_to_num_(0.0)  # where terminated
 collector.shutdown()
 
@@ -78,8 +79,8 @@ collector.shutdown()
 # * The last row of a slice usually comes back with NaN: its next observation is not in the sample.
 #   The last four lines of the loop drop such rows, but keep terminated ones, whose target does not
 #   use the value of the next observation.
-# * GAE needs the NaN rows. They are ends of slices; without them, GAE would sum across unrelated
-#   slices.
+# * Keep the NaN rows for GAE: they carry the done marks that separate the slices. Without them, GAE
+#   would sum across unrelated slices.
 # * With several environments, pass the number of dimensions of a batch to the storage, such as
 #   ``ndim=2`` (:ref:`replay-slices`).
 #
@@ -415,10 +416,11 @@ delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
 # Both calls sample the same rows, but their advantages differ. At the end of a slice, GAE
-# bootstraps, unless the episode terminated there: with the delta from the next observation, with
-# ``compact_obs`` from the current one. So the last advantage of a slice is off by ``gamma`` times
-# the change of the value in one step, and the error fades over the rows before it. The error is
-# large if the value changes fast (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
+# bootstraps, unless the episode terminated there. With the delta, it uses the value of the next
+# observation; with ``compact_obs``, that of the current one. So with ``compact_obs``, the last
+# advantage of a slice is off by ``gamma`` times the change of the value in one step, and the error
+# fades over the rows before it. The error is large if the value changes fast
+# (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
 assert difference.max() > DELTA_TOLERANCE

@@ -324,7 +324,7 @@ class ScalingModel(SphinxDirective):
     option_spec = {"caption": directives.unchanged}  # noqa: RUF012 - docutils' interface
     TABLES = {  # noqa: RUF012
         "scenarios": (
-            ["A batch has", "Frames per second", "Most with any workers", "Longest part", "Sent"],
+            ["A batch has", "Frames per second", "Limit with any workers", "Longest part", "Sent"],
             lambda costs, found: scenarios(costs),
         ),
         "costs": (["Cost", "Fitted"], lambda costs, found: costs_table(costs)),

@@ -614,7 +614,7 @@ EFFECT = {
     ("loss", 2): "the loss itself",
     ("loss", 3): "asks the policy for its distribution",
     ("loss", 4): "reads all rows at once",
-    ("loss", 5): "cuts the rows at ``is_init``, a padded row each",
+    ("loss", 5): "cuts the rows at ``is_init``, and pads the pieces",
     ("loss", 6): "takes the stored state of each first slot",
     ("loss", 7): "computes all steps, each sequence from its stored state",
     ("loss", 8): "puts each last state at the end of its sequence, zeros before it",

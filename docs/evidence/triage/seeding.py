@@ -33,7 +33,7 @@ DRAWN = {
     "later": "Observation after an episode has ended",
     "actions": "Actions that a policy samples",
     "rows": "Rows that a replay buffer samples",
-    "prioritized": "Rows that a prioritized one samples",
+    "prioritized": "Rows that a prioritized buffer samples",
 }
 SEEDS = {
     "none": "nothing",
@@ -42,7 +42,7 @@ SEEDS = {
     "numpy": "``numpy.random.seed``",
     "env": "``env.set_seed``",
     "collector": "``collector.set_seed``",
-    "collector, reset": "the same, then ``collector.reset``",
+    "collector, reset": "``collector.set_seed``, then ``collector.reset``",
     "all": "``torch.manual_seed``, ``numpy.random.seed``, then ``env.set_seed``",
 }
 
