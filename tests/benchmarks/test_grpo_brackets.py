@@ -204,7 +204,7 @@ def train(folder, *, kill_after=None):
         if run.progress["answers"] == kill_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    torch.set_num_threads(1)  # with more, a forked process may wait forever
+    torch.set_num_threads(1)  # the bits are those of one thread
     options = [*SMALL, "--answers", "160", "--folder", str(folder), "--save-every", "2"]
     run = recipe.Run(recipe.parse(options), 0)
     run.train(each)
@@ -215,7 +215,7 @@ def train(folder, *, kill_after=None):
 def test_a_resumed_run_has_the_bits_of_one_that_nobody_killed(tmp_path):
     whole = train(tmp_path / "whole")
     options = {"folder": tmp_path / "killed", "kill_after": 96}
-    child = multiprocessing.get_context("fork").Process(target=train, kwargs=options)
+    child = multiprocessing.get_context("spawn").Process(target=train, kwargs=options)
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
