@@ -322,7 +322,7 @@ assert max(means[0], running.mean()) < 0.8 * running[first].mean()
 # .. fold:: A script that takes its seed from the command line
 
 script = Path(scratch.name, "train.py")
-script.write_text(
+_ = script.write_text(
     "import os, sys\n"
     "print('seed', sys.argv[1], 'threads', os.environ['OMP_NUM_THREADS'])\n"
 )

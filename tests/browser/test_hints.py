@@ -53,8 +53,8 @@ def test_hover_shows_the_first_sentence_and_leaving_hides_it(glossary):
     link.hover()
     hint.wait_for()
     assert visible(page) == [
-        "The TensorDict that a collector passes around its loop: it holds the current observation, "
-        "goes through the policy and the environment, and becomes the start of the next step."
+        "The TensorDict with the current observation that a collector passes through the policy "
+        "and the environment."
     ]
     assert hint.get_attribute("role") == "tooltip"
     page.mouse.move(1, 1)
