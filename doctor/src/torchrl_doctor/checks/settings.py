@@ -279,7 +279,7 @@ def optimizer_trains_others(optimizer, loss_module, since=None):
     networks = ", ".join(dict.fromkeys(name.split(".")[0] for name in missing))
     said = f"{len(missing)} of {len(named)} parameters of the loss are not in it: {networks}"
     strangers_held = held - {id(one) for one in named.values()}
-    if isinstance(optimizer, list) or strangers_held or len(missing) == len(named):
+    if isinstance(optimizer, (list, tuple)) or strangers_held or len(missing) == len(named):
         return applies(said)
     changed = since.changed("loss_module") if since else {}
     still = all(changed.get(name) is False for name in missing)
