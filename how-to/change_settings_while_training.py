@@ -232,6 +232,7 @@ workers = MultiSyncCollector(
     total_frames=-1,
     auto_register_policy_transforms=False,
 )
+workers.set_seed(0)
 rows = workers.next()
 workers.shutdown()
 best = greedy(rows.select("observation"))["action"]

@@ -281,11 +281,10 @@ with mock.patch.object(MultiSyncCollector, "update_policy_weights_"):
 print("two workers, with and without the call: the same results")
 
 # %%
-# Remote collectors have copies of the weights: without a call they keep the first ones
-# (:ref:`performance-weight_sync-ray`). Workers with a ``policy_factory`` :ref:`also keep
-# the first ones <symptom-workers-never-learn>`. With ``total_frames=-1`` a loop is endless, except
-# on Ray, where it ends before its first batch. :claim:`scaling-ray-endless-is-empty` Pass a large
-# number.
+# Without a call, remote collectors keep the first weights (:ref:`performance-weight_sync-ray`), and
+# so do workers :ref:`with a policy_factory <symptom-workers-never-learn>`. With
+# ``total_frames=-1`` a loop is endless, except on Ray, where it ends before its first batch.
+# :claim:`scaling-ray-endless-is-empty` Pass a large number.
 #
 # A worker that dies
 # ------------------
@@ -340,8 +339,8 @@ print("batches:", number + 1)
 # dead worker. :claim:`scaling-update-waits-for-the-dead` If a worker process dies, the next batch
 # raises one of two errors, by chance: ``RuntimeError: At least one process failed: worker 1 (exit
 # code -9)`` or ``ValueError: Cannot close a process while it is still running``.
-# :claim:`scaling-death-is-hidden` Deaths with workers and with Ray, where a node is one machine of
-# the cluster:
+# :claim:`scaling-death-is-hidden` By what dies (a node is one machine
+# of the cluster):
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node
@@ -362,8 +361,7 @@ print("batches:", number + 1)
 # -------------
 #
 # The figures at the top are for workers that start by "spawn". Starting Ray itself took another
-# :measured:`scaling_ray@cpu:init:init_time`; the first table below is from another machine. A
-# single remote collector gains little.
+# :measured:`scaling_ray@cpu:init:init_time`.
 #
 # .. dropdown:: Starts in two records, and time of a batch in each version
 #

@@ -182,7 +182,6 @@ class Traffic:
     def __init__(self, page, home):
         self.home, self.page = home, page
         self.outside, self.failed, self.complaints, self.responses = [], [], [], []
-        self.requests = set()
         self.heard = {
             "request": self._request,
             "requestfailed": self._failed,
@@ -201,11 +200,10 @@ class Traffic:
             self.page.remove_listener(event, listener)
 
     def _failed(self, request):
-        if request in self.requests:  # not what the page before still waited for
+        if request.failure != "net::ERR_ABORTED":  # which the browser gave up to leave a page
             self.failed.append(request.url)
 
     def _request(self, request):
-        self.requests.add(request)
         if not request.url.startswith((self.home, "data:", "blob:")):
             self.outside.append(request.url)
 

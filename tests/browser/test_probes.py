@@ -110,12 +110,12 @@ def test_traffic_reports_a_request_to_another_host(open_page, site_url):
     assert "error: odd" in traffic.complaints
 
 
-def test_traffic_leaves_out_what_the_page_before_waited_for(open_page, site_url):
+def test_traffic_leaves_out_what_the_browser_gave_up_to_leave_a_page(open_page, site_url):
     page = open_page()
     page.route("**/endless.json", lambda route: None)
     page.goto(site_url + "search.html")
-    page.evaluate("void fetch('endless.json').catch(() => 0)")
     with Traffic(page, site_url) as traffic:
+        page.evaluate("void fetch('endless.json').catch(() => 0)")
         page.goto(site_url + "404.html")
     assert traffic.failed == []
 

@@ -44,7 +44,7 @@ HITS = """(query) => ManualSearch.search(query).slice(0, 3)
 def terms():
     """Address of each entry of a term -> the term as its page shows it."""
     found = {
-        f"{path.relative_to(SITE).as_posix()}#{entry}": term
+        f"{path.relative_to(SITE).as_posix()}#{entry}": re.sub("<[^>]*>", "", term)
         for path in sorted((SITE / "reference" / "glossary").glob("*.html"))
         for entry, term in TERM.findall(path.read_text(encoding="utf-8"))
     }
