@@ -319,9 +319,10 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # :measured:`collectors@cpu:throughput-n2-multi-async-sleep-1:vs_collector` times the frames per
 # second of one process. If each step computes for a short time, they give
 # :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times as many. Updates
-# were not part of this measurement; :ref:`performance-collectors-check` has a function that says
-# whether to try. From the constructor to the first batch, two workers of a ``MultiSyncCollector``
-# take :measured:`collectors@cpu:start-spawn:start_time` with "spawn", and
+# were not part of this measurement. At best, you save the shorter of two times, collection or
+# update: :ref:`performance-collectors-check` prints your rate with and without the update. From the
+# constructor to the first batch, two workers of a ``MultiSyncCollector`` take
+# :measured:`collectors@cpu:start-spawn:start_time` with "spawn", and
 # :measured:`collectors@cpu:start-fork:start_time` with "fork". :claim:`background-start-by-method`
 # A ``Collector`` that writes small frames to the buffer itself takes
 # :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as one whose

@@ -337,9 +337,9 @@ print("batches:", number + 1)
 
 # %%
 # Check ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for a
-# dead worker. :claim:`scaling-update-waits-for-the-dead` After a death, you get one of two errors,
-# by chance: ``RuntimeError: At least one process failed: worker 1 (exit code -9)`` or
-# ``ValueError: Cannot close a process while it is still running``.
+# dead worker. :claim:`scaling-update-waits-for-the-dead` If a worker process dies, the next batch
+# raises one of two errors, by chance: ``RuntimeError: At least one process failed: worker 1 (exit
+# code -9)`` or ``ValueError: Cannot close a process while it is still running``.
 # :claim:`scaling-death-is-hidden` Deaths with workers and with Ray, where a node is one machine of
 # the cluster:
 #
