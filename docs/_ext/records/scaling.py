@@ -5,7 +5,7 @@ Switch on: ``"docs._ext.records"`` in ``extensions``. Markup::
     :modeled:`rate`
 
     .. scaling-model:: figure
-       :caption: Frames per second by workers
+       :caption: Frames per second by collectors
 
 ``scaling-model`` writes ``figure``, ``scenarios``, ``costs`` or ``errors``; ``modeled`` one of the
 values of ``values``. All come from ``Costs``, whose numbers are fitted to the records in ``FITTED``
@@ -15,8 +15,9 @@ changed, each says "to be measured again".
 """
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
+from itertools import pairwise
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -38,11 +39,11 @@ class Costs:
 
     step: float  # of a worker, for a frame of one environment
     gather: float  # of the learner, to fetch the batch of one worker
-    call: float  # of the learner, to update one worker
+    call: float  # of the learner, to send weights to one worker
     byte: float  # more of that for each byte of the weights
     shared: float  # the part of a step that the environments of a worker have in common
     frame_bytes: float
-    link: float = 1.25e9  # bytes a second into the learner's machine: 10 Gbit/s
+    link: float = 1.25e9  # bytes a second into and out of the learner's machine: 10 Gbit/s
 
     def parts(self, workers, frames, environments=1, weights=20_000):
         """The seconds by part; *frames* are those of each worker in a batch."""
@@ -85,41 +86,45 @@ def pairs(rows):
 
 
 def of_batch(given, metrics):
-    """Frames of a worker in a batch, workers to fetch from, seconds."""
-    workers, frames = given["workers"], given.get("frames") or given["frames_per_batch"]
-    seconds = frames / metrics["frames_per_second"]["median"]
-    return frames / max(workers, 1), workers, seconds  # no workers: one process
+    """Frames of a collector in a batch, collectors to fetch from, seconds."""
+    workers, seconds = given["workers"], metrics["round_time"]["median"]
+    return given["frames"] / workers, workers, seconds
 
 
-def of_update(given, metrics):
-    """Workers, bytes that they get together, seconds."""
-    sent = given["workers"] * metrics["model_bytes"]["median"]
-    return given["workers"], sent, metrics["update_time"]["median"]
+def of_sync(given, metrics):
+    """Collectors, bytes that they get together, seconds."""
+    size = (
+        metrics["model_bytes"]["median"] if "model_bytes" in metrics else 1e3 * given["kilobytes"]
+    )
+    return given["workers"], given["workers"] * size, metrics["update_time"]["median"]
 
 
 def of_step(given, metrics):
-    """One step of all environments of a worker, environments, seconds."""
+    """One step of all environments of a collector, environments, seconds."""
     return 1, given["workers"], given["workers"] / metrics["frames_per_second"]["median"]
 
 
 FRAME = "memory_footprint", "default-cartpole", "bytes_per_frame"
+ALONE = "scaling_ray", "throughput-one", "frames_per_second"
+RAYS = "scaling_ray_workers"
 # Subject -> what makes its rows, the record, and by key what they are called.
 FITTED = {
     "batch": (
         of_batch,
-        "scaling_ray",
+        RAYS,
         {
-            "throughput-one": "Batch, one process",
-            "throughput-ray-1": "Batch, one remote collector",
-            "throughput-ray-2": "Batch, two remote collectors",
+            "w1": "Batch of one, steps that wait",
+            "w2": "Batch of two, steps that wait",
+            "w4": "Batch of four, steps that wait",
+            "w8": "Batch of eight, steps that wait",
         },
     ),
-    "update": (
-        of_update,
+    "sync": (
+        of_sync,
         "weight_sync_ray",
         {
-            "update-w2-20kb": "Update of two, small weights",
-            "update-w2-16mb": "Update of two, large weights",
+            "update-w2-20kb": "Weights to two, small",
+            "update-w2-16mb": "Weights to two, large",
         },
     ),
     "step": (
@@ -127,76 +132,80 @@ FITTED = {
         "collectors",
         {
             "throughput-n1-collector-none-0": "Step of one environment",
-            "throughput-n2-serial-none-0": "Step of two in one worker",
-            "throughput-n4-serial-none-0": "Step of four in one worker",
+            "throughput-n2-serial-none-0": "Step of two in one collector",
+            "throughput-n4-serial-none-0": "Step of four in one collector",
         },
     ),
 }
-# Whether the form holds for more workers than it was fitted to, without Ray: the last row of each
-# is not fitted.
+# What the same costs say of measurements that they were not fitted to.
 HELD_OUT = {
-    "local batch": (
+    "cartpole": (
         of_batch,
-        "collectors",
+        "scaling_ray",
         {
-            "throughput-n1-multi-sync-sleep-1": "",
-            "throughput-n2-multi-sync-sleep-1": "",
-            "throughput-n4-multi-sync-sleep-1": "Batch, four local workers",
+            "throughput-ray-1": "Batch of one, CartPole",
+            "throughput-ray-2": "Batch of two, CartPole",
         },
     ),
-    "local update": (
-        of_update,
-        "weight_sync",
-        {
-            "pipe-sync-w1-4mb-elsewhere": "",
-            "pipe-sync-w2-20kb-elsewhere": "",
-            "pipe-sync-w2-4mb-elsewhere": "",
-            "pipe-sync-w2-16mb-elsewhere": "",
-            "pipe-sync-w4-4mb-elsewhere": "Update of four local workers",
-        },
-    ),
+    "sync": (of_sync, RAYS, {"w8": "Weights to eight, small"}),
 }
-SUITES = sorted({FRAME[0], *(suite for _, suite, _ in [*FITTED.values(), *HELD_OUT.values()])})
+PARTS = [*FITTED.values(), *HELD_OUT.values()]
+SUITES = sorted({FRAME[0], ALONE[0], *(suite for _, suite, _ in PARTS)})
 
 
-def rows_of(subject, found):
-    """The rows for `fitted`; *found* are the records by suite."""
-    make, suite, keys = (FITTED | HELD_OUT)[subject]
+def rows_of(part, found):
+    """The rows for `fitted` of a *part* of the tables above; *found* are the records by suite."""
+    make, suite, keys = part
     benchmarks = [found[suite]["benchmarks"][key] for key in keys]
     return [make(one["parameters"], one["metrics"]) for one in benchmarks]
 
 
+def fits(found):
+    """The two numbers of each subject; a step of CartPole is that of one process."""
+    numbers = {subject: fitted(rows_of(part, found)) for subject, part in FITTED.items()}
+    return numbers | {"cartpole": (1 / median(found, *ALONE), numbers["batch"][1])}
+
+
+def median(found, suite, key, metric):
+    return found[suite]["benchmarks"][key]["metrics"][metric]["median"]
+
+
 def fit(found):
     """The `Costs` by the records *found*."""
-    step, gather = fitted(rows_of("batch", found))
-    call, byte = fitted(rows_of("update", found))
-    common, own = fitted(rows_of("step", found))
-    suite, key, metric = FRAME
-    size = found[suite]["benchmarks"][key]["metrics"][metric]["median"]
-    return Costs(step, gather, call, byte, common / (common + own), size)
+    numbers = fits(found)
+    common, own = numbers["step"]
+    shared, size = common / (common + own), median(found, *FRAME)
+    return Costs(*numbers["cartpole"], *numbers["sync"], shared, size)
+
+
+def gathers(found):
+    """The least and the most that a further collector added to a batch."""
+    rows = rows_of(FITTED["batch"], found)
+    added = [(u - t) / (n - m) for (_, m, t), (_, n, u) in pairwise(rows)]
+    return min(added), max(added)
 
 
 def errors(found):
     """What was timed, its seconds in the record and by the model, and whether it was fitted."""
-    for subject, (_, _, keys) in (FITTED | HELD_OUT).items():
-        rows, held = rows_of(subject, found), subject in HELD_OUT
-        x, z = fitted(rows[:-1] if held else rows)
-        for title, (a, b, seconds) in zip(keys.values(), rows, strict=True):
-            if title:
-                yield title, seconds, a * x + b * z, not held
+    numbers = fits(found)
+    for table_of, seen in ((FITTED, True), (HELD_OUT, False)):
+        for subject, part in table_of.items():
+            x, z = numbers[subject]
+            for title, (a, b, seconds) in zip(part[2].values(), rows_of(part, found), strict=True):
+                yield title, seconds, a * x + b * z, seen
 
 
 # -- What the page shows ---------------------------------------------------------
 
-WORKERS, FEW, MANY = 100, 200, 2000  # workers on ten machines; frames of each in a batch
+WORKERS, FEW, MANY = 100, 200, 2000  # on ten machines; frames of each in a batch
 DRAWN = (1, 2, 5, 10, 20, 50, WORKERS)
 LARGE = 16_000_000  # bytes of the weights
-SCENARIOS = {  # what a batch has -> frames of each worker, and what else
-    "200 frames of each worker": (FEW, {}),
+SCENARIOS = {  # what a batch has -> frames of each collector, and what else
+    "200 frames of each collector": (FEW, {}),
     "200, weights of 16 MB": (FEW, {"weights": LARGE}),
-    "200, four environments in each worker": (FEW, {"environments": 4}),
-    "2000 frames of each worker": (MANY, {}),
-    "2000, four environments in each worker": (MANY, {"environments": 4}),
+    "200, four environments in each": (FEW, {"environments": 4}),
+    "2000 frames of each collector": (MANY, {}),
+    "2000, four environments in each": (MANY, {"environments": 4}),
 }
 LONGEST = {
     "steps": "steps of the environments",
@@ -211,15 +220,19 @@ def rounded(value):
     return f"{float(f'{value:.2g}'):,g}" if value < 1e6 else f"{value / 1e6:.2g} million"
 
 
-def values(costs):
+def values(costs, found):
     """What sentences of the page say."""
     alone = 1 / costs.step
+    least, most = (replace(costs, gather=one).rate(WORKERS, FEW) for one in gathers(found)[::-1])
     few, many = costs.rate(WORKERS, FEW), costs.rate(WORKERS, MANY)
     return {
         "rate": rounded(few),
         "gain": f"{rounded(few / alone)} times",
         "rate-many": rounded(many),
         "gain-many": f"{rounded(many / alone)} times",
+        "rate-least": rounded(least),
+        "rate-most": rounded(most),
+        "fetch": records.text("s", float(f"{costs.gather:.2g}")),
         "frames-to-fetch": rounded(costs.gather / costs.step),
         "link": f"{8 * costs.link / 1e9:g} Gbit/s",
     }
@@ -243,13 +256,13 @@ def scenarios(costs):
 
 def costs_table(costs):
     return [
-        ["Step of CartPole in a worker", records.text("s", costs.step)],
+        ["Step of CartPole", records.text("s", costs.step)],
         [
-            "The part of a step that the environments of a worker share",
+            "The part of a step that the environments of a collector share",
             f"{100 * costs.shared:.0f} %",
         ],
-        ["Fetching the batch of a worker", records.text("s", costs.gather)],
-        ["Update of a worker", records.text("s", costs.call)],
+        ["Fetching the batch of a collector", records.text("s", costs.gather)],
+        ["Sending weights to a collector", records.text("s", costs.call)],
         ["Each further megabyte of weights", records.text("s", 1e6 * costs.byte)],
         ["Bytes of a frame", records.text("B", costs.frame_bytes)],
     ]
@@ -258,7 +271,7 @@ def costs_table(costs):
 def error_rows(found):
     for title, measured, modeled, seen in errors(found):
         error = f"{100 * (modeled / measured - 1):+.0f} %".replace("-", "\N{MINUS SIGN}")
-        shown = (records.text("s", float(f"{seconds:.2g}")) for seconds in (measured, modeled))
+        shown = (records.text("s", float(f"{seconds:.3g}")) for seconds in (measured, modeled))
         yield [title, *shown, error, "yes" if seen else "no"]
 
 
@@ -270,12 +283,10 @@ def series_of(costs, found):
         points = [(n, exactly(rate(n))) for n in DRAWN]
         return plot.Series(name, name, COLORS[color], MARKS[mark], "", points, LINES["dashed"])
 
-    _, suite, keys = FITTED["batch"]
+    _, suite, keys = HELD_OUT["cartpole"]
     benchmarks = [found[suite]["benchmarks"][key] for key in keys]
     taken = [
-        (one["parameters"]["workers"], one["metrics"]["frames_per_second"])
-        for one in benchmarks
-        if one["parameters"]["workers"]
+        (one["parameters"]["workers"], one["metrics"]["frames_per_second"]) for one in benchmarks
     ]
     return [
         line("200 frames each", "orange square", lambda n: costs.rate(n, FEW)),
@@ -295,8 +306,8 @@ def exactly(value):
 def read(env):
     """The records by suite, and why a benchmark that the model reads no longer stands."""
     found, reasons = {}, []
-    keys = [(suite, key) for _, suite, keys in (FITTED | HELD_OUT).values() for key in keys]
-    for suite, key in [*keys, FRAME[:2]]:
+    keys = [(suite, key) for _, suite, keys in PARTS for key in keys]
+    for suite, key in [*keys, FRAME[:2], ALONE[:2]]:
         found[suite], outdated = reach(env, suite, "cpu")
         records.find(found[suite], key, found[suite]["benchmarks"], "key", suite)
         reasons += outdated.get(key, [])
@@ -309,7 +320,7 @@ class Modeled(SphinxRole):
     def run(self):
         try:
             found, reasons = read(self.env)
-            said = values(fit(found))
+            said = values(fit(found), found)
             text = said[records.choose(self.text, said, "value", "scaling-model")]
         except records.RecordError as error:
             complain(self.env, error, self.get_location())
@@ -324,7 +335,7 @@ class ScalingModel(SphinxDirective):
     option_spec = {"caption": directives.unchanged}  # noqa: RUF012 - docutils' interface
     TABLES = {  # noqa: RUF012
         "scenarios": (
-            ["A batch has", "Frames per second", "Limit with any workers", "Longest part", "Sent"],
+            ["A batch has", "Frames per second", "Limit with any number", "Longest part", "Sent"],
             lambda costs, found: scenarios(costs),
         ),
         "costs": (["Cost", "Fitted"], lambda costs, found: costs_table(costs)),
@@ -359,16 +370,16 @@ class ScalingModel(SphinxDirective):
     def figure(self, costs, found):
         series, metric = series_of(costs, found), plot.Metric("Frames per second", "1")
         name = f"plot{self.env.new_serialno('record-plot')}"
-        label = "A model; only the points at one and two workers are measured. "
+        label = "A model; only the points at one and two collectors are measured. "
         svg = plot.draw(
             series,
             metric,
-            x_title="Workers",
+            x_title="Collectors",
             x_unit="1",
             places=None,
             log="xy",
             name=name,
-            label=label + described(series, metric, "Workers", "1"),
+            label=label + described(series, metric, "Collectors", "1"),
         )
         figure = nodes.figure("", nodes.raw("", svg, format="html"), classes=["record-plot"])
         if caption := self.options.get("caption"):
@@ -392,7 +403,7 @@ class ScalingModel(SphinxDirective):
 def as_csv(series):
     output = StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(["series", "workers", "frames_per_second"])
+    writer.writerow(["series", "collectors", "frames_per_second"])
     writer.writerows([one.name, x, v["median"]] for one in series for x, v in one.points)
     return output.getvalue()
 

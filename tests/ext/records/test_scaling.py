@@ -46,11 +46,11 @@ def test_a_page_has_sentences_chart_and_tables_of_one_model(project):
     clean(project)
     text, html = " ".join(project.text().split()), project.html()
     library = records.Library(ROOT / "benchmarks", ROOT / "requirements-docs.txt")
-    costs = scaling.fit({suite: library.find(suite, "cpu") for suite in scaling.SUITES})
-    said = scaling.values(costs)
+    found = {suite: library.find(suite, "cpu") for suite in scaling.SUITES}
+    said = scaling.values(scaling.fit(found), found)
     assert f"They collect {said['rate']} frames per second, {said['gain']} as many." in text
-    assert f"200 frames of each worker {said['rate']}" in text
-    assert "Batch, four local workers" in text
+    assert f"200 frames of each collector {said['rate']}" in text
+    assert "Batch of two, CartPole" in text
     # Lines of the model are dashed, and only they.
     svg = re.search(r"<svg.*?</svg>", html, re.DOTALL)[0]
     lines = re.findall(r'<path d="M[^"]*L[^"]*"[^>]*style="([^"]*)"', svg)
@@ -59,7 +59,7 @@ def test_a_page_has_sentences_chart_and_tables_of_one_model(project):
     points = re.findall(r"<title>([^<]*)</title>", svg)
     assert sum(point.startswith("measured, ") for point in points) == 2
     assert len(points) == 2 + 3 * len(scaling.DRAWN)
-    assert svg.count("only the points at one and two workers are measured") == 1
+    assert svg.count("only the points at one and two collectors are measured") == 1
     csv = (project.folder / "html" / "_downloads" / "records" / "index-plot0.csv").read_text()
     assert len(csv.splitlines()) == 1 + len(points)
     for suite in scaling.SUITES:
