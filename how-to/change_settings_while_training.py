@@ -3,9 +3,9 @@ Change settings while you train
 ===============================
 
 Lower the learning rate, the entropy bonus and the clip range as the number of collected frames
-grows. Assign new values to the attributes of the loss, step the scheduler once per batch, and
-clip the gradients before the step of the optimizer. Settings of the environment change in running
-workers, too.
+grows. Assign new values to the attributes of the loss, step the scheduler once per batch, and clip
+the gradients before the step of the optimizer. You can change settings of the environment in
+running workers, too.
 """
 
 # %%
@@ -108,7 +108,7 @@ collector.shutdown()
 # ------------------------------
 #
 # Add the term before ``backward``. The loss trains the weights of your own networks, so the term
-# can call them. Give the optimizer also the weights that only your term has. Here a layer predicts
+# can call them. Also give the optimizer the weights that only your term has. Here a layer predicts
 # the next observation from the hidden layer of the actor:
 
 rows, predict = batch.reshape(-1), torch.nn.Linear(64, 4)
@@ -143,11 +143,10 @@ for _ in range(2):
 print(f"epsilon after {2 * FRAMES} frames: {explore.eps.item():.2f}")
 
 # %%
-# To set it by hand, write ``explore.eps.fill_(0.3)``. Workers that act on the CPU with the policy
-# that you passed share epsilon with you, and use the new one at once.
-# :claim:`workers-share-epsilon` On another device and on Ray, call ``update_policy_weights_()``
-# (:doc:`/performance/weight_sync`). See
-# :ref:`symptom-epsilon-never-goes-down` and :ref:`symptom-epsilon-goes-down-too-soon`.
+# To set it by hand, write ``explore.eps.fill_(0.3)``. On the CPU, workers that act with the policy
+# that you passed share its epsilon, and use a new value at once. :claim:`workers-share-epsilon` On
+# another device and on Ray, call ``update_policy_weights_()`` (:doc:`/performance/weight_sync`).
+# See :ref:`symptom-epsilon-never-goes-down` and :ref:`symptom-epsilon-goes-down-too-soon`.
 #
 # .. _change-the-environment:
 #
@@ -187,11 +186,12 @@ workers.shutdown()
 # %%
 # Other collectors need other calls:
 #
-# * ``Collector`` with a ``SerialEnv`` or ``ParallelEnv``: ``collector.env.set_level(0.5)`` sets
-#   all environments, after the first batch. :claim:`setting-all-environments-at-once`
+# * ``Collector`` with a ``SerialEnv`` or ``ParallelEnv``: after the first batch,
+#   ``collector.env.set_level(0.5)`` sets all environments.
+#   :claim:`setting-all-environments-at-once`
 # * ``MultiSyncCollector``: ``map_fn``, between two batches. ``"env.set_level"`` is a path from the
 #   worker's collector.
-# * ``MultiAsyncCollector`` after ``start()``: the same call below ``with collector.pause():``.
+# * ``MultiAsyncCollector`` after ``start()``: the same call inside ``with collector.pause():``.
 #   :claim:`setting-while-paused`
 # * ``MultiAsyncCollector`` in a loop: do not use ``map_fn``. A worker that collects at that moment
 #   throws its batch away and sends no other, so your loop can wait forever.

@@ -10,7 +10,7 @@ You lower the discount, during a run or between two runs. The advantages stay ex
    gets its default. Code that kept the old ``loss.value_estimator`` still uses the old settings.
 :Fix: Call ``loss.value_estimator(batch)`` instead of an estimator that you keep, and pass all
    settings to each call of ``make_value_estimator``.
-:Decided in: :source:`torchrl.objectives.utils.dispatch_value_estimator`,
+:Source: :source:`torchrl.objectives.utils.dispatch_value_estimator`,
    :source:`torchrl.objectives.LossModule.make_value_estimator`
 :Behind it: this page
 :Threads: :thread:`2462`

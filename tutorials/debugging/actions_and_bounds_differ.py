@@ -11,7 +11,7 @@ Nothing raises.
    covers -1 to 1 by default, and ``Normal`` has no bounds.
 :Fix: Give ``TanhNormal`` the bounds of the environment: ``distribution_kwargs={"low": space.low,
    "high": space.high}``, with ``space = env.action_spec_unbatched.space``.
-:Decided in: :source:`torchrl.modules.TanhNormal`, :source:`torchrl.modules.ProbabilisticActor`
+:Source: :source:`torchrl.modules.TanhNormal`, :source:`torchrl.modules.ProbabilisticActor`
 :Behind it: :doc:`/how-to/dict_and_hybrid_spaces`
 :Threads: :thread:`1643`
 :Also called: action out of bounds, action space of the environment is ignored, actions are clipped,

@@ -10,7 +10,7 @@ observation with different actions.
 :Cause: The collector does not call ``policy.eval()``, so dropout is active and batch normalization
    updates its statistics. The exploration type has no effect on either.
 :Fix: Call ``policy.eval()`` before you collect, and ``policy.train()`` before the loss.
-:Decided in: :source:`torchrl.collectors.Collector.rollout`
+:Source: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :ref:`internals-around`
 :Threads: none found
 :Also called: dropout during collection, BatchNorm in the policy, train mode, eval mode, PPO ratio

@@ -10,7 +10,7 @@ start.
 :Cause: A collector that gets neither ``policy`` nor ``policy_factory`` acts with a
    ``RandomPolicy``.
 :Fix: Pass the policy that you train as ``policy``.
-:Decided in: :source:`torchrl.collectors.Collector._init_policy`
+:Source: :source:`torchrl.collectors.Collector._init_policy`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: none found
 :Also called: policy=None, RandomPolicy, return does not improve, agent never improves, DQN learns

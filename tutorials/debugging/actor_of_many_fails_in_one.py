@@ -11,7 +11,7 @@ raises an error about shapes, although its network accepts any number of environ
    draws its random actions from this spec. The module can expand a spec to more dimensions, but
    cannot reduce it to fewer.
 :Fix: Give ``EGreedyModule`` the spec ``env.action_spec_unbatched``.
-:Decided in: :source:`torchrl.modules.EGreedyModule.forward`
+:Source: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: this page
 :Threads: none found
 :Also called: Action spec shape does not match the action shape, EGreedyModule, SerialEnv,

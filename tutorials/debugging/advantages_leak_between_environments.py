@@ -12,7 +12,7 @@ plausible size, but the advantages of one environment change with the rewards of
    again. Neighbors along its last dimension may then belong to different environments.
 :Fix: Compute advantages before you flatten or rearrange the batch. If time is not the last
    dimension, pass ``time_dim``.
-:Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._get_time_dim`
+:Source: :source:`torchrl.objectives.value.ValueEstimatorBase._get_time_dim`
 :Behind it: :doc:`/tutorials/collectors/batch_shapes`, :ref:`layout-time`
 :Threads: none found
 :Also called: flattened batch, reshape(-1) before GAE, time-major, wrong time dimension, [T, B],

@@ -10,7 +10,7 @@ tell good actions from bad ones.
 :Cause: GAE is called on a minibatch that was drawn at random. GAE assumes that the next row is the
    next step of the trajectory.
 :Fix: Call GAE on the batch of the collector, before it goes into the buffer.
-:Decided in: :source:`torchrl.objectives.value.GAE.forward`
+:Source: :source:`torchrl.objectives.value.GAE.forward`
 :Behind it: :ref:`layout-time`
 :Threads: none found
 :Also called: GAE on a shuffled minibatch, GAE after sampling, advantages uncorrelated with returns,

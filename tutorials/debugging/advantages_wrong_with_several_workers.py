@@ -12,7 +12,7 @@ the batch, the frames of the workers follow each other along one time dimension.
    GAE runs from one worker into the next.
 :Fix: Leave ``cat_results`` at ``"stack"``, its default. If you need one dimension, flatten
    after GAE.
-:Decided in: :source:`torchrl.collectors.MultiSyncCollector.iterator`
+:Source: :source:`torchrl.collectors.MultiSyncCollector.iterator`
 :Behind it: :ref:`collector-cat-results`
 :Threads: none found
 :Also called: GAE leaks between workers, MultiSyncDataCollector, concatenated batches, seam

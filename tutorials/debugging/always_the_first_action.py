@@ -11,7 +11,7 @@ always got action 0. Nothing is learned.
    environment looks for the largest entry. In a single number, this is entry 0.
 :Fix: Use :class:`~torchrl.modules.OneHotCategorical`, or make the environment with
    ``categorical_action_encoding=True``.
-:Decided in: :source:`torchrl.data.OneHot.to_numpy`
+:Source: :source:`torchrl.data.OneHot.to_numpy`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: :thread:`894`, :thread:`2572`, :thread:`1629`
 :Also called: Categorical and one-hot mixed up, action ignored, policy has no effect, argmax

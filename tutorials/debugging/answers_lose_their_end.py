@@ -12,7 +12,7 @@ but the end itself is never trained, and answers get longer.
    padding from answers, and so removes the end.
 :Fix: Give the tokenizer a ``pad_token`` that the model never generates, before you make the
    wrapper.
-:Decided in: :source:`torchrl.modules.llm.TransformersWrapper`
+:Source: :source:`torchrl.modules.llm.TransformersWrapper`
 :Behind it: :doc:`/reference/llm_data`
 :Threads: :thread:`3580`
 :Also called: pad_token is eos_token, end of sequence, generation does not stop, answers get longer,

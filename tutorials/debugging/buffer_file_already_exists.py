@@ -11,7 +11,7 @@ buffer has no rows, and the first ``extend`` raises.
    run left there, and refuses to overwrite them.
 :Fix: Save the buffer with ``dumps``. After the restart, make a buffer in a new folder and call
    ``loads``. If you do not need the old rows, delete the old folder.
-:Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
+:Source: :source:`torchrl.data.LazyMemmapStorage._init_standard`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: :thread:`2437`, :thread:`3053`
 :Also called: existsok, scratch_dir, resume, restart, checkpoint, memmap, interrupted run

@@ -12,7 +12,7 @@ arbitrary values that the environment never returned.
    were never written.
 :Fix: Extend the buffer in the main process, make the storage with ``shared_init=True``, or keep
    TorchRL's start method.
-:Decided in: :source:`torchrl.data.LazyTensorStorage`
+:Source: :source:`torchrl.data.LazyTensorStorage`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: none found
 :Also called: uninitialized memory, rewards are zero, random values in the replay buffer, fork

@@ -12,7 +12,7 @@ is gone. Sampling and extending raised nothing.
 :Fix: Give the storage ``scratch_dir=tempfile.mkdtemp()`` and ``auto_cleanup=True``, so that the
    folder lives as long as the buffer. If a job cleans ``/tmp``, choose another place with
    ``mkdtemp(dir=...)``. Call ``dumps`` to save rows that have to outlive the run.
-:Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`,
+:Source: :source:`torchrl.data.LazyMemmapStorage.__init__`,
    :source:`torchrl.data.LazyMemmapStorage.cleanup`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: none found

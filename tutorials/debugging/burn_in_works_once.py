@@ -12,7 +12,7 @@ is.
    ``set_recurrent_mode(True)`` of the code that samples, so the LSTM takes single steps there.
 :Fix: Give the transform a second module, with the same weights and ``default_recurrent_mode=True``.
    Or do not prefetch.
-:Decided in: :source:`torchrl.modules.tensordict_module.rnn.recurrent_mode_state_manager`,
+:Source: :source:`torchrl.modules.tensordict_module.rnn.recurrent_mode_state_manager`,
    :source:`torchrl.envs.transforms.BurnInTransform.forward`
 :Behind it: :ref:`recurrent-mode`
 :Threads: :thread:`3754`

@@ -11,7 +11,7 @@ Training runs on one device and collection on another.
    collector acts with a copy. The optimizer does not change the copy.
 :Fix: Call ``collector.update_policy_weights_()`` after the optimizer steps, or put the policy on
    ``policy_device`` before the collector is made.
-:Decided in: :source:`torchrl.collectors.BaseCollector._get_policy_and_device`
+:Source: :source:`torchrl.collectors.BaseCollector._get_policy_and_device`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: :thread:`3032`, :thread:`3587`
 :Also called: agent is not learning, reward does not increase, not learning,

@@ -2,8 +2,8 @@
 The collector ends without yielding anything
 ============================================
 
-The collector should yield whole trajectories, and start each batch with a reset. The loop over it
-ends without a single batch, or waits forever for the first one.
+The collector should yield whole trajectories, and start each batch with a reset. A loop over the
+collector ends without a batch, or waits forever for the first one.
 
 :Subsystem: collectors
 :Effect: silent
@@ -11,7 +11,7 @@ ends without a single batch, or waits forever for the first one.
    episode that does not end within one batch. If all episodes are longer, it yields nothing.
 :Fix: Leave out ``reset_at_each_iter``, or make ``frames_per_batch`` large enough for a whole
    episode of each environment.
-:Decided in: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`,
+:Source: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`,
    :source:`torchrl.collectors.Collector._discards_in_flight_trajectories`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: none found

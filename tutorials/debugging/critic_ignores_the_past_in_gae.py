@@ -13,7 +13,7 @@ critic computes different values for the same steps.
 :Fix: Call the estimator under ``set_recurrent_mode(True)``. Make it with ``shifted=True``.
    ``deactivate_vmap=True`` also works if the batch holds hidden states from the critic's current
    weights.
-:Decided in: :source:`torchrl.objectives.value.GAE.forward`,
+:Source: :source:`torchrl.objectives.value.GAE.forward`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`
 :Behind it: :ref:`recurrent-advantages`
 :Threads: :thread:`2372`

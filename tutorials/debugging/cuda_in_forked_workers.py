@@ -13,7 +13,7 @@ raises as soon as it touches the GPU.
 :Fix: Start the workers with ``spawn``: remove ``set_start_method("fork")`` and
    ``mp_start_method="fork"``. If you need ``fork``, keep the environments and the policy of the
    workers on the CPU.
-:Decided in: :source:`torchrl._utils._get_default_mp_start_method`
+:Source: :source:`torchrl._utils._get_default_mp_start_method`
 :Behind it: :term:`start method`
 :Threads: :thread:`2235`
 :Also called: CUDA in child processes, CUDA tensors in workers, CUDA error initialization error,

@@ -11,7 +11,7 @@ for fractions below one. Nothing is raised, and ``check_env_specs`` finds no fau
    buffers made from the spec. The copy casts to the dtype of the spec.
 :Fix: Give the spec the dtype that the environment returns, and run ``check_env_specs`` on a single
    environment before you batch it.
-:Decided in: :source:`torchrl.envs.SerialEnv._step`
+:Source: :source:`torchrl.envs.SerialEnv._step`
 :Behind it: this page
 :Threads: none found
 :Also called: observation is always zero, dtype cast, float became int, truncated rewards

@@ -11,7 +11,7 @@ exactly as much as before.
    which are larger than the bytes of an image.
 :Fix: For ``uint8`` images, use ``compact_obs=True`` in the collector, with ``ToTensorImage`` and
    then ``NextStateReconstructor`` in the buffer.
-:Decided in: :source:`torchrl.envs.transforms.NextObservationDelta.__init__`,
+:Source: :source:`torchrl.envs.transforms.NextObservationDelta.__init__`,
    :source:`torchrl.envs.transforms.NextObservationDelta.in_keys`
 :Behind it: :doc:`/tutorials/memory/saving_by_observation_size`
 :Threads: :thread:`3777`

@@ -11,7 +11,7 @@ expects an end-of-trajectory signal with one dimension and gets two.
    default. So the slice sampler cannot tell which dimension is time.
 :Fix: Make the storage with ``LazyTensorStorage(..., ndim=2)``: ``ndim`` is the number of dimensions
    of the batch.
-:Decided in: :source:`torchrl.data.SliceSampler.sample`
+:Source: :source:`torchrl.data.SliceSampler.sample`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`1885`
 :Also called: Expected the end-of-trajectory signal to be 1-dimensional, ndim, ParallelEnv

@@ -12,7 +12,7 @@ same action in a state, and its return stays low.
    gradient.
 :Fix: Lower the learning rate. If that is not enough, raise the entropy bonus: ``ClipPPOLoss(...,
    entropy_coeff=0.1)``.
-:Decided in: :source:`torchrl.objectives.PPOLoss._weighted_loss_entropy`
+:Source: :source:`torchrl.objectives.PPOLoss._weighted_loss_entropy`
 :Behind it: :ref:`doctor-logs`
 :Threads: none found
 :Also called: entropy collapse, policy collapse, premature convergence, policy becomes

@@ -12,7 +12,7 @@ many hidden states in the batch are zero.
    step, the last dimension is the environments.
 :Fix: Collect outside ``set_recurrent_mode(True)``, with a module that has
    ``default_recurrent_mode=False``.
-:Decided in: :source:`torchrl.modules.LSTMModule.forward`
+:Source: :source:`torchrl.modules.LSTMModule.forward`
 :Behind it: :ref:`recurrent-mode`
 :Threads: none found
 :Also called: default_recurrent_mode, set_recurrent_mode around the training loop, SerialEnv,

@@ -10,7 +10,7 @@ at each step.
 :Cause: ``RewardSum`` writes a running sum to every step. The mean over all steps averages
    the sums of unfinished episodes.
 :Fix: Read ``("next", "episode_reward")`` where ``("next", "done")`` is set.
-:Decided in: :source:`torchrl.envs.transforms.RewardSum._step`
+:Source: :source:`torchrl.envs.transforms.RewardSum._step`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found
 :Also called: episode_reward too low, RewardSum, wrong mean reward in the logs, return

@@ -10,7 +10,7 @@ end of an episode. Sequences become shorter and returns smaller.
 :Cause: A ``LazyStackStorage`` returns the stored rows themselves, and the buffer marks the ends
    of the sampled slices in them.
 :Fix: Use ``LazyTensorStorage``, or give the buffer a transform that clones the sampled rows.
-:Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`,
+:Source: :source:`torchrl.data.TensorDictReplayBuffer.sample`,
    :source:`torchrl.data.LazyStackStorage.get`
 :Behind it: this page
 :Threads: none found

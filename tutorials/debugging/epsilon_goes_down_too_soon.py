@@ -10,7 +10,7 @@ buffer fills with the actions of an untrained network, and the return falls at f
 :Cause: ``annealing_num_steps`` counts what you pass to ``step()``. The loop passes the number of
    frames in the batch at every update, so each frame is counted once per update.
 :Fix: Call ``explore.step(batch.numel())`` once for each batch, outside of the loop over updates.
-:Decided in: :source:`torchrl.modules.EGreedyModule.step`
+:Source: :source:`torchrl.modules.EGreedyModule.step`
 :Behind it: :doc:`/tutorials/debugging/epsilon_never_goes_down`
 :Threads: none found
 :Also called: exploration ends too early, epsilon decays too fast, annealing_num_steps in frames or

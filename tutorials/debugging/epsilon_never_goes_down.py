@@ -9,7 +9,7 @@ The agent acts at random until the training ends, although the exploration is se
 :Cause: Neither the collector nor the loss calls ``EGreedyModule.step``. Your training loop has
    to.
 :Fix: Call ``egreedy.step(batch.numel())`` after each batch.
-:Decided in: :source:`torchrl.modules.EGreedyModule.step`
+:Source: :source:`torchrl.modules.EGreedyModule.step`
 :Behind it: this page
 :Threads: none found
 :Also called: eps stays 1.0, epsilon-greedy does not anneal, annealing_num_steps has no effect,

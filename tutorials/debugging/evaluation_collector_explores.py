@@ -10,7 +10,7 @@ evaluation collector still takes random actions.
 :Cause: While it collects, a collector sets its own exploration type, ``RANDOM`` by default. This
    overrides the type that is set around the collector.
 :Fix: Pass ``exploration_type=ExplorationType.DETERMINISTIC`` to the collector.
-:Decided in: :source:`torchrl.collectors.Collector.rollout`
+:Source: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :ref:`internals-around`
 :Threads: none found
 :Also called: set_exploration_type has no effect, context manager ignored, evaluation collector is

@@ -10,7 +10,7 @@ Returns computed from it are low.
 :Cause: By default, a rollout stops for all environments as soon as one of them is done.
 :Fix: Call ``rollout(100, break_when_any_done=False)``, and read the return of each episode at its
    end.
-:Decided in: :source:`torchrl.envs.EnvBase.rollout`,
+:Source: :source:`torchrl.envs.EnvBase.rollout`,
    :source:`torchrl.envs.EnvBase._rollout_stop_early`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: :thread:`2355`

@@ -10,7 +10,7 @@ predict, and differs from run to run.
 :Cause: Outside of ``set_exploration_type(...)``, the exploration type is ``None``. Exploration
    modules treat ``None`` like ``RANDOM``.
 :Fix: Evaluate under ``set_exploration_type(ExplorationType.DETERMINISTIC)``.
-:Decided in: :source:`torchrl.modules.EGreedyModule.forward`
+:Source: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: :term:`exploration type`
 :Threads: none found
 :Also called: noisy evaluation, epsilon-greedy in eval, test return too low, EGreedyModule

@@ -10,7 +10,7 @@ observation in all environments, and so does each later one.
 :Cause: The function that makes an environment also seeds it, so all environments draw the same
    random numbers.
 :Fix: Seed the batched environment or the collector, and take the seed out of the function.
-:Decided in: :source:`torchrl.envs.SerialEnv.set_seed`, :source:`torchrl._utils.seed_generator`
+:Source: :source:`torchrl.envs.SerialEnv.set_seed`, :source:`torchrl._utils.seed_generator`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: none found
 :Also called: all envs return the same observations, ParallelEnv, same observations in all envs,

@@ -12,7 +12,7 @@ pickled buffer no longer loads.
    A copy has the same folder and does the same.
 :Fix: Pass ``auto_cleanup=False`` if you pickle, copy or send the buffer, and delete the folder
    yourself. For a copy with files of its own, call ``dumps`` and ``loads``.
-:Decided in: :source:`torchrl.data.LazyMemmapStorage.cleanup`
+:Source: :source:`torchrl.data.LazyMemmapStorage.cleanup`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: none found
 :Also called: deepcopy, pickle, torch.save of a buffer, queue, checkpoint loads only once, lost data

@@ -10,7 +10,7 @@ batch, with a message about the range of ``dim0`` and ``dim1``.
 :Cause: The ``ndim`` of the storage is larger than the number of dimensions of the batch. ``ndim=2``
    is for environments and steps, but the batch of a single environment has only steps.
 :Fix: Make the storage with ``LazyTensorStorage(..., ndim=batch.ndim)``.
-:Decided in: :source:`torchrl.data.ReplayBuffer._transpose`,
+:Source: :source:`torchrl.data.ReplayBuffer._transpose`,
    :source:`torchrl.data.ReplayBuffer.dim_extend`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`2617`, :thread:`3240`

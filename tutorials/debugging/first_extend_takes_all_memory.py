@@ -13,7 +13,7 @@ fills. The rows themselves are small.
 :Fix: Multiply ``max_size`` by the bytes of a row. If that is more than your memory, choose a
    smaller ``max_size`` or use ``LazyMemmapStorage`` with ``scratch_dir``. Store images as
    ``uint8``.
-:Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
+:Source: :source:`torchrl.data.LazyTensorStorage._init_standard`
 :Behind it: :doc:`/how-to/size_a_replay_buffer`, :ref:`layout-bytes`
 :Threads: :thread:`2065`, :thread:`914`
 :Also called: out of memory when creating a replay buffer,

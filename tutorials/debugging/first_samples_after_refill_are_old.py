@@ -11,7 +11,7 @@ policy. Training works, but worse than it should.
    discard samples that are already drawn.
 :Fix: Leave out ``prefetch`` if you refill the buffer with each batch. If the buffer is large and
    changes slowly, you can prefetch.
-:Decided in: :source:`torchrl.data.ReplayBuffer.sample`,
+:Source: :source:`torchrl.data.ReplayBuffer.sample`,
    :source:`torchrl.data.ReplayBuffer.empty`
 :Behind it: :term:`prefetch`
 :Threads: none found

@@ -10,7 +10,7 @@ first ``done`` are done as well. TorchRL raises nothing.
 :Cause: :meth:`~torchrl.envs.EnvBase.step` neither resets the environment nor refuses to go on after
    the end of an episode.
 :Fix: Call :meth:`~torchrl.envs.EnvBase.step_and_maybe_reset` and go on from its second result.
-:Decided in: :source:`torchrl.envs.EnvBase.step`,
+:Source: :source:`torchrl.envs.EnvBase.step`,
    :source:`torchrl.envs.EnvBase.step_and_maybe_reset`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found

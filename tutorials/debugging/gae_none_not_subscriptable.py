@@ -11,7 +11,7 @@ names a key that you did not choose.
    it.
 :Fix: Pass the key to GAE and the loss with ``set_keys(value=...)``, or let the critic write
    ``"state_value"``.
-:Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`,
+:Source: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`,
    :source:`torchrl.objectives.value.ValueEstimatorBase.set_keys`
 :Behind it: :term:`set_keys` in :doc:`/reference/glossary`
 :Threads: :thread:`1097`, :thread:`1144`, :thread:`1274`

@@ -12,7 +12,7 @@ raises an error about vmap, batching rules or data-dependent control flow.
 :Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode. If the batch
    holds no hidden states from the critic's current weights, pass ``shifted=True`` instead.
    Otherwise V(s') is wrong.
-:Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
+:Source: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`recurrent-advantages`
 :Threads: :thread:`2444`, :thread:`2372`
 :Also called: Batching rule not implemented, aten::lstm.input, data-dependent control flow, vmap,

@@ -12,7 +12,7 @@ observations, the same policy acts as if it had learned nothing.
    differently.
 :Fix: Give the evaluation environment a frozen copy of the training environment's transform:
    ``vecnorm.frozen_copy()``.
-:Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
+:Source: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
    :source:`torchrl.envs.transforms.VecNormV2.frozen_copy`
 :Behind it: this page
 :Threads: :thread:`715`

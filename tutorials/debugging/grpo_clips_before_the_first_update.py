@@ -13,7 +13,7 @@ below one, and bad answers keep beginning with the same token.
    probability.
 :Fix: Score the generated tokens with a second wrapper, made with ``generate=False``, and store its
    log-probabilities.
-:Decided in: :source:`torchrl.modules.llm.TransformersWrapper._log_probs_generate`
+:Source: :source:`torchrl.modules.llm.TransformersWrapper._log_probs_generate`
 :Behind it: :doc:`/reference/llm_data`
 :Threads: :thread:`4226`
 :Also called: first token has log-prob zero, probability one, log_probs response, log_probs full,

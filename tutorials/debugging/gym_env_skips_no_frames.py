@@ -11,7 +11,7 @@ learns more slowly than in papers.
    value replaces the registered one, such as 4 for ``ALE/Pong-v5``. It also replaces a
    ``frameskip=4`` that you pass.
 :Fix: Write ``GymEnv(name, frame_skip=4)``.
-:Decided in: :source:`torchrl.envs.GymEnv._build_env`
+:Source: :source:`torchrl.envs.GymEnv._build_env`
 :Behind it: :doc:`/performance/environments`
 :Threads: none found
 :Also called: frame skip ignored, frameskip ignored, action repeat, Atari episodes too long, Atari

@@ -11,7 +11,7 @@ are finite.
    observation. Such a ReLU outputs zero, and the weights into it get no gradient.
 :Fix: Lower the learning rate, and clip the norm of the gradients. Start the training again, because
    dead units rarely recover.
-:Decided in: :source:`torchrl.modules.MLP`
+:Source: :source:`torchrl.modules.MLP`
 :Behind it: :doc:`/reference/doctor_numbers`
 :Threads: none found
 :Also called: dead units, dead neurons, dying ReLU, dormant neurons, loss of plasticity, saturated

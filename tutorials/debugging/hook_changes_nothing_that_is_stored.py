@@ -10,7 +10,7 @@ When the collector writes to a replay buffer instead, the stored rewards are not
 :Cause: With ``replay_buffer``, a ``Collector`` gives the hook a ``LazyStackedTensorDict``, which
    keeps each step separate. Reading a key makes a copy, and the hook changes only the copy.
 :Fix: Assign instead of changing in place: ``td[key] = td[key] * 100``.
-:Decided in: :source:`torchrl.collectors.Collector.rollout`,
+:Source: :source:`torchrl.collectors.Collector.rollout`,
    :source:`tensordict.LazyStackedTensorDict.get`
 :Behind it: :term:`LazyStackedTensorDict`
 :Threads: none found

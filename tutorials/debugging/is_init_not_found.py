@@ -11,7 +11,7 @@ never used this key yourself.
    the environment writes that key.
 :Fix: Append two transforms to the environment: ``InitTracker()`` and the primer of the module,
    ``module.make_tensordict_primer()``.
-:Decided in: :source:`torchrl.modules.LSTMModule.forward`,
+:Source: :source:`torchrl.modules.LSTMModule.forward`,
    :source:`torchrl.envs.transforms.InitTracker`
 :Behind it: :ref:`recurrent-wiring`
 :Threads: none found

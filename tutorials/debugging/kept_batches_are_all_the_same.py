@@ -10,7 +10,7 @@ one.
 :Cause: With ``return_same_td=True``, the collector yields the same object each time and overwrites
    it with the next batch.
 :Fix: Leave out ``return_same_td``, or append ``batch.clone()``.
-:Decided in: :source:`torchrl.collectors.Collector.iterator`
+:Source: :source:`torchrl.collectors.Collector.iterator`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: none found
 :Also called: list of batches identical, same tensor at each iteration, overwritten batch, aliasing,

@@ -12,7 +12,7 @@ finite until the first episode is over, and NaN from then on.
 :Fix: Pass ``missing_obs_value=0.0`` to the wrapper. Zeros are correct where an episode terminates.
    Where a time limit cuts the episode, the target needs the lost observation.
    ``GAE(auto_reset_env=True)`` uses the observation before it.
-:Decided in: :source:`torchrl.envs.transforms.VecGymEnvTransform._step`
+:Source: :source:`torchrl.envs.transforms.VecGymEnvTransform._step`
 :Behind it: :doc:`/performance/environments`
 :Threads: :thread:`3786`, :thread:`2851`
 :Also called: auto-reset, autoreset NaN, SAME_STEP, final_obs, final_observation, terminal

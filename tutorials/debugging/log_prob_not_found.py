@@ -10,7 +10,7 @@ key that your code does not mention.
 :Cause: The actor was made without ``return_log_prob=True``, so the batches hold actions without
    log-probabilities. Losses that compare an old policy with a new one need both.
 :Fix: Pass ``return_log_prob=True`` to the actor that collects.
-:Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`,
+:Source: :source:`torchrl.objectives.PPOLoss._log_weight`,
    :source:`torchrl.modules.ProbabilisticActor.__init__`
 :Behind it: :ref:`layout-keys`
 :Threads: :thread:`4148`

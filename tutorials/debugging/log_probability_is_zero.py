@@ -10,7 +10,7 @@ first batches are exactly zero, as if each action were certain.
 :Cause: During ``init_random_frames``, the collector does not call the policy. The keys that the
    policy would write keep the zeros from the collector's preallocated buffer.
 :Fix: Leave out ``init_random_frames``, or do not train on the batches that it covers.
-:Decided in: :source:`torchrl.collectors.Collector._should_use_random_frames`
+:Source: :source:`torchrl.collectors.Collector._should_use_random_frames`
 :Behind it: :ref:`internals-random-frames`
 :Threads: :thread:`505`
 :Also called: action_log_prob is 0, sample_log_prob missing, exploding ratio, logits all zero,

@@ -10,7 +10,7 @@ Collecting and storing work. The first call of the loss ends in a ``RuntimeError
    does not move it.
 :Fix: Call ``loss_module(batch.to(device))``, or give the storage of the buffer the device of
    the loss.
-:Decided in: :source:`torchrl.objectives.LossModule`
+:Source: :source:`torchrl.objectives.LossModule`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: :thread:`433`, :thread:`477`, :thread:`2518`
 :Also called: Expected all tensors to be on the same device, but found at least two devices,

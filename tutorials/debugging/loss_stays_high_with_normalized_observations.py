@@ -10,7 +10,7 @@ is raised.
 :Cause: In a buffer, ``ObservationNorm`` changes only the keys in ``in_keys``.
    ``in_keys=["observation"]`` leaves ``("next", "observation")`` raw.
 :Fix: Pass ``in_keys=["observation", ("next", "observation")]``.
-:Decided in: :source:`torchrl.envs.transforms.Transform.forward`
+:Source: :source:`torchrl.envs.transforms.Transform.forward`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found
 :Also called: ObservationNorm in the replay buffer, next observation not normalized,

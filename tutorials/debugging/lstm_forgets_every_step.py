@@ -9,7 +9,7 @@ A recurrent policy trains, but no better than one without memory.
 :Cause: The specs of the environment do not include the hidden state, so it is dropped after each
    step. The LSTM starts each step from zeros.
 :Fix: Append ``lstm.make_tensordict_primer()`` to the transforms of the environment.
-:Decided in: :source:`torchrl.modules.LSTMModule.forward`
+:Source: :source:`torchrl.modules.LSTMModule.forward`
 :Behind it: :ref:`recurrent-wiring`
 :Threads: :thread:`1406`, :thread:`2327`, :thread:`2362`
 :Also called: no memory, policy does not remember, hidden state is always zero,

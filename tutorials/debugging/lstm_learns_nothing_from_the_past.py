@@ -10,7 +10,7 @@ what to remember.
 :Cause: A loss that is not a ``LossModule`` calls the LSTM step by step. Each step starts from its
    stored state. This state is a constant, so no gradient reaches earlier steps.
 :Fix: Compute the loss under ``set_recurrent_mode(True)``, or derive the loss from ``LossModule``.
-:Decided in: :source:`torchrl.objectives.common._forward_wrapper`,
+:Source: :source:`torchrl.objectives.common._forward_wrapper`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`
 :Behind it: :ref:`recurrent-mode`
 :Threads: none found

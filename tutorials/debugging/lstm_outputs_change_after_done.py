@@ -12,7 +12,7 @@ differ, and the PPO ratio is not one.
    one episode into the next.
 :Fix: Append ``InitTracker()`` to the environment, and remove whatever else writes ``is_init``
    there.
-:Decided in: :source:`torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset`
+:Source: :source:`torchrl.modules.tensordict_module.rnn._split_and_pad_for_reset`
 :Behind it: :ref:`recurrent-zeroing`
 :Threads: :thread:`4474`
 :Also called: is_init always False, memory leaks across episodes, ratio not 1, KL is not zero

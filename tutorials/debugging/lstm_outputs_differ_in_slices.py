@@ -10,7 +10,7 @@ before any update. The PPO ratio is furthest from one at the first step of a sli
 :Cause: The buffer does not hold the hidden state, so each slice starts from zeros, even in the
    middle of an episode.
 :Fix: Store the hidden state with the other keys.
-:Decided in: :source:`torchrl.modules.LSTMModule._lstm`
+:Source: :source:`torchrl.modules.LSTMModule._lstm`
 :Behind it: :ref:`recurrent-slices`
 :Threads: :thread:`3147`
 :Also called: stored state, hidden state excluded, save memory, ratio not 1, R2D2, SliceSampler

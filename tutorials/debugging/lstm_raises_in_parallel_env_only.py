@@ -12,7 +12,7 @@ step. The message names a hidden state and a "dest tensordict".
    state without an error.
 :Fix: Append ``lstm.make_tensordict_primer()`` to the environment in each worker, or to the
    ``ParallelEnv``.
-:Decided in: :source:`torchrl.envs.ParallelEnv.step_and_maybe_reset`,
+:Source: :source:`torchrl.envs.ParallelEnv.step_and_maybe_reset`,
    :source:`torchrl.modules.LSTMModule.make_tensordict_primer`
 :Behind it: :ref:`recurrent-wiring`
 :Threads: :thread:`1406`

@@ -11,7 +11,7 @@ the call does not mention.
    environment that already has a ``step_count``.
 :Fix: Leave out the argument, and set the limit in the existing counter:
    ``StepCounter(max_steps=...)``.
-:Decided in: :source:`torchrl.collectors.Collector._setup_max_frames_per_traj`
+:Source: :source:`torchrl.collectors.Collector._setup_max_frames_per_traj`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: :thread:`813`
 :Also called: step_count key is already present, StepCounter, time limit, maximum length of an

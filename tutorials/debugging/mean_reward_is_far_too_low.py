@@ -9,9 +9,9 @@ sample.
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: ``split_trajs=True`` fills each trajectory with rows of zeros up to the length of the
-   longest one, and the buffer stores these rows like steps.
+   longest one, and the buffer stores these rows as steps.
 :Fix: Store ``batch[batch["collector", "mask"]]``, or leave out ``split_trajs``.
-:Decided in: :source:`torchrl.collectors.utils.split_trajectories`
+:Source: :source:`torchrl.collectors.utils.split_trajectories`
 :Behind it: :ref:`layout-padding`
 :Threads: none found
 :Also called: zero padding, split_trajectories, mask, rows of zeros, reward diluted
@@ -79,9 +79,9 @@ assert unhealthy["no steps"] > 0, gone
 # Fix it
 # ------
 #
-# Without ``split_trajs``, there is nothing to mask, and a :class:`~torchrl.data.SliceSampler` draws
-# sequences without padding. If your network needs padded sequences, apply the mask to every mean:
-# of rewards, losses and statistics.
+# Without ``split_trajs``, there is nothing to mask; if you need sequences, a
+# :class:`~torchrl.data.SliceSampler` draws them without padding. If your network needs padded
+# sequences, apply the mask to every mean: of rewards, losses and statistics.
 
 fixed = fill(True, heard)
 healthy = check(fixed["replay_buffer"].sample())

@@ -11,7 +11,7 @@ error.
 :Cause: Without ``scratch_dir``, the tensors are mapped to unnamed files in shared memory
    (``/dev/shm`` on Linux), which is part of RAM and not on a disk.
 :Fix: Give the storage a folder on a disk: ``LazyMemmapStorage(size, scratch_dir=folder)``.
-:Decided in: :source:`torchrl.data.LazyMemmapStorage._init_standard`
+:Source: :source:`torchrl.data.LazyMemmapStorage._init_standard`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: none found
 :Also called: /dev/shm full, out of memory, killed, bus error, docker shm size, scratch_dir

@@ -11,7 +11,7 @@ it makes the storage of the buffer.
    CPU, so no other device can hold it.
 :Fix: Leave the storage on the CPU and move the samples, in the training loop or with
    ``replay_buffer.append_transform(lambda batch: batch.to(device))``.
-:Decided in: :source:`torchrl.data.LazyMemmapStorage.__init__`
+:Source: :source:`torchrl.data.LazyMemmapStorage.__init__`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`
 :Threads: :thread:`2515`
 :Also called: Memory map device other than CPU isn't supported, cuda, LazyMemmapStorage, device

@@ -11,7 +11,7 @@ than ``total_frames``. The only signs are warnings when the collector is built.
    rounded up to a multiple of the number of environments.
 :Fix: Choose ``frames_per_batch`` as a multiple of the number of environments, and ``total_frames``
    as a multiple of ``frames_per_batch``.
-:Decided in: :source:`torchrl.collectors.Collector._setup_frames_per_batch`,
+:Source: :source:`torchrl.collectors.Collector._setup_frames_per_batch`,
    :source:`torchrl.collectors.Collector._setup_total_frames`
 :Behind it: :ref:`collector-rounding`
 :Threads: :thread:`846`, :thread:`989`

@@ -9,11 +9,11 @@ next observation.
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: ``NextStateReconstructor`` takes the next observation from the following row of the
-   *sample*. With a random sampler that row is unrelated, so the result is NaN. The value estimator
-   then replaces NaN with the current observation.
+   *sample*. A random sampler puts an unrelated row there, so the transform writes NaN. The value
+   estimator then replaces NaN with the current observation.
 :Fix: Sample slices with ``SliceSampler(...)``, and pass ``step_count_key`` to the reconstructor. If
    you need single transitions, store both observations: leave out ``compact_obs``.
-:Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`,
+:Source: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3743`, :thread:`3744`

@@ -12,7 +12,7 @@ rows that were there before the workers started.
 :Fix: Make the buffer with ``TensorDictPrioritizedReplayBuffer(..., sync=False)``, which gives new
    rows their priorities before it samples. Or extend the buffer in the main process, with the
    batches of the workers.
-:Decided in: :source:`torchrl.data.PrioritizedSampler.extend`
+:Source: :source:`torchrl.data.PrioritizedSampler.extend`
 :Behind it: :doc:`/how-to/collect_in_background`
 :Threads: :thread:`3714`
 :Also called: PER with several workers, prioritized replay with MultiAsyncCollector, shared buffer

@@ -11,7 +11,7 @@ The script works on the CPU, and on CUDA. With ``device="mps"``, or when you mov
    return observations in float64, and TorchRL keeps this dtype.
 :Fix: Leave the environment on the CPU, wrap it with ``TransformedEnv(env, DoubleToFloat())``, and
    move its batches to ``mps``.
-:Decided in: :source:`torchrl.envs.transforms.DoubleToFloat`,
+:Source: :source:`torchrl.envs.transforms.DoubleToFloat`,
    :source:`torchrl.envs.libs.gym.GymWrapper`
 :Behind it: :doc:`/performance/device_placement`
 :Threads: :thread:`1198`, :thread:`1584`, :thread:`3549`, :thread:`3550`

@@ -12,7 +12,7 @@ over n steps, as they should be, but each next observation is only one step ahea
    from one step, when you sample.
 :Fix: Store both observations of each step: do not combine ``MultiStepTransform`` with
    ``compact_obs`` or ``NextObservationDelta``.
-:Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
+:Source: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
    :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/n_step_and_truncations`
 :Threads: :thread:`3743`, :thread:`3742`

@@ -13,7 +13,7 @@ are correct, too.
    value of the last observation, although no reward follows it.
 :Fix: Leave ``"terminated"`` out of ``done_keys``, so that it moves with the next observation:
    ``MultiStepTransform(..., done_keys=["done", "truncated"])``.
-:Decided in: :source:`torchrl.envs.transforms.MultiStepTransform.done_keys`,
+:Source: :source:`torchrl.envs.transforms.MultiStepTransform.done_keys`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`
 :Behind it: :doc:`/how-to/n_step_with_priorities`
 :Threads: none found

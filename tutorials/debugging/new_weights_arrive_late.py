@@ -12,7 +12,7 @@ weights.
    the next batch is complete or partly complete when the new weights arrive.
 :Fix: Use :class:`~torchrl.collectors.MultiSyncCollector`, or a loss that corrects for data of older
    policies.
-:Decided in: :source:`torchrl.collectors.MultiAsyncCollector.iterator`
+:Source: :source:`torchrl.collectors.MultiAsyncCollector.iterator`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: :thread:`3032`
 :Also called: off-policy data in PPO, stale batch, policy_version, asynchronous collection, ratio

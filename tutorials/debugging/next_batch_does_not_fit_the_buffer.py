@@ -12,7 +12,7 @@ sizes differ or that a value cannot be broadcast.
    length differs from batch to batch.
 :Fix: Store single steps instead of padded trajectories: ``batch[batch["collector", "mask"]]`` (the
    mask is true for real steps). Or collect without ``split_trajs``.
-:Decided in: :source:`torchrl.data.TensorStorage`
+:Source: :source:`torchrl.data.TensorStorage`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`1671`
 :Also called: indexed destination TensorDict batch size differs from the source batch size, shape

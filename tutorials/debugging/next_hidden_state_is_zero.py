@@ -11,7 +11,7 @@ step. A critic that computes V(s') from them gets zeros.
    reserved memory for them in the batch, and this memory stays zero.
 :Fix: Collect without ``compact_obs``. Or add ``use_buffers=False``, which removes the zeros, and
    rebuild the next states.
-:Decided in: :source:`torchrl.collectors.Collector._maybe_make_final_rollout`,
+:Source: :source:`torchrl.collectors.Collector._maybe_make_final_rollout`,
    :source:`torchrl.modules.LSTMModule.forward`
 :Behind it: :doc:`/reference/recurrent_state_lifecycle`
 :Threads: none found

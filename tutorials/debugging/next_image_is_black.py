@@ -12,7 +12,7 @@ and a check for NaN finds nothing.
    ``fill_value``. In bytes, the result is a valid image.
 :Fix: Put ``ToTensorImage`` before the reconstructor in the buffer, so that the reconstructor gets
    floats, and pass no ``fill_value``.
-:Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
+:Source: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3743`
 :Also called: fill_value, uint8, pixels, black frame, white frame, compact_obs

@@ -12,7 +12,7 @@ but it belongs to another step.
    row as the next step.
 :Fix: Put a ``StepCounter`` on the environment and pass ``step_count_key="step_count"`` to
    ``NextStateReconstructor``.
-:Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`
+:Source: :source:`torchrl.envs.transforms.NextStateReconstructor._valid_mask`
 :Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
 :Threads: :thread:`3743`, :thread:`3742`
 :Also called: compact_obs, NextStateReconstructor, splice, wrong next state, slices that touch

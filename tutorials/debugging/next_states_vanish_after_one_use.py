@@ -10,7 +10,7 @@ estimator with a recurrent critic returns other values, although nothing was tra
 :Cause: A module writes its outputs into the TensorDict that you pass. In recurrent mode, a GRU or
    LSTM writes next hidden states only for the last step of each sequence, and zeros for the others.
 :Fix: When you call a module yourself, pass it a copy: ``batch.copy()``.
-:Decided in: :source:`torchrl.modules.LSTMModule._lstm`
+:Source: :source:`torchrl.modules.LSTMModule._lstm`
 :Behind it: :ref:`recurrent-trust`
 :Threads: :thread:`3711`
 :Also called: batch overwritten, in place, recurrent_state_h zeros, epochs, ReinforceLoss

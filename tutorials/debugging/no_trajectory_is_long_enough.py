@@ -12,7 +12,7 @@ of four steps. According to the message, the longest trajectory has one step.
 :Fix: Do not flatten the batch: ``LazyTensorStorage(..., ndim=2)`` keeps the steps of each
    environment together. Collect at least two steps per environment at a time. If the episodes
    themselves are shorter than a slice, set ``strict_length=False``.
-:Decided in: :source:`torchrl.data.SliceSampler._sample_slices`
+:Source: :source:`torchrl.data.SliceSampler._sample_slices`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`3194` :thread:`2011`
 :Also called: length range 1 - 1, stored trajectories shorter than the slice, interleaved

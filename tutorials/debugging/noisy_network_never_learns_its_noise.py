@@ -10,7 +10,7 @@ scale of the noise keeps its initial value, so the noise does not fade.
 :Cause: By default, ``DQNLoss`` calls its network with the exploration type ``DETERMINISTIC``. In
    this mode ``NoisyLinear`` adds no noise, so the scale of the noise gets no gradient.
 :Fix: Set ``loss.deterministic_sampling_mode = ExplorationType.RANDOM``.
-:Decided in: :source:`torchrl.objectives.common._forward_wrapper`,
+:Source: :source:`torchrl.objectives.common._forward_wrapper`,
    :source:`torchrl.modules.NoisyLinear._should_use_noise`
 :Behind it: :term:`exploration type`
 :Threads: :thread:`3082`

@@ -10,7 +10,7 @@ same mistake each time, as if it did not explore.
 :Cause: ``NoisyLinear`` draws its noise once, when it is built. A forward pass does not draw
    again, and neither do collectors and losses.
 :Fix: Call ``network.apply(reset_noise)`` after each step of the optimizer.
-:Decided in: :source:`torchrl.modules.NoisyLinear.reset_noise`
+:Source: :source:`torchrl.modules.NoisyLinear.reset_noise`
 :Behind it: this page
 :Threads: none found
 :Also called: NoisyNet, NoisyLinear, weight_epsilon is constant, no exploration, Rainbow, frozen

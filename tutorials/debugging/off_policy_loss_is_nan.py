@@ -13,7 +13,7 @@ too.
    replace NaN. The estimator's ``forward``, which PPO uses, replaces it.
 :Fix: With TD(0), the default of these losses, write zeros for NaN in terminated rows, and drop the
    other rows whose next observation is NaN. With TD(lambda), store both observations of each step.
-:Decided in: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
+:Source: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3744`, :thread:`3743`

@@ -12,7 +12,7 @@ that skips old frames skips this frame.
    frame, so the root has the version of the step before.
 :Fix: Read ``("next", "policy_version")``, as with
    ``StalenessAwareSampler(version_key=("next", "policy_version"))``.
-:Decided in: :source:`torchrl.envs.llm.transforms.policy_version.PolicyVersion._step`
+:Source: :source:`torchrl.envs.llm.transforms.policy_version.PolicyVersion._step`
 :Behind it: this page
 :Threads: :thread:`3759`
 :Also called: policy_version off by one, stale frame, track_policy_version, staleness, wrong version

@@ -11,7 +11,7 @@ script works.
    ``spawn`` passes files by their numbers, and refuses to pass a number twice.
 :Fix: Pass each connection and each tensor in shared memory as a single object, or send copies
    (``tensor.clone()``).
-:Decided in: :source:`torchrl.collectors.MultiCollector._run_processes`
+:Source: :source:`torchrl.collectors.MultiCollector._run_processes`
 :Behind it: :term:`start method`
 :Threads: none found
 :Also called: fds_to_keep, spawnv_passfds, fork_exec, file descriptor passed twice, shared tensors

@@ -10,7 +10,7 @@ You keep one step of every batch in a list, for a plot or an evaluation set. Acc
 :Cause: Indexing a TensorDict with a number or a slice returns views, and a view keeps the memory of
    the whole batch alive.
 :Fix: Keep a copy: ``batch[i].clone()``.
-:Decided in: :source:`tensordict.TensorDict.__getitem__`
+:Source: :source:`tensordict.TensorDict.__getitem__`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found
 :Also called: memory leak, view, RAM grows, out of memory, bytes() too small, kept batches

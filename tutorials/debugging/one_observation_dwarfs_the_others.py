@@ -11,7 +11,7 @@ hundreds, the others around one.
    similar size for all entries, so the largest entry dominates nearly every hidden unit.
 :Fix: Bring all entries to the same scale: append ``ObservationNorm(in_keys=["observation"],
    standard_normal=True)`` and call its ``init_stats``, or append ``VecNormV2``.
-:Decided in: :source:`torchrl.envs.transforms.ObservationNorm._apply_transform`
+:Source: :source:`torchrl.envs.transforms.ObservationNorm._apply_transform`
 :Behind it: :doc:`/how-to/normalize_across_workers`
 :Threads: none found
 :Also called: observation scale, unscaled observations, normalize observations, features of

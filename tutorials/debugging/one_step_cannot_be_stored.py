@@ -11,7 +11,7 @@ an error about shapes that appear nowhere in your program.
    batch. With one step per environment, it gets the shape of these coordinates wrong.
 :Fix: Collect at least two steps at a time, or use a plain ``ReplayBuffer`` if you need neither
    priorities nor done marks at the ends of slices.
-:Decided in: :source:`torchrl.data.TensorDictReplayBuffer._set_index_in_td`
+:Source: :source:`torchrl.data.TensorDictReplayBuffer._set_index_in_td`
 :Behind it: :ref:`replay-slices`
 :Threads: none found
 :Also called: tensor shape is incompatible with dest shape, frames_per_batch equals num_envs

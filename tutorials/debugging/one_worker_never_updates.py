@@ -12,7 +12,7 @@ still acts as it did in the first batch.
    never updates the copy.
 :Fix: Pass ``weight_sync_schemes={"policy": MultiProcessWeightSyncScheme()}``, and call
    ``collector.update_policy_weights_()`` after the optimizer steps.
-:Decided in: :source:`torchrl.weight_update.SharedMemWeightSyncScheme`
+:Source: :source:`torchrl.weight_update.SharedMemWeightSyncScheme`
 :Behind it: :ref:`performance-weight_sync-one-worker`
 :Threads: :thread:`3587`
 :Also called: one worker keeps old weights, policy_device list, workers on several GPUs, some

@@ -10,7 +10,7 @@ step, and the mean return collapses.
 :Cause: ``_step`` changes an attribute (here the number of steps) that ``_reset`` does not reset.
    The attribute keeps its last value.
 :Fix: In ``_reset``, set everything that ``_step`` changes.
-:Decided in: :source:`torchrl.envs.EnvBase.reset`
+:Source: :source:`torchrl.envs.EnvBase.reset`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found
 :Also called: episodes of length 1, reset does not reset, counter keeps counting, episode return

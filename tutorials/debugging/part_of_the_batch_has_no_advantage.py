@@ -12,7 +12,7 @@ fewer rows than you collected.
    batch.
 :Fix: Set ``shifted_budget`` to the number of cut trajectories in a batch plus one, or use
    ``shifted=False``.
-:Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_net_shifted`,
+:Source: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_net_shifted`,
    :source:`torchrl.objectives.value.ValueEstimatorBase._mask_shifted_output`
 :Behind it: :ref:`recurrent-advantages`
 :Threads: :thread:`3782`, :thread:`3784`

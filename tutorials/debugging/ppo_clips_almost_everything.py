@@ -10,7 +10,7 @@ The clip fraction of PPO is above one half in most updates. The return rises slo
    the advantage has pushed out of the clipping range gets no gradient.
 :Fix: Lower the learning rate, run fewer epochs on each batch, or stop the epochs when ``kl_approx``
    is above a bound.
-:Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`
+:Source: :source:`torchrl.objectives.ClipPPOLoss.forward`
 :Behind it: :ref:`doctor-logs`
 :Threads: none found
 :Also called: clip fraction too high, clipfrac, ratio far from one, too many epochs, kl too large,

@@ -11,7 +11,7 @@ probabilities should be one. But the loss reports a ``clip_fraction`` above zero
    Their difference broadcasts to shape ``[N, N]``, so there is a ratio for each pair of rows.
 :Fix: Store the log-probability as the policy wrote it, with the shape of the batch. If your
    own code added a dimension, drop it: ``batch["action_log_prob"] = log_prob.squeeze(-1)``.
-:Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`
+:Source: :source:`torchrl.objectives.PPOLoss._log_weight`
 :Behind it: :ref:`layout-shapes`
 :Threads: :thread:`1243`
 :Also called: log-prob shape [N] against [N, 1], sample_log_prob unsqueeze, ratio not one,

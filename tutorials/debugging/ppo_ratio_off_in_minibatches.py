@@ -10,7 +10,7 @@ one, even before the first update. Ratios are clipped, and the KL divergence is 
 :Cause: The minibatches are drawn row by row, but the loss treats the rows of a minibatch as one
    sequence.
 :Fix: Draw slices of consecutive steps: ``SliceSampler(slice_len=8, end_key=("next", "done"))``.
-:Decided in: :source:`torchrl.modules.LSTMModule.forward`,
+:Source: :source:`torchrl.modules.LSTMModule.forward`,
    :source:`torchrl.data.SliceSampler`
 :Behind it: :ref:`recurrent-slices`
 :Threads: :thread:`3147`

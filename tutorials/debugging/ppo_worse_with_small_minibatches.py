@@ -11,7 +11,7 @@ although each loss is finite.
    shuffled rows were one trajectory.
 :Fix: Call an advantage module such as ``GAE`` on each batch of the collector before you store the
    batch.
-:Decided in: :source:`torchrl.objectives.ClipPPOLoss.forward`
+:Source: :source:`torchrl.objectives.ClipPPOLoss.forward`
 :Behind it: :ref:`layout-time`
 :Threads: none found
 :Also called: PPO without GAE, forgot advantage_module, advantage computed inside the loss,

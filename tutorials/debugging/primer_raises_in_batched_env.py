@@ -11,7 +11,7 @@ it raises an error about ``expand_specs`` or about shapes.
    whether to expand them to all environments, because ``expand_specs`` is not set.
 :Fix: Use the primer of the module, ``module.make_tensordict_primer()``. If you write a primer by
    hand with the shapes of a single environment, pass ``expand_specs=True``.
-:Decided in: :source:`torchrl.envs.transforms.TensorDictPrimer.transform_observation_spec`
+:Source: :source:`torchrl.envs.transforms.TensorDictPrimer.transform_observation_spec`
 :Behind it: :ref:`recurrent-wiring`
 :Threads: :thread:`2323`, :thread:`1493`
 :Also called: expand_specs, batch-locked, SerialEnv, ParallelEnv, IsaacLab, vectorized, LSTM

@@ -11,7 +11,7 @@ a warning about copying tensors.
    of the sample. The buffer then gives all rows the same default priority.
 :Fix: Give the buffer the key that the loss writes (``priority_key="td_error"``, the default). Pass
    the same sample first to the loss, then to ``update_tensordict_priority``.
-:Decided in: :source:`torchrl.data.TensorDictReplayBuffer._get_priority_vector`
+:Source: :source:`torchrl.data.TensorDictReplayBuffer._get_priority_vector`
 :Behind it: this page
 :Threads: :thread:`2205`
 :Also called: PER is uniform, priority_weight is always 1, td_error, update_priority,

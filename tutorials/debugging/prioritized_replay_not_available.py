@@ -12,7 +12,7 @@ A fresh installation works until you create a prioritized sampler. The error the
    ``None``.
 :Fix: Install versions of torch and torchrl that belong together, or build torchrl from source.
    ``python -c "import torchrl._torchrl"`` shows the hidden error.
-:Decided in: :source:`torchrl.data.PrioritizedSampler._init`
+:Source: :source:`torchrl.data.PrioritizedSampler._init`
 :Behind it: :ref:`performance-replay_buffers-priorities`
 :Threads: :thread:`3508`, :thread:`1926`, :thread:`3112`
 :Also called: C++ binaries, _torchrl, undefined symbol, ABI, PER, PrioritizedReplayBuffer, wheel

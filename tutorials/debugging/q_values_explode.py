@@ -12,7 +12,7 @@ falling.
    values.
 :Fix: Pass the small number as ``tau``: ``SoftUpdate(loss, tau=0.005)`` is the same as
    ``eps=0.995``.
-:Decided in: :source:`torchrl.objectives.SoftUpdate._step`
+:Source: :source:`torchrl.objectives.SoftUpdate._step`
 :Behind it: this page
 :Threads: none found
 :Also called: critic loss diverges, loss explodes, Q overestimation, value loss grows, DQN diverges,

@@ -11,7 +11,7 @@ the next reward, however long you train.
    keeps its initial random weights.
 :Fix: Create ``updater = SoftUpdate(loss, tau=0.005)``, or a ``HardUpdate``, and call
    ``updater.step()`` after each step of the optimizer.
-:Decided in: :source:`torchrl.objectives.TargetNetUpdater`,
+:Source: :source:`torchrl.objectives.TargetNetUpdater`,
    :source:`torchrl.objectives.LossModule.__getattr__`
 :Behind it: this page
 :Threads: none found

@@ -10,7 +10,7 @@ clipped or zeroed. But in between, your code only reads the buffer.
 :Cause: With a ``LazyTensorStorage`` or ``LazyMemmapStorage``, ``buffer[:]`` and ``buffer[i]`` are
    views, so an in-place operation on them edits the stored rows. ``sample()`` returns a copy.
 :Fix: Clone what you read by index before you change it: ``buffer[:].clone()``.
-:Decided in: :source:`torchrl.data.LazyTensorStorage.get`
+:Source: :source:`torchrl.data.LazyTensorStorage.get`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: none found
 :Also called: in-place, view, aliasing, normalize rewards twice, rewards vanish, buffer corrupted

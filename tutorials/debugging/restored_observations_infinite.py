@@ -11,7 +11,7 @@ the environment never returned an infinite number, and the stored observations a
    largest ``float16`` becomes infinite.
 :Fix: Pass ``delta_dtype=torch.bfloat16``, which takes no more memory and has the range of
    ``float32``. Or scale the observations.
-:Decided in: :source:`torchrl.envs.transforms.NextObservationDelta._step`
+:Source: :source:`torchrl.envs.transforms.NextObservationDelta._step`
 :Behind it: :doc:`/tutorials/memory/saving_by_observation_size`
 :Threads: :thread:`3777`
 :Also called: inf, overflow, float16, unnormalized observations, NextObservationDelta, nan loss

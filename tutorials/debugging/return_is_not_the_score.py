@@ -10,7 +10,7 @@ same policy scores in the environment without transforms.
 :Cause: ``RewardSum`` adds up rewards that the transforms before it have scaled, clipped, or reduced
    to the sign.
 :Fix: Put ``RewardSum`` before the transforms that change the reward.
-:Decided in: :source:`torchrl.envs.transforms.RewardSum._step`,
+:Source: :source:`torchrl.envs.transforms.RewardSum._step`,
    :source:`torchrl.envs.transforms.Compose._step`
 :Behind it: this page
 :Threads: none found

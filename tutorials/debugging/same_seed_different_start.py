@@ -10,7 +10,7 @@ Each run calls ``collector.set_seed(0)``, but two runs differ already in their f
    ``set_seed`` resets a ``GymEnv`` again, but the policy's first step still gets the old
    observation.
 :Fix: Seed the environment before the collector is built.
-:Decided in: :source:`torchrl.collectors.Collector._make_carrier`,
+:Source: :source:`torchrl.collectors.Collector._make_carrier`,
    :source:`torchrl.collectors.Collector.set_seed`
 :Behind it: :doc:`/reference/collectors_hooks`
 :Threads: none found

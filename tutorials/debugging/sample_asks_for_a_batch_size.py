@@ -11,7 +11,7 @@ last batch, the constructor of the buffer raises.
    the size in its constructor.
 :Fix: Pass the size: ``ReplayBuffer(..., batch_size=32)``. For plain sampling, ``sample(32)`` is
    enough.
-:Decided in: :source:`torchrl.data.ReplayBuffer.sample`,
+:Source: :source:`torchrl.data.ReplayBuffer.sample`,
    :source:`torchrl.data.ReplayBuffer.__init__`
 :Behind it: :term:`batch size`
 :Threads: :thread:`994`

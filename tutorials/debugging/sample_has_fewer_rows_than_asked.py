@@ -11,7 +11,7 @@ Nothing is raised until you reshape the sample into sequences.
    nothing fills the missing rows.
 :Fix: Pass ``pad_output=True`` to the sampler, and use the mask that it writes. Or do not reshape
    the sample, but cut it at ``("next", "truncated")``.
-:Decided in: :source:`torchrl.data.SliceSampler._get_index`
+:Source: :source:`torchrl.data.SliceSampler._get_index`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2947` :thread:`2011`
 :Also called: invalid shape, shape is invalid for input of size, variable-length slices

@@ -12,7 +12,7 @@ several times the memory that it should.
    first dimension, so one item holds all steps of one environment.
 :Fix: Store single transitions with ``buffer.extend(batch.reshape(-1))``. Or create the storage with
    ``ndim=2``.
-:Decided in: :source:`torchrl.data.LazyTensorStorage._init_standard`
+:Source: :source:`torchrl.data.LazyTensorStorage._init_standard`
 :Behind it: :ref:`replay-transitions`
 :Threads: :thread:`1885`
 :Also called: sample bigger than batch_size, wrong sample shape,

@@ -9,7 +9,7 @@ number works, but ``sample`` then returns far fewer sequences than ``batch_size`
 :Effect: loud
 :Cause: ``batch_size`` counts rows, not slices. The slice sampler divides these rows into slices.
 :Fix: Pass ``batch_size=n_slices * slice_len``.
-:Decided in: :source:`torchrl.data.SliceSampler._adjusted_batch_size`
+:Source: :source:`torchrl.data.SliceSampler._adjusted_batch_size`
 :Behind it: :ref:`replay-slices`
 :Threads: :thread:`1748`
 :Also called: The batch-size must be divisible by the slice length, too few sequences, num_slices

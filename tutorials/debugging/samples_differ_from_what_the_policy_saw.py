@@ -11,7 +11,7 @@ much too large, or squeezed into a small range.
    buffer. The batch is already normalized, and the buffer normalizes each sample again.
 :Fix: Keep only one of the two transforms. If you keep the buffer's transform, the policy has to
    normalize its observations itself.
-:Decided in: :source:`torchrl.data.TensorDictReplayBuffer._sample`
+:Source: :source:`torchrl.data.TensorDictReplayBuffer._sample`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: :thread:`2406`
 :Also called: observations are normalized twice, ObservationNorm twice, double normalization,

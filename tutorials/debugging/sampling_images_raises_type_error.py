@@ -11,7 +11,7 @@ The message asks for a ``fill_value``. But with that value, no NaN marks a missi
    bytes, which cannot be NaN.
 :Fix: Convert the bytes to floats first: ``Compose(ToTensorImage(in_keys=["pixels"]),
    NextStateReconstructor(["pixels"], ...))``.
-:Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
+:Source: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3743`
 :Also called: fill_value, uint8, pixels, compact_obs, Atari

@@ -10,7 +10,7 @@ raises.
 :Cause: Nothing is stored yet. A ``Collector`` writes to its ``replay_buffer`` when you ask for a
    batch or after you call ``start()``, not when you create the collector.
 :Fix: Sample inside the loop over the collector, as soon as ``replay_buffer.can_sample()`` is True.
-:Decided in: :source:`torchrl.data.RandomSampler.sample`,
+:Source: :source:`torchrl.data.RandomSampler.sample`,
    :source:`torchrl.data.SliceSampler.sample`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: none found

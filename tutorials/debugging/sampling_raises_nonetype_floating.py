@@ -11,7 +11,7 @@ transform.
 :Cause: By default, ``NextStateReconstructor`` rebuilds the key ``"observation"``. The observation
    of this environment has another key.
 :Fix: Pass the keys of the observations, for example ``NextStateReconstructor(["pixels"], ...)``.
-:Decided in: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
+:Source: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`
 :Behind it: :doc:`/tutorials/memory/memory_efficient_rl`
 :Threads: :thread:`3743`
 :Also called: pixels, nested observation, agents, NoneType, NextStateReconstructor, missing key

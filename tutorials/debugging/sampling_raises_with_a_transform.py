@@ -10,7 +10,7 @@ set.
 :Cause: ``TensorDictReplayBuffer`` writes the index of each drawn row into the sample. After a
    transform has changed the number of rows, the indices no longer fit.
 :Fix: Do not change the number of rows in the transform. Reshape the returned sample instead.
-:Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
+:Source: :source:`torchrl.data.TensorDictReplayBuffer.sample`
 :Behind it: :ref:`replay-transitions`
 :Threads: :thread:`2406`
 :Also called: Failed to set the metadata, reshape as a transform, CatFrames in a buffer,

@@ -11,7 +11,7 @@ raises.
    ``prefetch`` can load them.
 :Fix: Create the buffer with the same ``prefetch`` as before. To change ``prefetch``, delete the
    saved queue: ``del state["_prefetch_state"]``.
-:Decided in: :source:`torchrl.data.ReplayBuffer._validate_prefetch_state`
+:Source: :source:`torchrl.data.ReplayBuffer._validate_prefetch_state`
 :Behind it: :term:`prefetch`
 :Threads: :thread:`4089`
 :Also called: resume a run with another prefetch, checkpoint of a replay buffer, capacity 8 into 0,

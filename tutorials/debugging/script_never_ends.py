@@ -11,7 +11,7 @@ but the prompt does not come back. A cluster job runs until its time limit.
    Python waits for its workers before it ends.
 :Fix: Call ``collector.shutdown()`` and ``env.close()`` in a ``finally`` block, so that an exception
    does not skip them.
-:Decided in: :source:`torchrl.collectors.MultiCollector._run_processes`,
+:Source: :source:`torchrl.collectors.MultiCollector._run_processes`,
    :source:`torchrl.envs.ParallelEnv._start_workers`
 :Behind it: this page
 :Threads: :thread:`209`

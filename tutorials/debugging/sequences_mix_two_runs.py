@@ -11,7 +11,7 @@ policy. Each sampled sequence has one trajectory id, but some jump from one epis
    treats neighboring rows with equal ids as one trajectory.
 :Fix: Before you extend, add an offset to the ids of each collector after the first:
    ``batch["collector", "traj_ids"] += offset``.
-:Decided in: :source:`torchrl.collectors.Collector._traj_pool`
+:Source: :source:`torchrl.collectors.Collector._traj_pool`
 :Behind it: :ref:`replay-writers`
 :Threads: none found
 :Also called: traj_ids restart at 0, duplicate trajectory ids, resumed run, merged episodes

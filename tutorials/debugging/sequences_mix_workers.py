@@ -11,7 +11,7 @@ that is not done. TorchRL only warns, when you make the collector.
    followed by rows of another. A sampler that cuts only at ``done`` sees no end there.
 :Fix: Pass ``trajs_per_batch=1`` to the collector, so that workers write whole episodes. Or leave
    out ``end_key``, so that the sampler cuts at trajectory ids.
-:Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`
+:Source: :source:`torchrl.data.SliceSampler._get_stop_and_length`
    :source:`torchrl.collectors.MultiCollector._check_replay_buffer_init`
 :Behind it: :ref:`replay-writers`
 :Threads: :thread:`3618`

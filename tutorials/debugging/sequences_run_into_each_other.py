@@ -11,7 +11,7 @@ and a recurrent network carries its hidden state from one sequence into the next
    these marks, but a plain ``ReplayBuffer`` does not write them into the batch.
 :Fix: Use ``TensorDictReplayBuffer``, which writes these marks. Or call ``sample(return_info=True)``
    and write the returned marks into the batch yourself.
-:Decided in: :source:`torchrl.data.TensorDictReplayBuffer.sample`
+:Source: :source:`torchrl.data.TensorDictReplayBuffer.sample`
 :Behind it: :ref:`recurrent-slices`
 :Threads: none found
 :Also called: truncated not set, is_init missing at slice starts, GAE over slices

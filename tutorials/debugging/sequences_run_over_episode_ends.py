@@ -9,7 +9,7 @@ The sampler has ``end_key="done"``, but its sequences start in one episode and e
 :Cause: ``"done"`` at the root of a row belongs to the state before the step, and is never True in
    the batches of a collector. An episode ends where ``("next", "done")`` is True.
 :Fix: Pass ``end_key=("next", "done")``, or leave ``end_key`` out.
-:Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`
+:Source: :source:`torchrl.data.SliceSampler._get_stop_and_length`
 :Behind it: :ref:`layout-flags`
 :Threads: none found
 :Also called: end_key done, slices straddle episodes, done at the root, one endless trajectory

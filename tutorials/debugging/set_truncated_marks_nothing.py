@@ -11,7 +11,7 @@ batches.
 :Cause: With ``extend_buffer=False``, each frame goes into the buffer as soon as it is collected.
    The marks are set on whole batches, and here no batch is built.
 :Fix: Leave out ``extend_buffer=False``.
-:Decided in: :source:`torchrl.collectors.Collector._maybe_set_truncated`,
+:Source: :source:`torchrl.collectors.Collector._maybe_set_truncated`,
    :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :ref:`internals-direct-write`
 :Threads: none found

@@ -10,7 +10,7 @@ about stacking that names no key.
 :Cause: The policy contains the critic, and writes ``state_value`` at the root while it acts.
    Nothing writes it under ``next``, but GAE stacks the root and ``next``.
 :Fix: Collect with ``actor_critic.get_policy_operator()``, which does not write the value.
-:Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
+:Source: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`layout-keys`
 :Threads: none found
 :Also called: ActorValueOperator in a collector, shared trunk, Consider using

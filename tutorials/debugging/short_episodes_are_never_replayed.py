@@ -11,7 +11,7 @@ contain them.
    that is shorter than a slice.
 :Fix: Use ``SliceSampler(..., strict_length=False, pad_output=True)`` and the mask that it writes.
    Or sample shorter slices.
-:Decided in: :source:`torchrl.data.SliceSampler._sample_slices`
+:Source: :source:`torchrl.data.SliceSampler._sample_slices`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2011`
 :Also called: biased sampling, episodes missing from samples, early failures ignored

@@ -10,7 +10,7 @@ Code that you copied from an older example raises a ``TypeError``.
    ``split_trajectories`` does.
 :Fix: Write ``SliceSampler(..., traj_key=("collector", "traj_ids"))``. You can also omit the
    argument: the sampler finds these ids itself.
-:Decided in: :source:`torchrl.data.SliceSampler`
+:Source: :source:`torchrl.data.SliceSampler`
 :Behind it: :doc:`/reference/api_changes`
 :Threads: none found
 :Also called: got an unexpected keyword argument 'trajectory_key', docs example fails

@@ -11,7 +11,7 @@ Some sequences start in one environment and continue in another.
    that cuts only at ``done`` sees no end there.
 :Fix: Store the batch as it is, in a storage with ``ndim=2``. Or leave out ``end_key``, so that the
    sampler cuts at trajectory ids.
-:Decided in: :source:`torchrl.data.SliceSampler._get_stop_and_length`
+:Source: :source:`torchrl.data.SliceSampler._get_stop_and_length`
 :Behind it: :ref:`replay-flat`
 :Threads: :thread:`3194`
 :Also called: slices straddle episodes, reshape(-1), interleaved environments, ParallelEnv

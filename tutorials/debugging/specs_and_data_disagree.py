@@ -10,7 +10,7 @@ keys, shapes or types of a *real* and a *fake* TensorDict.
 :Cause: The data that ``_reset`` and ``_step`` return do not match the specs. The *fake* TensorDict
    is made from the specs, the *real* one comes from a short rollout.
 :Fix: Correct the spec or the returned tensor, whichever is wrong.
-:Decided in: :source:`torchrl.envs.utils.check_env_specs`
+:Source: :source:`torchrl.envs.utils.check_env_specs`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: :thread:`2052`, :thread:`1585`, :thread:`3260`, :thread:`1567`, :thread:`1713`
 :Also called: real and fake tensordict don't match, keys of the specs and data do not match,

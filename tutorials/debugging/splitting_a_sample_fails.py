@@ -12,7 +12,7 @@ about sizes that do not sum up, or it returns sequences that are longer than a s
    are counted twice.
 :Fix: Use ``sample.reshape(-1, slice_len)``. For slices of different length, exclude the trajectory
    ids from the sample and pass ``done_key="truncated"``.
-:Decided in: :source:`torchrl.collectors.utils.split_trajectories`
+:Source: :source:`torchrl.collectors.utils.split_trajectories`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2588`
 :Also called: split_with_sizes expects split_sizes to sum exactly, duplicate trajectory ids

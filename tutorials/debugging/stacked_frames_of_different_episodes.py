@@ -11,7 +11,7 @@ their frames never followed each other in this order.
    draws rows from anywhere, and a slice sampler draws no rows from before a slice.
 :Fix: Use ``transform, sampler = catframes.make_rb_transform_and_sampler(batch_size)`` in a plain
    ``ReplayBuffer``. This sampler draws the frames that belong together.
-:Decided in: :source:`torchrl.envs.transforms.CatFrames.unfolding`,
+:Source: :source:`torchrl.envs.transforms.CatFrames.unfolding`,
    :source:`torchrl.envs.transforms.CatFrames.make_rb_transform_and_sampler`
 :Behind it: :doc:`/how-to/pixel_replay`, :doc:`/reference/data_layout`
 :Threads: :thread:`2406`

@@ -8,9 +8,9 @@ PPO with value clipping trains for a while. Then the loss raises because a batch
 :Subsystem: value estimation and losses
 :Effect: loud
 :Cause: The batch has NaN in its next observations. GAE replaces the NaN in a copy of the batch, and
-   writes the values only to this copy.
+   writes ``state_value`` only to this copy.
 :Fix: After GAE, call the critic on each batch in which ``state_value`` is missing.
-:Decided in: :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`,
+:Source: :source:`torchrl.objectives.value.ValueEstimatorBase._sanitize_next_obs_nan`,
    :source:`torchrl.objectives.PPOLoss.loss_critic`
 :Behind it: :doc:`/tutorials/memory/missing_next_observations`
 :Threads: :thread:`3744`

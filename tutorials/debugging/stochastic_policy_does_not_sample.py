@@ -11,7 +11,7 @@ most likely one.
    deterministic. A collector sets ``RANDOM`` by itself; ``env.rollout`` does not.
 :Fix: Call ``env.rollout`` under ``set_exploration_type(ExplorationType.RANDOM)``, or use a
    collector.
-:Decided in: :source:`torchrl.modules.SafeProbabilisticModule.__init__`
+:Source: :source:`torchrl.modules.SafeProbabilisticModule.__init__`
 :Behind it: :term:`exploration type`
 :Threads: :thread:`2175`
 :Also called: actor does not explore, rollout is deterministic, always the same action,

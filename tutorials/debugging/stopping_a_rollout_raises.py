@@ -11,7 +11,7 @@ for the first time, the collector raises an error about an attribute that your p
    A collector with a replay buffer has no output buffer.
 :Fix: Leave out the argument ``replay_buffer``, and extend the buffer yourself with the rows before
    the cut: ``buffer.extend(batch[batch["collector", "traj_ids"] >= 0])``.
-:Decided in: :source:`torchrl.collectors.Collector.rollout`
+:Source: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :doc:`/reference/collectors_internals`
 :Threads: none found
 :Also called: _final_rollout, interruptor, preemption, use_buffers=False, stop

@@ -10,7 +10,7 @@ rollout also takes more memory than its data.
 :Cause: The policy acted with gradients enabled, so each stored log-probability keeps the graph of
    the old policy. A collector disables gradients; ``env.rollout`` does not.
 :Fix: Call ``env.rollout`` and your own loops under ``torch.no_grad()``.
-:Decided in: :source:`torchrl.objectives.PPOLoss._log_weight`,
+:Source: :source:`torchrl.objectives.PPOLoss._log_weight`,
    :source:`torchrl.envs.EnvBase.rollout`
 :Behind it: this page
 :Threads: :thread:`2458`

@@ -10,7 +10,7 @@ next reward, as if the target network were frozen.
 :Cause: An updater changes the target network only in its ``step()``. The training loop does not
    call it, and neither the loss nor the optimizer calls it for you.
 :Fix: Call ``target_updater.step()`` after each ``optimizer.step()``.
-:Decided in: :source:`torchrl.objectives.TargetNetUpdater`
+:Source: :source:`torchrl.objectives.TargetNetUpdater`
 :Behind it: :doc:`/tutorials/debugging/q_values_stop_improving`
 :Threads: none found
 :Also called: updater.step() not called, forgot target_updater.step(), HardUpdate has no effect,

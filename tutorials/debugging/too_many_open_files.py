@@ -12,7 +12,7 @@ raises ``OSError: [Errno 24]``.
 :Fix: Raise the soft limit before you start the workers:
    ``resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))``, or ``ulimit -n 65536`` in the
    shell.
-:Decided in: :source:`torchrl.envs.ParallelEnv._start_workers`
+:Source: :source:`torchrl.envs.ParallelEnv._start_workers`
 :Behind it: this page
 :Threads: none found
 :Also called: Errno 24, EMFILE, ulimit, file descriptors, sharing strategy, file_system,

@@ -12,7 +12,7 @@ loop waits for frames forever. No error is raised.
    because memory ran out, there is no error.
 :Fix: Whenever you wait for frames, call ``is_alive()`` on each worker in ``collector.procs``, and
    raise if one is dead.
-:Decided in: :source:`torchrl.collectors.MultiCollector.start`
+:Source: :source:`torchrl.collectors.MultiCollector.start`
 :Behind it: :doc:`/how-to/collect_in_background`
 :Threads: none found
 :Also called: worker died silently, worker was killed by the OOM killer, dead worker, exit code -9,

@@ -10,7 +10,7 @@ environment and the discount of the loss are the same.
 :Cause: ``MultiStepTransform`` sums the rewards with its own ``gamma``. The loss discounts the next
    value with another ``gamma``, for example its default.
 :Fix: Pass the same ``gamma`` to the transform and to ``loss.make_value_estimator``.
-:Decided in: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
+:Source: :source:`torchrl.envs.transforms.MultiStepTransform._inv_call`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`
 :Behind it: :doc:`/how-to/n_step_with_priorities`
 :Threads: none found

@@ -10,7 +10,7 @@ of the actor returns other outputs than when it runs alone on the same episode.
 :Cause: With ``in_key=`` and ``out_key=``, every LSTM has the same keys for its hidden state, so the
    second LSTM overwrites the state of the first.
 :Fix: Give the hidden state of each LSTM its own keys, with ``in_keys=`` and ``out_keys=``.
-:Decided in: :source:`torchrl.modules.LSTMModule.__init__`
+:Source: :source:`torchrl.modules.LSTMModule.__init__`
 :Behind it: :ref:`recurrent-wiring`
 :Threads: none found
 :Also called: actor and critic LSTM, recurrent_state_h, key collision, two recurrent modules

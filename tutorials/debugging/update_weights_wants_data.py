@@ -11,7 +11,7 @@ an ``AttributeError``: one of the modules in the policy has no attribute ``data`
    ``data``. A module has no ``data``.
 :Fix: Call ``collector.update_policy_weights_(TensorDict.from_module(policy))``. If you passed the
    policy itself to the collector, make the call without an argument.
-:Decided in: :source:`torchrl.collectors.Collector._maybe_fallback_update`
+:Source: :source:`torchrl.collectors.Collector._maybe_fallback_update`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: none found
 :Also called: object has no attribute 'data', weight update fails, policy_factory

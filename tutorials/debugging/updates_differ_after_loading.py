@@ -13,7 +13,7 @@ the first update is not the one that the run would have made without the interru
 :Fix: Save the optimizer with ``torch.save``, which keeps the order:
    ``checkpoint.register("optimizer", optimizer,
    adapter=StateDictCheckpointAdapter(payload_format="torch"))``.
-:Decided in: :source:`torchrl.checkpoint.StateDictCheckpointAdapter.save`
+:Source: :source:`torchrl.checkpoint.StateDictCheckpointAdapter.save`
 :Behind it: :doc:`/how-to/save_and_resume`
 :Threads: none found
 :Also called: fused Adam, fused=True, channels_last, memory_format, strides of exp_avg, loss differs

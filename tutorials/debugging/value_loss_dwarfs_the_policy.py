@@ -12,7 +12,7 @@ layers.
    the policy gradient.
 :Fix: Scale the rewards until returns are of the order of 10:
    ``env.append_transform(RewardScaling(loc=0, scale=0.001))``.
-:Decided in: :source:`torchrl.objectives.PPOLoss.loss_critic`,
+:Source: :source:`torchrl.objectives.PPOLoss.loss_critic`,
    :source:`torchrl.envs.transforms.RewardScaling`
 :Behind it: this page
 :Threads: none found

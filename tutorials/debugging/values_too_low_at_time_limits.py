@@ -10,7 +10,7 @@ far below the return that the policy would still get.
 :Cause: The batch has lost ``("next", "terminated")``. The value estimator then reads ``done`` in
    its place, so each time limit counts as a termination with no reward after it.
 :Fix: Keep ``("next", "terminated")`` wherever you select, exclude or copy keys.
-:Decided in: :source:`torchrl.objectives.value.GAE.forward`,
+:Source: :source:`torchrl.objectives.value.GAE.forward`,
    :source:`torchrl.objectives.value.TD0Estimator.value_estimate`
 :Behind it: :ref:`layout-flags`
 :Threads: :thread:`2773`

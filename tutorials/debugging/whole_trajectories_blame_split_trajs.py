@@ -10,7 +10,7 @@ With ``trajs_per_batch``, a collector should yield whole trajectories. Its first
 :Cause: ``trajs_per_batch`` joins the pieces of a trajectory by their trajectory id, but
    ``track_traj_ids=False`` leaves the ids out.
 :Fix: Leave out ``track_traj_ids=False``.
-:Decided in: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`
+:Source: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`
 :Behind it: :ref:`collector-ids`
 :Threads: none found
 :Also called: trajs_per_batch requires traj_ids, track_traj_ids, KeyError collector traj_ids

@@ -11,7 +11,7 @@ the same action. Their observations differ, so you may not notice.
    inherits the state of the random generator. So all workers continue from the same state.
 :Fix: Call ``collector.set_seed(seed)`` before the first batch, or keep TorchRL's start method,
    ``spawn``.
-:Decided in: :source:`torchrl.collectors._runner._main_async_collector_impl`,
+:Source: :source:`torchrl.collectors._runner._main_async_collector_impl`,
    :source:`torchrl.collectors.MultiCollector.set_seed`
 :Behind it: :doc:`/reference/collectors_replay`
 :Threads: none found

@@ -11,7 +11,7 @@ first batch.
    sends it the trained weights.
 :Fix: Pass ``policy=policy`` and ``weight_sync_schemes={"policy": MultiProcessWeightSyncScheme()}``
    beside ``policy_factory``. Call ``collector.update_policy_weights_()`` after the optimizer steps.
-:Decided in: :source:`torchrl.collectors.MultiCollector._setup_multi_weight_sync`
+:Source: :source:`torchrl.collectors.MultiCollector._setup_multi_weight_sync`
 :Behind it: :doc:`/reference/collectors_basics`
 :Threads: :thread:`3032`, :thread:`3729`, :thread:`3587`
 :Also called: stale weights, frozen policy, policy_factory, return stays flat

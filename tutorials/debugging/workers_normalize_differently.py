@@ -11,7 +11,7 @@ observation into different numbers. The policy then gets different inputs for th
    ``EnvCreator`` shares the statistics in one process and under "spawn", but not under "fork".
 :Fix: Give all workers one ``EnvCreator``, and call ``share_memory_()`` on the tensors of its
    ``state_dict()`` before the workers start.
-:Decided in: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
+:Source: :source:`torchrl.envs.transforms.VecNormV2._maybe_stateful_init`,
    :source:`torchrl.envs.EnvCreator.share_memory`
 :Behind it: :doc:`/how-to/normalize_across_workers`
 :Threads: none found

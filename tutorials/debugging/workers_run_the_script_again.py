@@ -12,7 +12,7 @@ once more for each worker.
    guard, this import starts workers again.
 :Fix: Put everything that the script does into a function, and call it below ``if __name__ ==
    "__main__":``.
-:Decided in: :source:`torchrl._utils._get_default_mp_start_method`
+:Source: :source:`torchrl._utils._get_default_mp_start_method`
 :Behind it: :term:`start method`
 :Threads: :thread:`2123`, :thread:`1805`, :thread:`1825`
 :Also called: missing __main__ guard, freeze_support, EOFError in ParallelEnv, closed the connection

@@ -11,7 +11,7 @@ the limit, the lower the values of all states, and the more short-sighted the po
    TorchRL copies it to ``terminated``. So the return after the limit counts as zero.
 :Fix: Leave the limit out of ``_step`` and append ``StepCounter(max_steps=...)``, which reports
    it as ``truncated``.
-:Decided in: :source:`torchrl.envs.EnvBase._complete_done`
+:Source: :source:`torchrl.envs.EnvBase._complete_done`
 :Behind it: :ref:`layout-flags`
 :Threads: none found
 :Also called: truncation reported as termination, custom environment done, time-aware, max_steps,

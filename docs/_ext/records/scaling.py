@@ -131,7 +131,7 @@ FITTED = {
         of_step,
         "collectors",
         {
-            "throughput-n1-collector-none-0": "Step of one environment",
+            "throughput-n1-collector-none-0": "Step of one counting environment",
             "throughput-n2-serial-none-0": "Step of two in one collector",
             "throughput-n4-serial-none-0": "Step of four in one collector",
         },
@@ -147,7 +147,16 @@ HELD_OUT = {
             "throughput-ray-2": "Batch of two, CartPole",
         },
     ),
-    "sync": (of_sync, RAYS, {"w8": "Weights to eight, small"}),
+    "sync": (
+        of_sync,
+        RAYS,
+        {
+            "w1": "Weights to one, small",
+            "w2": "Weights to two, small (again)",
+            "w4": "Weights to four, small",
+            "w8": "Weights to eight, small",
+        },
+    ),
 }
 PARTS = [*FITTED.values(), *HELD_OUT.values()]
 SUITES = sorted({FRAME[0], ALONE[0], *(suite for _, suite, _ in PARTS)})
@@ -223,15 +232,16 @@ def rounded(value):
 def values(costs, found):
     """What sentences of the page say."""
     alone = 1 / costs.step
-    least, most = (replace(costs, gather=one).rate(WORKERS, FEW) for one in gathers(found)[::-1])
+    least, most = (replace(costs, gather=one) for one in gathers(found)[::-1])
     few, many = costs.rate(WORKERS, FEW), costs.rate(WORKERS, MANY)
     return {
         "rate": rounded(few),
         "gain": f"{rounded(few / alone)} times",
         "rate-many": rounded(many),
-        "gain-many": f"{rounded(many / alone)} times",
-        "rate-least": rounded(least),
-        "rate-most": rounded(most),
+        "rate-least": rounded(least.rate(WORKERS, FEW)),
+        "rate-most": rounded(most.rate(WORKERS, FEW)),
+        "rate-many-least": rounded(least.rate(WORKERS, MANY)),
+        "rate-many-most": rounded(most.rate(WORKERS, MANY)),
         "fetch": records.text("s", float(f"{costs.gather:.2g}")),
         "frames-to-fetch": rounded(costs.gather / costs.step),
         "link": f"{8 * costs.link / 1e9:g} Gbit/s",

@@ -125,6 +125,10 @@ class Converter(MarkdownConverter):
         fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`{3,}", text))])
         return "\n".join(["\n", fence + language, text.strip("\n"), fence, "\n"])
 
+    def convert_span(self, el, text, parent_tags):
+        stamped = "symptom-effect" in el.get("class", []) and el.previous_sibling
+        return f"({text})" if stamped else text  # behind a link the page shows a stamp
+
     def convert_td(self, el, text, parent_tags):
         return super().convert_td(el, text.replace("|", r"\|"), parent_tags)
 

@@ -179,7 +179,7 @@ class SymptomMap(SymptomDirective):
         row += self.caption("What it prints when all is well")
         healthy = outputs.healthy if outputs else NOT_RUN
         row += nodes.literal_block(healthy, healthy, language="none")
-        others = ("Decided in", "Behind it", "Threads", "Also called")
+        others = ("Source", "Behind it", "Threads", "Also called")
         rest = {"Seen": symptom.seen}
         rest |= {name: fields[name] for name in others if fields[name] != EMPTY.get(name)}
         rest |= {"Executed": f":doc:`/{symptom.docname}`", "Doctor": f"``{symptom.slug}``"}

@@ -8,7 +8,7 @@ paragraph with what is seen, and these fields, each one line of markup or more::
     :Effect: silent or loud
     :Cause: one sentence
     :Fix: the smallest one
-    :Decided in: :source:`torchrl....`, what decides it in the installed package
+    :Source: :source:`torchrl....`, what decides it in the installed package
     :Behind it: :doc: or :ref:, the page that explains it
     :Threads: :thread:`1406`, public issues of pytorch/rl; or "none found"
     :Also called: words that a reader may search for
@@ -52,7 +52,7 @@ FIELDS = (
     "Effect",
     "Cause",
     "Fix",
-    "Decided in",
+    "Source",
     "Behind it",
     "Threads",
     "Also called",

@@ -118,10 +118,8 @@ def test_definition_list():
 
 
 def test_field_list():
-    text = "Before\n\n:Cause: one line\n:Decided in: another\n   and its rest\n\nAfter\n"
-    expected = (
-        "Before\n\n* **Cause:** one line\n* **Decided in:** another\n   and its rest\n\nAfter"
-    )
+    text = "Before\n\n:Cause: one line\n:Source: another\n   and its rest\n\nAfter\n"
+    expected = "Before\n\n* **Cause:** one line\n* **Source:** another\n   and its rest\n\nAfter"
     assert notebooks.readable(text, PAGE).rstrip() == expected
 
 

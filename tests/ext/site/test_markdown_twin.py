@@ -59,6 +59,11 @@ See :ref:`there <part>`, :doc:`/reference/page`, :ref:`genindex` and
             '<div class="highlight-Python"><pre><span>if</span> a &lt; b:\n  c</pre></div>',
             "```python\nif a < b:\n  c\n```",
         ),
+        (
+            '<p><a href="#x">It hangs</a> <span class="symptom-effect">silent</span>.</p>',
+            "[It hangs](#x) (silent).",
+        ),
+        ('<p><span class="symptom-effect">silent</span> row</p>', "silent row"),
         ('<div class="highlight-default"><pre>&gt;&gt;&gt; a</pre></div>', "```pycon\n>>> a\n```"),
         ("<pre>```\na\n```</pre>", "````text\n```\na\n```\n````"),
         (

@@ -30,7 +30,7 @@ The sum of a list is too small. Nothing is raised.
 :Cause: The last number is
    left out.
 :Fix: Take all.
-:Decided in: the list
+:Source: the list
 :Behind it: this page
 :Threads: none found
 :Also called: wrong total
@@ -256,7 +256,7 @@ def test_a_page_is_a_card_and_a_foot(site):
         "<h2>Break it",
         "<h2>Fix it",
         "symptom-foot",
-        "Decided in",
+        "Source",
         "wrong total",
         "In the map",
         "sphx-glr-footer",

@@ -2,18 +2,20 @@
 
 import functools
 import inspect
+import itertools
 from unittest import mock
 
 import pytest
 import torch
 from tensordict import TensorDict
-from torchrl.collectors import Collector
+from torchrl.collectors import Collector, MultiSyncCollector
 from torchrl.data import (
     LazyMemmapStorage,
     LazyTensorStorage,
     SliceSampler,
     TensorDictReplayBuffer,
 )
+from torchrl.envs import GymEnv, SerialEnv, StepCounter, TransformedEnv
 from torchrl.envs.transforms import (
     MultiStepTransform,
     NextObservationDelta,
@@ -119,6 +121,40 @@ def reward_not_n_step():
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_page_notices_a_changed_torchrl(caught, change):
     assert caught[change.name] == change.assertion
+
+
+def steps_of_cartpole():
+    return TransformedEnv(GymEnv("CartPole-v1"), StepCounter())
+
+
+@guards("workers-rows-are-rebuilt")
+@pytest.mark.parametrize("workers", [False, True])
+def test_rows_of_several_environments_are_rebuilt(workers):
+    make = [steps_of_cartpole] * 2 if workers else SerialEnv(2, steps_of_cartpole)
+    make_collector = MultiSyncCollector if workers else Collector
+    collector = make_collector(make, frames_per_batch=200, total_frames=-1, compact_obs=True)
+    sampler = SliceSampler(slice_len=4, traj_key=("collector", "traj_ids"))
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(1000, ndim=2),
+        sampler=sampler,
+        transform=NextStateReconstructor(step_count_key="step_count"),
+        batch_size=400,
+    )
+    try:
+        for batch in itertools.islice(collector, 2):
+            assert batch.shape == (2, 100)
+            first, second = batch["collector", "traj_ids"]
+            assert not set(first.flatten().tolist()) & set(second.flatten().tolist())
+            buffer.extend(batch)
+    finally:
+        collector.shutdown()
+    sample = buffer.sample()
+    place, speed = sample["observation"][:, :2].T
+    following = sample["next", "observation"][:, 0]
+    rebuilt = ~following.isnan()
+    assert rebuilt.float().mean() > 0.7
+    euler = place + 0.02 * speed  # by CartPole's own step
+    torch.testing.assert_close(following[rebuilt], euler[rebuilt])
 
 
 @guards("touching-rows-are-done-in-the-sample")
