@@ -81,6 +81,14 @@ def test_more_environments_help_where_steps_take_the_time():
         assert low < more < high
 
 
+@guards("sending-weights-took-longer")
+def test_sending_weights_took_longer_than_the_model_says():
+    rows = {title: (is_, said) for title, is_, said, _ in scaling.errors(FOUND)}
+    held = scaling.HELD_OUT["sync"][2].values()
+    assert len(held) == 4
+    assert all(rows[title][0] > rows[title][1] for title in held), rows
+
+
 @guards("further-collectors-add-less")
 def test_a_further_collector_adds_less_to_four_than_to_one():
     rows = {n: seconds for _, n, seconds in scaling.rows_of(scaling.FITTED["batch"], FOUND)}
