@@ -406,7 +406,7 @@ ROWS = {
     "mean_reward_is_far_too_low": Row(
         "silent",
         "`split_trajs=True` fills each trajectory with rows of zeros up to the length of the "
-        "longest one, and the buffer stores these rows like steps.",
+        "longest one, and the buffer stores these rows as steps.",
         'Store `batch[batch["collector", "mask"]]`, or leave out `split_trajs`.',
     ),
     "memmap_buffer_fills_memory": Row(
@@ -432,8 +432,8 @@ ROWS = {
     "most_next_observations_nan": Row(
         "silent",
         "`NextStateReconstructor` takes the next observation from the following row of the "
-        "sample. With a random sampler that row is unrelated, so the result is NaN. The value "
-        "estimator then replaces NaN with the current observation.",
+        "sample. A random sampler puts an unrelated row there, so the transform writes NaN. The "
+        "value estimator then replaces NaN with the current observation.",
         "Sample slices with `SliceSampler(...)`, and pass `step_count_key` to the reconstructor. "
         "If you need single transitions, store both observations: leave out `compact_obs`.",
     ),
@@ -845,7 +845,7 @@ ROWS = {
     "state_value_missing_on_some_batches": Row(
         "loud",
         "The batch has NaN in its next observations. GAE replaces the NaN in a copy of the batch, "
-        "and writes the values only to this copy.",
+        "and writes `state_value` only to this copy.",
         "After GAE, call the critic on each batch in which `state_value` is missing.",
     ),
     "stochastic_policy_does_not_sample": Row(
