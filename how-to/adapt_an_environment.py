@@ -268,7 +268,7 @@ print("truncated:", steps["next", "truncated"].flatten().tolist())
 assert steps["next", "truncated"].flatten().tolist() == [False, False, False, True] * 2
 
 # %%
-# If the whole process dies instead, see :doc:`from_one_process_to_ray`.
+# If the process of a worker dies instead, see :doc:`from_one_process_to_ray`.
 #
 # Atari games
 # -----------

@@ -186,9 +186,8 @@ workers.shutdown()
 # %%
 # Other collectors need other calls:
 #
-# * ``Collector`` with a ``SerialEnv`` or ``ParallelEnv``: after the first batch,
-#   ``collector.env.set_level(0.5)`` sets all environments.
-#   :claim:`setting-all-environments-at-once`
+# * ``Collector`` with a ``SerialEnv`` or ``ParallelEnv``: ``collector.env.set_level(0.5)`` sets all
+#   environments. :claim:`setting-all-environments-at-once`
 # * ``MultiSyncCollector``: ``map_fn``, between two batches. ``"env.set_level"`` is a path from the
 #   worker's collector.
 # * ``MultiAsyncCollector`` after ``start()``: the same call inside ``with collector.pause():``.

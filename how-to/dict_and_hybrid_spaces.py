@@ -210,7 +210,7 @@ def name_parts(seen):
 try:
     GymWrapper(Seeing(Rover())).reset()
     raise AssertionError("a tuple works by now")
-except NotImplementedError as error:
+except NotImplementedError as error:  # without it, the line above raises
     print("tuple:", error)
 named = gym.spaces.Dict(camera=Seeing.camera, **Rover.observation_space)
 named = gym.wrappers.TransformObservation(Seeing(Rover()), name_parts, named)

@@ -417,9 +417,9 @@ for options, touched, new in SWITCHES:
 # %%
 # .. dropdown:: Two devices, the last step, a compiled policy
 #
-#    With two devices, random frames skip the cast for the policy and its sync point, and keep those
-#    of the environment. :claim:`random-frames-skip-policy-cast` With ``extend_buffer=False`` the
-#    last step is shorter: at ``total_frames`` the loop returns right after ``add``, without a new
+#    With two devices, random frames skip the cast and the sync point of the policy, not those of
+#    the environment. :claim:`random-frames-skip-policy-cast` With ``extend_buffer=False`` the last
+#    step is shorter: at ``total_frames`` the loop returns right after ``add``, without a new
 #    carrier and without an update of the ids. :claim:`direct-write-returns-after-add`
 #
 #    ``compile_policy=True`` adds lines as well: the loop selects the output keys of the policy,

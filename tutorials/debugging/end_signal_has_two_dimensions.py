@@ -8,7 +8,7 @@ expects an end-of-trajectory signal with one dimension and gets two.
 :Subsystem: trajectories and slices
 :Effect: loud
 :Cause: The batch has two dimensions, environments and time, but the storage has ``ndim=1``, the
-   default. So the slice sampler cannot tell which dimension is time.
+   default. So each stored row is a whole environment, not a step.
 :Fix: Make the storage with ``LazyTensorStorage(..., ndim=2)``: ``ndim`` is the number of dimensions
    of the batch.
 :Source: :source:`torchrl.data.SliceSampler.sample`

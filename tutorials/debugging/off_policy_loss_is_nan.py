@@ -3,8 +3,8 @@ The loss of DQN or SAC is NaN from the first batch
 ==================================================
 
 The first loss of an off-policy algorithm is NaN. But rewards, actions and observations in the
-buffer are finite, and PPO trains on the same data. After one optimizer step, the weights are NaN,
-too.
+buffer's storage are finite, and PPO trains on samples of it. After one optimizer step, the weights
+are NaN, too.
 
 :Subsystem: memory and storage
 :Effect: silent

@@ -164,7 +164,7 @@ ROWS = {
     "end_signal_has_two_dimensions": Row(
         "loud",
         "The batch has two dimensions, environments and time, but the storage has `ndim=1`, the "
-        "default. So the slice sampler cannot tell which dimension is time.",
+        "default. So each stored row is a whole environment, not a step.",
         "Make the storage with `LazyTensorStorage(..., ndim=2)`: `ndim` is the number of "
         "dimensions of the batch.",
     ),

@@ -85,7 +85,8 @@ fork_warns = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @fork_warns
 def test_a_batched_environment_calls_a_method_of_each(batched, forked):
     with collecting(Collector, batched(2, Levels), frames_per_batch=4) as collector:
-        assert levels(collector.next()) == [0]
+        collector.env.set_level(0.25)  # before the first batch
+        assert levels(collector.next()) == [0.25]
         collector.env.set_level(0.5)
         assert levels(collector.next()) == [0.5]
 
