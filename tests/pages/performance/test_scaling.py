@@ -87,6 +87,8 @@ def test_sending_weights_took_longer_than_the_model_says():
     held = scaling.HELD_OUT["sync"][2].values()
     assert len(held) == 4
     assert all(rows[title][0] > rows[title][1] for title in held), rows
+    one, *_, eight = (rows[title][0] for title in held)
+    assert (eight - one) / 7 < 1.2 * COSTS.call
 
 
 @guards("further-collectors-add-less")
