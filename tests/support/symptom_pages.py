@@ -101,9 +101,11 @@ def new_shared_files(known, session=None):
 
     Less what a process maps that is outside the *session*, by default that of this process.
     """
+    new = shared_files() - known
     deadline = time.monotonic() + GRACE_S
-    while (new := shared_files() - known) and time.monotonic() < deadline:
+    while new and time.monotonic() < deadline:
         time.sleep(0.05)
+        new &= shared_files()
     return new - _mapped_outside(session or os.getsid(0)) if new else new
 
 

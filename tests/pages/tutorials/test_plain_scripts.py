@@ -4,6 +4,7 @@ What a lesson leaves out to be short is in ``proofs/<its name>.py``: assertions 
 They run after its last line and print nothing.
 """
 
+import itertools
 import os
 import re
 from multiprocessing.shared_memory import SharedMemory
@@ -79,9 +80,18 @@ def test_a_script_that_could_not_stand_alone_is_found(tmp_path, text):
 def test_a_script_that_leaves_shared_memory_is_found(tmp_path):
     script, left = tmp_path / "script.py", SHARED / f"left_by_{os.getpid()}"
     script.write_text(f"import torchrl\nopen({str(left)!r}, 'w').close()\n")
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=left.name):
         run_page(script, tmp_path, hash_seed="1")
     left.unlink()
+
+
+def test_shared_memory_that_comes_and_goes_is_not_left(monkeypatch):
+    """As that of a browser beside it: at each look there is another."""
+    monkeypatch.setattr(symptom_pages, "GRACE_S", 0.2)
+    names = itertools.count()
+    monkeypatch.setattr(symptom_pages, "shared_files", lambda: {"stays", f"one {next(names)}"})
+    assert symptom_pages.new_shared_files({"stays"}) == set()
+    assert symptom_pages.new_shared_files(set()) == {"stays"}
 
 
 @pytest.mark.slow
