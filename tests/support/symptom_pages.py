@@ -91,17 +91,18 @@ def observe(slug, with_doctor):
 
 
 def shared_files():
-    """Shared memory, less that of others and semaphores: those of any process pass through here."""
-    names = [path.name for path in SHARED.iterdir()] if SHARED.is_dir() else []
-    return {name for name in names if not (name.startswith("sem.") or _of_another(name))}
+    """Shared memory, less semaphores: those of any process pass through here."""
+    names = {path.name for path in SHARED.iterdir()} if SHARED.is_dir() else set()
+    return {name for name in names if not name.startswith("sem.")}
 
 
 def new_shared_files(known, session=None):
     """Shared memory that is not *known* and stays: what another process is ending goes away.
 
-    Less what a process maps that is outside the *session*, by default that of this process.
+    Less what is named after another process that is alive, and what a process maps that is outside
+    the *session*, by default that of this process.
     """
-    new = shared_files() - known
+    new = {name for name in shared_files() - known if not _of_another(name)}
     deadline = time.monotonic() + GRACE_S
     while new and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -7,6 +7,7 @@ They run after its last line and print nothing.
 import itertools
 import os
 import re
+import subprocess
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
@@ -92,6 +93,25 @@ def test_shared_memory_that_comes_and_goes_is_not_left(monkeypatch):
     monkeypatch.setattr(symptom_pages, "shared_files", lambda: {"stays", f"one {next(names)}"})
     assert symptom_pages.new_shared_files({"stays"}) == set()
     assert symptom_pages.new_shared_files(set()) == {"stays"}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the system does not say")
+def test_what_was_there_before_is_not_left(monkeypatch):
+    """Not even where a process that has the number in its name has ended since."""
+    monkeypatch.setattr(symptom_pages, "GRACE_S", 0)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        there = SharedMemory(f"torch_{other.pid}_1_1", create=True, size=1)
+        try:
+            known = symptom_pages.shared_files()
+            assert there.name not in symptom_pages.new_shared_files(set())
+            other.kill()
+            other.wait()
+            assert there.name in symptom_pages.new_shared_files(set())
+            assert there.name not in symptom_pages.new_shared_files(known)
+        finally:
+            other.kill()
+            there.close()
+            there.unlink()
 
 
 @pytest.mark.slow
