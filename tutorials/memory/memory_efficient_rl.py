@@ -73,19 +73,22 @@ collector.shutdown()
 #      - :doc:`one frame per step </how-to/pixel_replay>`, in place of eight with stacks of four
 #      - reading several rows for each sampled one
 #    * - other pixels as ``uint8``
-#      - ``compact_obs`` with a :ref:`fill_value <memory-integers>`
-#      - a check of step counts to find the missing rows
+#      - ``compact_obs``, and a :ref:`fill_value <memory-integers>` for the reconstructor
+#      - ``isnan`` finds no missing row: compare step counts
+#    * - PPO with GAE on each whole batch
+#      - both observations until GAE has run, then ``batch.exclude(("next", "observation"))``
+#      - no saving while you collect
 #
 # * Without ``step_count_key``, some rebuilt observations are wrong, and no error says so.
 # * The last row of a slice usually comes back with NaN: its next observation is not in the sample.
 #   The end of the loop drops these rows, about one in four with ``slice_len=4``. It keeps
-#   terminated ones, with zeros for NaN: their target does not use the value of the next
-#   observation.
-# * Keep the NaN rows for GAE: they carry the done marks that separate the slices. Without them, GAE
-#   would sum across unrelated slices.
+#   terminated ones, because their target does not use the value of the next observation.
+# * If you compute GAE on a sample, keep the NaN rows: they carry the done marks that separate the
+#   slices.
 # * A batch of several environments, or of a ``MultiSyncCollector``, has the shape ``[N, T]``: pass
 #   ``ndim=2`` to the storage (:ref:`replay-slices`). :claim:`workers-rows-are-rebuilt` For a buffer
 #   on a GPU, pass ``device="cuda"`` to it.
+# * For prioritized replay, use ``PrioritizedSliceSampler``. The rest stays as it is.
 #
 # Where the observation memory goes
 # ---------------------------------
@@ -94,21 +97,6 @@ collector.shutdown()
 # (:term:`TED`): what the agent saw is in ``"observation"``, and what it saw one step later in
 # ``("next", "observation")``.
 #
-# Count the bytes of one frame of CartPole by hand. The action is one-hot, the collector adds a
-# :term:`trajectory id`, and the end flags are stored twice:
-
-FLOAT32, INT64, BOOL = 4, 8, 1  # bytes
-predicted = {
-    "observation": 4 * FLOAT32,
-    ("next", "observation"): 4 * FLOAT32,
-    "action": 2 * INT64,
-    ("collector", "traj_ids"): INT64,
-    ("next", "reward"): FLOAT32,
-}
-for flag in ("done", "terminated", "truncated"):
-    predicted[flag] = predicted["next", flag] = BOOL
-
-# %%
 # .. fold:: A function that collects the same trajectories on each call
 
 from torchrl.envs import Compose
@@ -131,16 +119,12 @@ def collect(*transforms, policy=None, **options):
 
 
 # %%
-# Now measure. ``nbytes`` has the bytes of one entry, ``bytes()`` those of the whole rollout:
+# Count the bytes of a frame of CartPole, entry by entry:
 
 plain = collect()
-entries = plain.items(include_nested=True, leaves_only=True)
-measured = {key: entry.nbytes // N_FRAMES for key, entry in entries}
-
-assert measured == predicted
-for key, n_bytes in measured.items():
-    print(f"{n_bytes:6} bytes  {key if isinstance(key, str) else '.'.join(key)}")
-print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES}")
+for key, entry in plain.items(include_nested=True, leaves_only=True):
+    print(f"{entry.nbytes // N_FRAMES:6} bytes  {key}")
+print(f"{plain.bytes() // N_FRAMES:6} bytes a frame, {plain.bytes():,} in {N_FRAMES}")
 
 # %%
 # The next observation is about a quarter of this frame. It takes larger observations to save nearly
@@ -150,12 +134,14 @@ print(f"{sum(measured.values()):6} bytes a frame, {plain.bytes():,} in {N_FRAMES
 # --------------------------------
 #
 # Where a trajectory ends, the following row is the *reset* of another one. So the final observation
-# of a trajectory is stored only under ``"next"``. If the trajectory was :term:`truncated`, a target
-# uses the value of this observation. If it :term:`terminated`, the value counts as zero. The next
-# observation of the last row of a batch is stored only once, too: no row follows.
+# is stored only under ``"next"``. If the trajectory was :term:`truncated`, a target uses the value
+# of this observation. If it :term:`terminated`, the value counts as zero. The last row of a batch
+# has no following row either.
 #
 # From here on, ``StepCounter(max_steps=12)`` truncates some trajectories. Savings are measured
 # without it.
+#
+# .. fold:: Compare each next observation with the row below
 
 TIME_LIMIT_STEPS = 12
 full = collect(StepCounter(max_steps=TIME_LIMIT_STEPS))
@@ -183,36 +169,34 @@ print(f"{plain.bytes():,} to {compact.bytes():,} bytes: {saving:.1%} saved")
 
 # %%
 # With ``o`` bytes of observation and ``r`` bytes of everything else, the saving is ``o / (2 * o +
-# r)``. It grows with ``o`` and stays below one half. For an observation like CartPole's, and for a
-# gray frame of 84 x 84 pixels:
+# r)``. For CartPole, and for gray pixels of 84 x 84:
+#
+# .. fold:: The same formula, in code
 
-rest = sum(predicted.values()) - 2 * predicted["observation"]
-for o in (predicted["observation"], 84 * 84):
+cartpole = plain["observation"][0].nbytes
+rest = plain[0].bytes() - 2 * cartpole
+for o in (cartpole, 84 * 84):
     print(f"{o:6,} bytes of observation: {o / (2 * o + rest):.1%} saved")
 
 # %%
-# The formula is for the finished batch. The peak memory of the process falls by a smaller share,
-# because the collector still holds the single rows while it stacks them.
+# The peak memory of the process falls by a smaller share, because the collector holds the single
+# rows while it stacks the batch.
 #
 # Rebuilding the next observation
 # -------------------------------
 #
 # :class:`~torchrl.envs.transforms.NextStateReconstructor` is a transform for the replay buffer. If
-# row ``i + 1`` of a sampled batch is the next step of row ``i``, the transform copies its
-# observation into the next observation of row ``i``. Otherwise it writes NaN. It decides by three
-# markers:
+# row ``i + 1`` of a sampled batch is the next step of row ``i``, it copies the observation of row
+# ``i + 1`` into the next observation of row ``i``. Otherwise it writes NaN. It decides by three
+# entries:
 #
-# ``traj_key``
-#     Both rows carry the same trajectory id. Collectors write it, unless you set
-#     ``track_traj_ids=False``.
-# ``done_key``
-#     Row ``i`` does not end its trajectory.
-# ``step_count_key``
-#     The step count of row ``i + 1`` is one more than that of row ``i``. ``StepCounter`` on the
-#     environment writes it. **Off by default.**
+# * ``traj_key``: both rows have the same trajectory id. Collectors write it, unless you set
+#   ``track_traj_ids=False``.
+# * ``done_key``: row ``i`` does not end its trajectory.
+# * ``step_count_key``: the step count goes up by one. ``StepCounter`` on the environment writes it.
+#   **Off by default.**
 #
-# By default, only ``"observation"`` is rebuilt. If you need other entries, list all of them in
-# ``keys``.
+# To rebuild other entries than ``"observation"``, list all of them in ``keys``.
 #
 # On a whole rollout in order, only the last row of each trajectory and the last row of the batch
 # become NaN:
@@ -221,7 +205,6 @@ compact = collect(StepCounter(max_steps=TIME_LIMIT_STEPS), compact_obs=True)
 rebuilt = NextStateReconstructor(step_count_key="step_count")(compact.clone())
 missing = rebuilt[NEXT_OBS].isnan().any(-1)
 
-assert torch.equal(missing, trajectory_end)
 assert torch.equal(rebuilt[NEXT_OBS][~missing], full[NEXT_OBS][~missing])
 print(f"{int((~missing).sum())} rows rebuilt bit for bit, {int(missing.sum())} NaN")
 
@@ -231,9 +214,9 @@ print(f"{int((~missing).sum())} rows rebuilt bit for bit, {int(missing.sum())} N
 #
 #    ``NextStateReconstructor()`` with its defaults, on slices. A
 #    :class:`~torchrl.data.SliceSampler` draws :term:`slices <slice>` from random places, so two
-#    slices of one trajectory may be neighbors in the batch. The two rows that touch have the same
-#    trajectory id, and the first is not done, unless the trajectory ends there. So the transform
-#    copies the observation of the second row into the next observation of the first.
+#    slices of one trajectory may be neighbors in the batch. The rows that touch have the same
+#    trajectory id, so the transform takes the first row of one slice for the next step of the
+#    other.
 #
 # .. fold:: Count rows whose next observation is missing or wrong
 
@@ -261,12 +244,12 @@ def sample_batches(transform):
 
 
 # %%
-# With ``step_count_key``, the transform also compares the step counts, and writes NaN where two
-# slices of one trajectory touch:
+# ``sample_batches``, in the fold, compares many slices with the full rollout. With
+# ``step_count_key``, the transform writes NaN where two slices of one trajectory touch:
 
+by_count = NextStateReconstructor(step_count_key="step_count")
 touching, nan_by_default, wrong = sample_batches(NextStateReconstructor())
-cure = NextStateReconstructor(step_count_key="step_count")
-_, nan_with_count, still_wrong = sample_batches(cure)
+_, nan_with_count, still_wrong = sample_batches(by_count)
 
 assert wrong.any()
 assert not still_wrong.any()
@@ -317,16 +300,14 @@ figure.set_label(
 # The done flags do not prevent this. The sampler marks the end of each slice as done, but the
 # buffer merges these marks *after* its transforms have run
 # (:source:`torchrl.data.TensorDictReplayBuffer.sample`). So an incorrect row has ``done=True`` in
-# your sample, but had ``done=False`` when the transform saw it.
-# :claim:`touching-rows-are-done-in-the-sample` To find incorrect rows in a sample before you drop
+# your sample. :claim:`touching-rows-are-done-in-the-sample` To find incorrect rows before you drop
 # any, compare step counts: a row is wrong if its next observation is not NaN, and the step count of
 # the row below is not one higher.
 #
-# With ``step_count_key``, the next observation of the last row of a slice is NaN, unless the
-# following slice starts at the very next step. On the batch, GAE and the TD estimators stay finite,
-# but are not always exact; :class:`~torchrl.objectives.DQNLoss` and
-# :class:`~torchrl.objectives.DiscreteSACLoss` become NaN, unless you drop rows as at the top.
-# :doc:`missing_next_observations` says how to check another loss.
+# With NaN in the batch, GAE and the TD estimators stay finite, but are not always exact.
+# :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss` become NaN,
+# unless you drop rows as at the top. :doc:`missing_next_observations` says how to check another
+# loss.
 #
 # .. _memory-delta:
 #
@@ -359,8 +340,8 @@ print(f"{saving:.1%} saved, largest error {error:.0e}")
 # All of it together
 # ------------------
 #
-# Take one step of PPO, from compact rows in a buffer on disk to the optimizer, and the same step
-# with ``NextObservationDelta`` for comparison:
+# Take one step of PPO on slices from a buffer on disk, with ``compact_obs`` and with
+# ``NextObservationDelta``:
 #
 # .. fold:: A policy and a critic
 
@@ -386,7 +367,7 @@ def make_networks():
 
 
 # %%
-# From the rollout to the optimizer step:
+# .. fold:: From the rollout to the optimizer step
 
 
 def ppo_step(buffer_transform, *transforms, **options):
@@ -397,34 +378,33 @@ def ppo_step(buffer_transform, *transforms, **options):
     rollout = collect(StepCounter(max_steps=TIME_LIMIT_STEPS), *transforms, **options)
     with tempfile.TemporaryDirectory() as folder:
         storage = LazyMemmapStorage(10 * N_FRAMES, scratch_dir=folder)
-        batch = make_buffer(rollout.cpu(), buffer_transform, storage).sample()
-    batch = batch.to(DEVICE)
+        batch = (
+            make_buffer(rollout.cpu(), buffer_transform, storage).sample().to(DEVICE)
+        )
     n_missing = int(batch[NEXT_OBS].isnan().any(-1).sum())
 
     GAE(gamma=0.99, lmbda=0.95, value_network=critic)(batch)
     losses = loss_module(batch)
     loss = sum(value for key, value in losses.items() if key.startswith("loss_"))
-    optimizer = torch.optim.Adam(loss_module.parameters())
     loss.backward()
-    optimizer.step()
-    assert loss.isfinite()
-    print(f"{rollout.bytes() // N_FRAMES} bytes a frame, {n_missing} next ", end="")
-    print(f"observations missing, PPO loss {loss.item():.4f}")
+    torch.optim.Adam(loss_module.parameters()).step()
+    print(
+        f"{rollout.bytes() // N_FRAMES} bytes a frame, {n_missing} missing, loss {loss:.4f}"
+    )
     return batch, loss_module
 
 
-rebuild = NextStateReconstructor(step_count_key="step_count")
-compact_batch, trained = ppo_step(rebuild, compact_obs=True)
+compact_batch, trained = ppo_step(by_count, compact_obs=True)
 restore = NextObservationDelta(in_keys=["observation"])
 delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
 # Both calls sample the same rows, but their advantages differ. At the end of a slice, GAE
-# bootstraps, unless the episode terminated there. With the delta, it uses the value of the next
-# observation; with ``compact_obs``, where that is NaN, it uses the value of the current one. So the
-# last advantage of a slice is then off by ``gamma`` times the change of the value in one step, and
-# the error fades over the rows before it. The error is large if the value changes fast
-# (:doc:`n_step_and_truncations`). Longer slices have fewer ends.
+# bootstraps from the value of the next observation, unless the episode terminated there. Where that
+# is NaN, GAE takes the value of the current one. So with ``compact_obs``, the last advantage of a
+# slice is off by ``gamma`` times the change of the value in one step, and the error fades over the
+# rows before it. Longer slices have fewer ends. :doc:`n_step_and_truncations` measures how large
+# the error gets.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
 assert difference.max() > DELTA_TOLERANCE
@@ -435,9 +415,9 @@ print(f"standard deviation of the advantage {delta_batch['advantage'].std():.1f}
 # Conclusion
 # ----------
 #
-# Count the bytes of your frame first. If the observation is most of it, choose from the table at
-# the top; if not, look at the other entries. :doc:`saving_by_observation_size` shows what both
-# options save for your shapes, and what they cost in time: a sample of CartPole slices took
+# Count the bytes of your frame. If the observation is most of it, choose from the table at the top.
+# :doc:`saving_by_observation_size` shows what both options save for your shapes, and what they cost
+# in time: a sample of CartPole slices took
 # :measured:`memory_footprint@cpu:compact-step-counter-cartpole:sample_time`, and with
 # ``NextStateReconstructor``
 # :measured:`memory_footprint@cpu:compact-step-counter-cartpole:restore_time`.

@@ -6,6 +6,13 @@ if __name__ == "__main__":
     assert sample["next", "terminated"].sum() == terminated.sum()
     assert sample["next", "observation"].isfinite().all()
 
+    # A frame of CartPole: floats of 4 bytes, integers of 8 (the action is one-hot), flags of 1.
+    frame = {"observation": 16, NEXT_OBS: 16, "action": 16, TRAJ_KEY: 8, ("next", "reward"): 4}
+    for flag in ("done", "terminated", "truncated"):
+        frame[flag] = frame["next", flag] = 1
+    assert {key: plain[0][key].nbytes for key in plain.keys(True, True)} == frame
+    assert torch.equal(rebuilt[NEXT_OBS].isnan().any(-1), trajectory_end)
+
     assert torch.equal(nan_with_count, nan_by_default | wrong)  # a wrong row is NaN now
     counts = touching["step_count"].flatten()
     not_next = counts[1:] != counts[:-1] + 1
@@ -22,6 +29,37 @@ if __name__ == "__main__":
     assert int(slice_end.sum()) == BATCH_FRAMES // SLICE_FRAMES
     assert difference[slice_end].max() > DELTA_TOLERANCE
 
+    # PPO on the whole batch: the loss does not read the next observation.
+    actor, critic = make_networks()
+    rows = full.clone()
+    with torch.no_grad():
+        GAE(gamma=0.99, lmbda=0.95, value_network=critic)(actor(rows))
+    losses = ClipPPOLoss(actor, critic)(rows)
+    without_next = ClipPPOLoss(actor, critic)(rows.exclude(NEXT_OBS))
+    assert NEXT_OBS not in rows.exclude(NEXT_OBS).keys(True, True)
+    for key in ("loss_objective", "loss_critic"):
+        assert torch.equal(losses[key], without_next[key])
+
+    # Prioritized slices are rebuilt alike, also after priorities were set.
+    from torchrl.data import PrioritizedSliceSampler
+
+    sampler = PrioritizedSliceSampler(N_FRAMES, 0.7, 0.5, slice_len=SLICE_FRAMES, traj_key=TRAJ_KEY)
+    prioritized = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(N_FRAMES, device=DEVICE),
+        sampler=sampler,
+        transform=by_count,
+        batch_size=BATCH_FRAMES,
+    )
+    prioritized.extend(compact.clone())
+    for _ in range(2):
+        drawn = prioritized.sample()
+        known = ~drawn[NEXT_OBS].isnan().any(-1)
+        assert known.sum() >= BATCH_FRAMES // 2
+        index = drawn["index"].flatten()
+        assert torch.equal(drawn[NEXT_OBS][known], full[NEXT_OBS][index][known])
+        kept = drawn[known]
+        prioritized.update_tensordict_priority(kept.set("td_error", torch.rand(len(kept))))
+
     # With several environments the storage has two dimensions.
     from torchrl.envs import SerialEnv
 
@@ -34,7 +72,6 @@ if __name__ == "__main__":
         collector.shutdown()
         return rows
 
-    by_count = NextStateReconstructor(step_count_key="step_count")
     cells = LazyTensorStorage(90, ndim=2)
     drawn = make_buffer(three(compact_obs=True), by_count, cells).sample()
     known = ~drawn[NEXT_OBS].isnan().any(-1)
