@@ -3,7 +3,7 @@ Answers of a language model lose their end
 ==========================================
 
 The model ends its answers, but the answers that you train on lack the end token. The words improve,
-but the end itself is never trained, and answers get longer.
+but the end itself is never trained, and answers can get longer.
 
 :Subsystem: value estimation and losses
 :Effect: silent
@@ -127,8 +127,9 @@ assert unhealthy["with their end"] == 0, (
 assert unhealthy["shorter"] > 40, "no answer ended"
 
 # %%
-# The loss sees the words of an answer, but never its end. A step makes the words of good answers
-# more likely, and so the end less likely. The mean probability of the end before and after a step:
+# The loss sees the words of an answer, but never its end. Here a step makes the words of good
+# answers more likely, and so the end less likely.  The mean probability of the end before and after
+# a step:
 
 
 def end_before_and_after_a_step(batch, loss):

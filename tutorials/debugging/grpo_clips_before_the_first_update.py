@@ -126,9 +126,9 @@ assert unhealthy["clip_fraction"] > 0.1, (
 
 # %%
 # The ratio of a first token is its probability, far below one. With a negative advantage, such a
-# ratio is clipped and has no gradient, so nothing makes the first token of a bad answer less
-# likely. Here only first tokens follow a question mark, so their gradient is in one row of the
-# table. The norm of this row:
+# ratio is clipped and has no gradient, so no bad answer makes its first token less likely. Here
+# only first tokens follow a question mark, so their gradient is in one row of the table. The norm
+# of this row:
 
 
 def gradient_of_first_tokens(batch, loss):

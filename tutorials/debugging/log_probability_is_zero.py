@@ -59,8 +59,8 @@ broken = collect(random_frames=20)
 # Check it
 # --------
 #
-# For a discrete action, a log-probability of exactly zero means that no other action was possible.
-# An untrained network does not give that.
+# For a discrete action, a log-probability of exactly zero means that the action was certain, up to
+# rounding. An untrained network does not give that.
 
 
 def check(batch):

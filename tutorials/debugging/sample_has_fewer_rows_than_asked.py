@@ -3,7 +3,8 @@ A sample has fewer rows than asked for
 ======================================
 
 ``sample(128)`` returns fewer rows than you asked for, and the number changes from call to call.
-Nothing is raised until you reshape the sample into sequences.
+Nothing is raised until you reshape the sample into sequences, and not always then: if the number of
+rows happens to fit, the sequences are mixed.
 
 :Subsystem: trajectories and slices
 :Effect: loud
