@@ -23,8 +23,8 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 
 # %%
 # For a loss on single transitions, such as DQN, copy this. It samples slices, because it rebuilds a
-# next observation from the row below. With GAE, leave out the lines below the comment
-# (:ref:`memory-pipeline`).
+# next observation from the row below. To compute GAE on the sample, take longer slices, and leave
+# out the four lines that drop rows (:ref:`memory-pipeline`).
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -42,11 +42,12 @@ buffer = TensorDictReplayBuffer(
 for batch in collector:
     buffer.extend(batch)
     sample = buffer.sample()
-    # Not with GAE:
+    # Drop rows, but not with GAE:
     missing = sample["next", "observation"].isnan().any(-1)
     terminated = sample["next", "terminated"].squeeze(-1)
     sample = sample[~missing | terminated]  # usable rows
     sample["next", "observation"].nan_to_num_(0.0)  # where terminated
+    # Here: the loss on the sample
 collector.shutdown()
 
 # %%
@@ -58,10 +59,17 @@ collector.shutdown()
 #      - It costs
 #    * - large observations, sampled in slices
 #      - ``compact_obs``, rebuilt as above
-#      - the last row of a slice: usually it gets no next observation
+#      - most last rows of slices, which get no next observation
+#    * - stacked frames of pixels
+#      - :doc:`one frame per step </how-to/pixel_replay>`, in place of two stacks of four
+#      - reading several rows for each sampled one
+#    * - other pixels as ``uint8``
+#      - ``compact_obs``, and a :ref:`fill_value <memory-integers>` for the reconstructor
+#      - ``isnan`` finds no missing row, and GAE takes the filled frame for a real one: compare step
+#        counts
 #    * - float observations; you sample single rows, or need every next observation
-#      - :ref:`NextObservationDelta <memory-delta>`
-#      - half of the saving, and a rounding error
+#      - :ref:`NextObservationDelta <memory-delta>`, which saves half as much
+#      - a rounding error
 #    * - n-step returns (``MultiStepTransform``)
 #      - :doc:`stored next observations <n_step_and_truncations>`: either option above makes them
 #        wrong, without an error
@@ -69,12 +77,6 @@ collector.shutdown()
 #    * - a buffer larger than memory
 #      - :doc:`LazyMemmapStorage with scratch_dir <buffers_on_disk>`, with any of these
 #      - sampling time: rows are read from files (:doc:`checkpoints </how-to/save_and_resume>`)
-#    * - stacked frames of pixels
-#      - :doc:`one frame per step </how-to/pixel_replay>`, in place of eight with stacks of four
-#      - reading several rows for each sampled one
-#    * - other pixels as ``uint8``
-#      - ``compact_obs``, and a :ref:`fill_value <memory-integers>` for the reconstructor
-#      - ``isnan`` finds no missing row: compare step counts
 #    * - PPO with GAE on each whole batch
 #      - both observations until GAE has run, then ``batch.exclude(("next", "observation"))``
 #      - no saving while you collect
@@ -82,9 +84,13 @@ collector.shutdown()
 # * Without ``step_count_key``, some rebuilt observations are wrong, and no error says so.
 # * The last row of a slice usually comes back with NaN: its next observation is not in the sample.
 #   The end of the loop drops these rows, about one in four with ``slice_len=4``. It keeps
-#   terminated ones, because their target does not use the value of the next observation.
-# * If you compute GAE on a sample, keep the NaN rows: they carry the done marks that separate the
-#   slices.
+#   terminated ones, because their target does not use the value of the next observation. Truncated
+#   rows always go.
+# * The loss sees fewer terminated rows than the buffer has, because such a row can only be the last
+#   of its slice. ``SliceSampler(span=True)`` also draws slices that an end cuts short, and then it
+#   sees more. By default, a trajectory shorter than a slice :ref:`is never drawn
+#   <symptom-short-episodes-are-never-replayed>`.
+# * If you compute GAE on a sample, keep the NaN rows: their done marks separate the slices.
 # * A batch of several environments, or of a ``MultiSyncCollector``, has the shape ``[N, T]``: pass
 #   ``ndim=2`` to the storage (:ref:`replay-slices`). :claim:`workers-rows-are-rebuilt` For a buffer
 #   on a GPU, pass ``device="cuda"`` to it.
@@ -127,8 +133,8 @@ for key, entry in plain.items(include_nested=True, leaves_only=True):
 print(f"{plain.bytes() // N_FRAMES:6} bytes a frame, {plain.bytes():,} in {N_FRAMES}")
 
 # %%
-# The next observation is about a quarter of this frame. It takes larger observations to save nearly
-# half.
+# The next observation is about a quarter of this frame. You save nearly half only with larger
+# observations.
 #
 # Why the next observation is kept
 # --------------------------------
@@ -138,8 +144,7 @@ print(f"{plain.bytes() // N_FRAMES:6} bytes a frame, {plain.bytes():,} in {N_FRA
 # of this observation. If it :term:`terminated`, the value counts as zero. The last row of a batch
 # has no following row either.
 #
-# From here on, ``StepCounter(max_steps=12)`` truncates some trajectories. Savings are measured
-# without it.
+# From here on, ``StepCounter(max_steps=12)`` truncates some trajectories.
 #
 # .. fold:: Compare each next observation with the row below
 
@@ -166,6 +171,8 @@ compact = collect(compact_obs=True)
 assert set(plain.keys(True, True)) - set(compact.keys(True, True)) == {NEXT_OBS}
 saving = 1 - compact.bytes() / plain.bytes()
 print(f"{plain.bytes():,} to {compact.bytes():,} bytes: {saving:.1%} saved")
+saving = 1 - collect(StepCounter(), compact_obs=True).bytes() / plain.bytes()
+print(f"with a step count in each row, as you need it below: {saving:.1%} saved")
 
 # %%
 # With ``o`` bytes of observation and ``r`` bytes of everything else, the saving is ``o / (2 * o +
@@ -304,10 +311,10 @@ figure.set_label(
 # any, compare step counts: a row is wrong if its next observation is not NaN, and the step count of
 # the row below is not one higher.
 #
-# With NaN in the batch, GAE and the TD estimators stay finite, but are not always exact.
-# :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss` become NaN,
-# unless you drop rows as at the top. :doc:`missing_next_observations` says how to check another
-# loss.
+# If you call GAE or a TD estimator on a batch with NaN, the result is finite, but not always exact.
+# The losses :class:`~torchrl.objectives.DQNLoss` and :class:`~torchrl.objectives.DiscreteSACLoss`
+# become NaN, unless you drop rows as at the top. :doc:`missing_next_observations` says why, and how
+# to check another loss.
 #
 # .. _memory-delta:
 #
@@ -317,8 +324,9 @@ figure.set_label(
 # :class:`~torchrl.envs.transforms.NextObservationDelta` on the environment stores the difference
 # ``next - obs`` in ``float16``, half the width of a ``float32`` observation. On the buffer,
 # ``NextObservationDelta(in_keys=["observation"])`` adds the difference back.
-# :claim:`buffer-delta-names-entries` This saves half as much as ``compact_obs``, but *every* row
-# gets its next observation back, even where a trajectory ends, with a rounding error.
+# :claim:`buffer-delta-names-entries` This saves half as much as ``compact_obs`` without a step
+# count, but *every* row gets its next observation back, even where a trajectory ends, with a
+# rounding error.
 
 from torchrl.envs.transforms import NextObservationDelta
 
@@ -399,7 +407,7 @@ restore = NextObservationDelta(in_keys=["observation"])
 delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
-# Both calls sample the same rows, but their advantages differ. At the end of a slice, GAE
+# The two samples have the same rows, but their advantages differ. At the end of a slice, GAE
 # bootstraps from the value of the next observation, unless the episode terminated there. Where that
 # is NaN, GAE takes the value of the current one. So with ``compact_obs``, the last advantage of a
 # slice is off by ``gamma`` times the change of the value in one step, and the error fades over the

@@ -40,6 +40,32 @@ if __name__ == "__main__":
     for key in ("loss_objective", "loss_critic"):
         assert torch.equal(losses[key], without_next[key])
 
+    # The version to copy: shares of terminated rows, of which spans have more than the buffer.
+    def terminated_share(rows, **options):
+        torch.manual_seed(SEED)
+        sampler = SliceSampler(slice_len=SLICE_FRAMES, traj_key=TRAJ_KEY, **options)
+        parts = {"storage": LazyTensorStorage(len(rows)), "sampler": sampler}
+        replayed = TensorDictReplayBuffer(**parts, transform=by_count, batch_size=BATCH_FRAMES)
+        replayed.extend(rows)
+        drawn = torch.cat([replayed.sample() for _ in range(100)])
+        ended = drawn["next", "terminated"].squeeze(-1)
+        absent = drawn[NEXT_OBS].isnan().any(-1)
+        cut = rows["next", "truncated"][drawn["index"].flatten()].squeeze(-1)
+        assert absent[cut].all()
+        return float(ended[~absent | ended].float().mean())
+
+    counted = collect(StepCounter(), compact_obs=True).cpu()
+    in_buffer = float(counted["next", "terminated"].float().mean())
+    spans = terminated_share(counted, span=True)
+    terminated_share(compact.cpu())  # where trajectories are truncated
+    assert 0 < terminated_share(counted) < 0.8 * in_buffer < in_buffer < 0.9 * spans
+
+    # A filled integer is a next observation like any other for GAE.
+    pixels = compact.select("observation").clone()
+    pixels["observation"] = (pixels["observation"] * 50 + 100).to(torch.uint8)
+    pixels[NEXT_OBS] = torch.zeros_like(pixels["observation"])
+    assert GAE._sanitize_next_obs_nan(pixels, ["observation"]) is pixels
+
     # Prioritized slices are rebuilt alike, also after priorities were set.
     from torchrl.data import PrioritizedSliceSampler
 
