@@ -52,7 +52,7 @@ def table(header, rows, *, classes, title=None, widths=None, ids=()):
         link["reftitle"] = "Link to this row"
         row[0][0] += link
     group += body
-    # Cells hold arguments and messages, whose quotes are to stay as they are.
+    # Cells hold arguments and messages; of the quotes of the rest see `identifiers`.
     parts = [title, group] if title else [group]
     return nodes.table("", *parts, classes=classes, support_smartquotes=False)
 
@@ -81,6 +81,7 @@ def _row(cells, names):
 def _cell(content, column):
     parts = content if isinstance(content, list) else [content]
     found = [one for part in parts for one in _nodes(part)]
+    column = identifiers.curled(column)
     return table_cell("", nodes.paragraph("", "", *found), column=column)
 
 

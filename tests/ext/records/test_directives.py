@@ -704,8 +704,9 @@ def test_plots_share_a_page(project):
     roots = [ElementTree.fromstring(svg) for svg in found]  # well-formed, names escaped
     label = roots[0].get("aria-label").replace("\u00a0", " ")
     assert label == (
-        "Bytes by size of a thing. At 1 A is lowest (1.00 kB) and B <&> highest (13.2 kB), 13 "
-        "times as much. At 4 A is lowest (4.00 kB) and B <&> highest (26.4 kB), 6.6 times as much."
+        "Bytes by size of a thing. At 1, the lowest is A (1.00 kB) and the highest is B <&> "
+        "(13.2 kB), 13 times as much. At 4, the lowest is A (4.00 kB) and the highest is B <&> "
+        "(26.4 kB), 6.6 times as much."
     )
     bars = roots[1].get("aria-label").replace("\u00a0", " ")
     assert bars == "Time by kind. Lowest: 30.0 ms at A; highest: 30.0 ms at A."
@@ -721,12 +722,12 @@ def test_plots_share_a_page(project):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((-66.0, 732.0), "At 4 B is lowest (-66.0) and A highest (732.0)."),
-        ((-300.0, -200.0), "At 4 B is lowest (-300.0) and A highest (-200.0)."),
-        ((0.0, 5.0), "At 4 B is lowest (0.0) and A highest (5.0)."),
-        ((-100.0, -98.0), "At 4 all are about -98.0."),
-        ((0.0, 0.0), "At 4 all are about 0.0."),
-        ((100.0, 104.0), "At 4 all are about 104.0."),
+        ((-66.0, 732.0), "At 4, the lowest is B (-66.0) and the highest is A (732.0)."),
+        ((-300.0, -200.0), "At 4, the lowest is B (-300.0) and the highest is A (-200.0)."),
+        ((0.0, 5.0), "At 4, the lowest is B (0.0) and the highest is A (5.0)."),
+        ((-100.0, -98.0), "At 4, all are about -98.0."),
+        ((0.0, 0.0), "At 4, all are about 0.0."),
+        ((100.0, 104.0), "At 4, all are about 104.0."),
     ],
 )
 def test_an_alternative_text_says_no_ratio_of_values_below_zero(values, said):

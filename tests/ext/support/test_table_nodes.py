@@ -91,6 +91,17 @@ def test_names_of_code_in_a_caption_are_code():
     assert [one.astext() for one in found.findall(nodes.literal)] == ["ndim=2"]
 
 
+def test_quotes_of_a_computed_table_are_code_or_curly():
+    found = table(["The env's work", "Time"], [['"scan" of PyTorch\'s', "2"]], classes=[])
+    aligned(found)
+    assert [cell.astext() for cell in found.findall(nodes.entry)][::2] == [
+        "The env’s work",
+        '"scan" of PyTorch’s',
+    ]
+    assert [one.astext() for one in found.findall(nodes.literal)] == ['"scan"']
+    assert found.next_node(nodes.tbody).next_node(nodes.entry)["column"] == "The env’s work"
+
+
 def test_a_header_of_collectors_is_no_class():
     found = table(["Collector", "Time"], [["Collector", "2"]], classes=[])
     aligned(found)

@@ -1,5 +1,6 @@
 """What the page on a hundred collectors says: of the model, of its records, and of torchrl."""
 
+import inspect
 from types import SimpleNamespace
 from unittest import mock
 
@@ -16,7 +17,7 @@ from tests.support.suites import COMMITTED
 
 FOUND = {suite: COMMITTED.find(suite, "cpu") for suite in scaling.SUITES}
 COSTS = scaling.fit(FOUND)
-WORKERS, FEW, MANY = scaling.WORKERS, scaling.FEW, scaling.MANY
+COLLECTORS, FEW, MANY = scaling.COLLECTORS, scaling.FEW, scaling.MANY
 
 
 # -- The model -------------------------------------------------------------------
@@ -55,6 +56,10 @@ def test_the_rate_of_two_is_that_of_the_record():
     assert COSTS.rate(2, FEW) == pytest.approx(rate, rel=0.1)
 
 
+def test_the_code_on_the_page_says_collector_as_its_text_does():
+    assert "worker" not in inspect.getsource(scaling.Costs)
+
+
 def test_parts_grow_with_what_they_are_paid_for():
     costs = scaling.Costs(1.0, 10.0, 100.0, 1.0, 0.5, frame_bytes=3.0, link=6.0)
     assert costs.parts(2, 4, environments=2, weights=6) == {
@@ -68,16 +73,16 @@ def test_parts_grow_with_what_they_are_paid_for():
 
 @guards("hundred-collectors-are-held-up")
 def test_the_learner_holds_a_hundred_collectors_up():
-    parts = COSTS.parts(WORKERS, FEW)
-    assert COSTS.rate(WORKERS, FEW) * COSTS.step < WORKERS / 4
+    parts = COSTS.parts(COLLECTORS, FEW)
+    assert COSTS.rate(COLLECTORS, FEW) * COSTS.step < COLLECTORS / 4
     assert parts["fetching"] + parts["weights"] > 2 * parts["steps"]
-    assert COSTS.rate(WORKERS, MANY) > 2 * COSTS.rate(WORKERS, FEW)
+    assert COSTS.rate(COLLECTORS, MANY) > 2 * COSTS.rate(COLLECTORS, FEW)
 
 
 @guards("more-environments-help-long-batches")
 def test_more_environments_help_where_steps_take_the_time():
     for frames, low, high in ((FEW, 1.0, 1.1), (MANY, 1.2, 4.0)):
-        more = COSTS.rate(WORKERS, frames, environments=4) / COSTS.rate(WORKERS, frames)
+        more = COSTS.rate(COLLECTORS, frames, environments=4) / COSTS.rate(COLLECTORS, frames)
         assert low < more < high
 
 
