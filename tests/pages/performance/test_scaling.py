@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.collectors.distributed import RayCollector
 from torchrl.collectors.distributed import ray as ray_module
+from torchrl.data.replay_buffers import ray_buffer
 from torchrl.weight_update._ray import RayTransport
 
 from docs._ext.records import scaling
@@ -144,3 +145,21 @@ def test_weights_are_sent_to_each_collector():
         transport.__dict__ |= {"_backend": "gloo", "_process_group": group, "_worker_idx": number}
         transport.send_weights_async(weights)
     assert sent == [(1, 3), (1, 2), (2, 3), (2, 2)]
+
+
+# -- A buffer in a process of Ray --------------------------------------------------
+
+
+@guards("remote-buffer-is-slower")
+def test_a_remote_buffer_takes_several_times_as_long():
+    found = COMMITTED.find("replay_ray", "cpu")["benchmarks"]
+    for content in ("cartpole", "pixels"):
+        for call in ("extend", "sample"):
+            assert found[f"{content}-{call}-ray"]["metrics"]["vs_local"]["q1"] > 3
+    # Each call of a client goes to the process of the buffer, and its result comes back.
+    actor, calls = SimpleNamespace(), []
+    actor.sample = SimpleNamespace(remote=lambda *args: calls.append(args) or "reference")
+    client = ray_buffer._RayReplayBufferClient(actor, has_gpu=False)
+    with mock.patch.object(ray_buffer, "ray", SimpleNamespace(get=lambda one: [one])):
+        assert client.sample(4) == ["reference"]
+    assert calls == [(4,)]
