@@ -175,7 +175,7 @@ print("new:", load_what_fits(net(3, "action_value"), weights))
 # is a replay buffer. Its constructor downloads the dataset once, into the folder ``root`` if you
 # pass one; only ``OpenXExperienceReplay`` streams by default. :claim:`dataset-classes-are-buffers`
 #
-# .. not-executed:: Downloads the dataset; needs the package minari.
+# .. not-executed:: It downloads the dataset and needs the package ``minari``.
 #
 #    from torchrl.data.datasets import MinariExperienceReplay
 #
