@@ -1,7 +1,8 @@
 """Find code in texts without markup: titles of records, labels of charts.
 
 A class such as ``SliceSampler``, a call, a name with an underscore or a dot in it, an argument with
-its value. What is spelled like a class and is none is in NO_CODE. No switch, no markup; in Python::
+its value. What is spelled like a class and is none is in NO_CODE. Words between get the apostrophe
+of the text around them, sizes a multiplication sign. No switch, no markup; in Python::
 
     split("SliceSampler(end_key), rows")  # [("SliceSampler(end_key)", True), (", rows", False)]
     nodes_of("SliceSampler(end_key), rows")  # a literal and a text
@@ -30,15 +31,22 @@ _CODE = re.compile(
     )""",
     re.VERBOSE,
 )
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=s\b)")
+_TIMES = re.compile(r"(?<=\d) x (?=\d)")
 
 
 def split(text):
     """*text* in parts: ``[(part, whether it is code)]``."""
     parts, end = [], 0
     for found in _CODE.finditer(text):
-        parts += [(text[end : found.start()], False), (found[0], True)]
+        parts += [(typeset(text[end : found.start()]), False), (found[0], True)]
         end = found.end()
-    return [(part, code) for part, code in [*parts, (text[end:], False)] if part]
+    return [(part, code) for part, code in [*parts, (typeset(text[end:]), False)] if part]
+
+
+def typeset(words):
+    """*words* that are no code, as the pages around them have them."""
+    return _TIMES.sub("\u00a0×\u00a0", _APOSTROPHE.sub("’", words))
 
 
 def nodes_of(text):

@@ -53,8 +53,8 @@ def table(header, rows, *, classes, title=None, widths=None, ids=()):
         row[0][0] += link
     group += body
     # Cells hold arguments and messages, whose quotes are to stay as they are.
-    parts = [title, group] if title else [group]
-    return nodes.table("", *parts, classes=classes, support_smartquotes=False)
+    group["support_smartquotes"] = False
+    return nodes.table("", *([title, group] if title else [group]), classes=classes)
 
 
 def is_numeric(column):
@@ -89,8 +89,12 @@ def _nodes(part):
         return [part]
     if ranged := WITH_RANGE.fullmatch(part):
         value, around, rest = ranged["value"], ranged["range"], ranged["rest"]
+        remark = [nodes.Text(rest)]
+        if rest == " noisy":  # in a line of its own by the style sheet, which needs no comma
+            around = around.removesuffix(",")
+            remark = [nodes.Text(" "), nodes.inline("", "noisy", classes=["noisy"])]
         whole = [nodes.inline(text, text, classes=["one-line"]) for text in (value, around)]
-        return [whole[0], nodes.Text(" "), whole[1], nodes.Text(rest)]
+        return [whole[0], nodes.Text(" "), whole[1], *remark]
     return [nodes.Text(part)]
 
 
@@ -143,7 +147,8 @@ def _name_cells(names, body):
 def visit_cell(translator, node):
     translator.visit_entry(node)
     tag = translator.body.pop()
-    translator.body.append(tag.replace("<td", f'<td data-column="{escape(node["column"])}"', 1))
+    column = escape(identifiers.typeset(node["column"]))
+    translator.body.append(tag.replace("<td", f'<td data-column="{column}"', 1))
 
 
 def depart_cell(translator, node):
