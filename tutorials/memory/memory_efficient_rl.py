@@ -184,7 +184,7 @@ print(f"{plain.bytes():,} to {compact.bytes():,} bytes: {saving:.1%} saved")
 # %%
 # With ``o`` bytes of observation and ``r`` bytes of everything else, the saving is ``o / (2 * o +
 # r)``. It grows with ``o`` and stays below one half. For an observation like CartPole's, and for a
-# gray frame of 84 x 84 pixels:
+# gray frame of 84 × 84 pixels:
 
 rest = sum(predicted.values()) - 2 * predicted["observation"]
 for o in (predicted["observation"], 84 * 84):
