@@ -4,7 +4,8 @@ That is in titles of records, labels of charts, cells of computed tables, hover 
 
 A class such as ``SliceSampler``, a call, a name with an underscore or a dot in it, an argument with
 its value, a word or a key in straight quotation marks. What is spelled like a class and is none is
-in NO_CODE. The message of an exception keeps its apostrophes. No switch, no markup; in Python::
+in NO_CODE. The message of an exception keeps its apostrophes. Sizes get a multiplication sign. No
+switch, no markup; in Python::
 
     split("SliceSampler(end_key), rows")  # [("SliceSampler(end_key)", True), (", rows", False)]
     nodes_of("SliceSampler(end_key), rows")  # a literal and a text
@@ -40,6 +41,7 @@ _CODE = re.compile(
     )""",
     re.VERBOSE,
 )
+_TIMES = re.compile(r"(?<=\d) x (?=\d)")
 
 
 def split(text):
@@ -50,11 +52,16 @@ def split(text):
         parts += [(text[end : found.start()], False), (found[0], True)]
         end = found.end()
     parts.append((text[end:], False))
-    return [(part if code else APOSTROPHE.sub(mark, part), code) for part, code in parts if part]
+    return [(part if code else typeset(part, mark), code) for part, code in parts if part]
+
+
+def typeset(words, mark):
+    """*words* that are no code, as the pages around them have them; *mark* is the apostrophe."""
+    return _TIMES.sub("\u00a0×\u00a0", APOSTROPHE.sub(mark, words))
 
 
 def curled(text):
-    """*text* with the apostrophes of its words."""
+    """*text* with the apostrophes of its words, and the signs of its sizes."""
     return "".join(part for part, _ in split(text))
 
 

@@ -53,8 +53,8 @@ def table(header, rows, *, classes, title=None, widths=None, ids=()):
         row[0][0] += link
     group += body
     # Cells hold arguments and messages; of the quotes of the rest see `identifiers`.
-    parts = [title, group] if title else [group]
-    return nodes.table("", *parts, classes=classes, support_smartquotes=False)
+    group["support_smartquotes"] = False
+    return nodes.table("", *([title, group] if title else [group]), classes=classes)
 
 
 def is_numeric(column):
@@ -90,8 +90,12 @@ def _nodes(part):
         return [part]
     if ranged := WITH_RANGE.fullmatch(part):
         value, around, rest = ranged["value"], ranged["range"], ranged["rest"]
+        remark = [nodes.Text(rest)]
+        if rest == " noisy":  # in a line of its own by the style sheet, which needs no comma
+            around = around.removesuffix(",")
+            remark = [nodes.Text(" "), nodes.inline("", "noisy", classes=["noisy"])]
         whole = [nodes.inline(text, text, classes=["one-line"]) for text in (value, around)]
-        return [whole[0], nodes.Text(" "), whole[1], nodes.Text(rest)]
+        return [whole[0], nodes.Text(" "), whole[1], *remark]
     return [nodes.Text(part)]
 
 

@@ -60,8 +60,17 @@ def test_a_header_with_markup_is_named_by_its_text():
 
 def test_value_and_range_break_between_and_not_inside():
     body = made(["a", "275\u00a0µs (272–280), noisy"]).next_node(nodes.tbody)
-    assert [one.astext() for one in body.findall(nodes.inline)] == ["275\u00a0µs", "(272–280),"]
-    assert body.astext().split("\n\n")[-1] == "275\u00a0µs (272–280), noisy"
+    parts = [one.astext() for one in body.findall(nodes.inline)]
+    assert parts == ["275\u00a0µs", "(272–280)", "noisy"]
+    assert body.astext().split("\n\n")[-1] == "275\u00a0µs (272–280) noisy"
+
+
+def test_words_of_a_table_have_the_apostrophes_and_sizes_of_a_page_and_messages_their_quotes():
+    found = made(["PyTorch's, 8 x 32", "key 'a' or \"b\""], title=nodes.title("", "Triton's"))
+    aligned(found)
+    shown = [one.astext() for one in found.findall(nodes.paragraph)]
+    assert shown == ["Name", "Time", "PyTorch’s, 8\u00a0×\u00a032", "key 'a' or \"b\""]
+    assert found.next_node(nodes.title).astext() == "Triton’s"
 
 
 def test_a_row_has_an_address_and_its_link():
