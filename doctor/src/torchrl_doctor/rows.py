@@ -16,7 +16,7 @@ class Row(NamedTuple):
 ROWS = {
     "a_new_gamma_changes_nothing": Row(
         "silent",
-        "`make_value_estimator` makes a new estimator each time, and an argument that you leave "
+        "`make_value_estimator(gamma=...)` makes a new estimator, and an argument that you leave "
         "out gets its default. Code that kept the old `loss.value_estimator` still uses the old "
         "settings.",
         "Call `loss.value_estimator(batch)` instead of an estimator that you keep, and pass all "
@@ -57,8 +57,8 @@ ROWS = {
     ),
     "advantages_look_like_noise": Row(
         "silent",
-        "GAE is called on a minibatch that was drawn at random. GAE assumes that the next row is "
-        "the next step of the trajectory.",
+        "GAE is called on a minibatch of single rows that were drawn at random. Unless `lmbda` is "
+        "0, GAE assumes that the next row is the next step of the trajectory.",
         "Call GAE on the batch of the collector, before it goes into the buffer.",
     ),
     "advantages_wrong_with_several_workers": Row(
@@ -78,8 +78,8 @@ ROWS = {
     "answers_lose_their_end": Row(
         "silent",
         "The tokenizer uses the same token for padding and for the end of an answer. "
-        "`TransformersWrapper` sets this up if the tokenizer has no `pad_token`. The wrapper "
-        "removes padding from answers, and so removes the end.",
+        "`TransformersWrapper` sets this up if the tokenizer has no `pad_token`. By default, the "
+        "wrapper removes padding from answers, and so removes the end.",
         "Give the tokenizer a `pad_token` that the model never generates, before you make the "
         "wrapper.",
     ),
@@ -123,9 +123,9 @@ ROWS = {
     ),
     "collector_yields_nothing": Row(
         "silent",
-        "With `trajs_per_batch` and `reset_at_each_iter=True`, the collector throws away each "
-        "episode that does not end within one batch. If all episodes are longer, it yields "
-        "nothing.",
+        "With `trajs_per_batch` and `reset_at_each_iter=True`, the collector by default throws "
+        "away each episode that does not end within one batch. If all episodes are longer, it "
+        "yields nothing.",
         "Leave out `reset_at_each_iter`, or make `frames_per_batch` large enough for a whole "
         "episode of each environment.",
     ),
@@ -191,8 +191,8 @@ ROWS = {
     ),
     "episodes_get_shorter_with_every_sample": Row(
         "silent",
-        "A `LazyStackStorage` returns the stored rows themselves, and the buffer marks the ends "
-        "of the sampled slices in them.",
+        "A `LazyStackStorage` returns the stored rows themselves, and with a `SliceSampler` a "
+        "`TensorDictReplayBuffer` marks the ends of the sampled slices in them.",
         "Use `LazyTensorStorage`, or give the buffer a transform that clones the sampled rows.",
     ),
     "epsilon_goes_down_too_soon": Row(
@@ -226,8 +226,8 @@ ROWS = {
     ),
     "every_environment_starts_alike": Row(
         "silent",
-        "The function that makes an environment also seeds it, so all environments draw the same "
-        "random numbers.",
+        "The function that makes an environment also gives it a fixed seed, so all environments "
+        "draw the same random numbers.",
         "Seed the batched environment or the collector, and take the seed out of the function.",
     ),
     "files_gone_after_a_copy": Row(
@@ -267,7 +267,7 @@ ROWS = {
     "gae_none_not_subscriptable": Row(
         "loud",
         'The critic does not write its value to `"state_value"`, where GAE and the loss look for '
-        "it.",
+        "it by default.",
         "Pass the key to GAE and the loss with `set_keys(value=...)`, or let the critic write "
         '`"state_value"`.',
     ),
@@ -311,9 +311,9 @@ ROWS = {
     ),
     "hook_changes_nothing_that_is_stored": Row(
         "silent",
-        "With `replay_buffer`, a `Collector` gives the hook a `LazyStackedTensorDict`, which "
-        "keeps each step separate. Reading a key makes a copy, and the hook changes only the "
-        "copy.",
+        "With `replay_buffer`, a `Collector` by default gives the hook a `LazyStackedTensorDict`, "
+        "which keeps each step separate. Reading a tensor makes a copy, and the hook changes only "
+        "the copy.",
         "Assign instead of changing in place: `td[key] = td[key] * 100`.",
     ),
     "is_init_not_found": Row(
@@ -542,8 +542,9 @@ ROWS = {
     ),
     "old_policy_version_after_update": Row(
         "silent",
-        "A step writes the version beside the next observation. Both move to the root of the next "
-        "frame, so the root has the version of the step before.",
+        "A step writes the version beside the next observation. Unless the environment is reset "
+        "between them, both move to the root of the next frame, so the root has the version of "
+        "the step before.",
         'Read `("next", "policy_version")`, as with `StalenessAwareSampler(version_key=("next", '
         '"policy_version"))`.',
     ),
@@ -670,8 +671,8 @@ ROWS = {
     ),
     "restored_observations_infinite": Row(
         "silent",
-        "`NextObservationDelta` stores differences as `float16`, and a difference beyond the "
-        "largest `float16` becomes infinite.",
+        "By default, `NextObservationDelta` stores differences as `float16`, and a difference "
+        "beyond the largest `float16` becomes infinite.",
         "Pass `delta_dtype=torch.bfloat16`, which takes no more memory and has the range of "
         "`float32`. Or scale the observations.",
     ),
@@ -812,7 +813,7 @@ ROWS = {
         "The argument is called `traj_key`. Older examples call it `trajectory_key`, as "
         "`split_trajectories` does.",
         'Write `SliceSampler(..., traj_key=("collector", "traj_ids"))`. You can also omit the '
-        "argument: the sampler finds these ids itself.",
+        "argument: without `end_key`, the sampler finds these ids itself.",
     ),
     "slices_jump_to_another_environment": Row(
         "silent",
@@ -851,7 +852,7 @@ ROWS = {
     "stochastic_policy_does_not_sample": Row(
         "silent",
         "Outside of `set_exploration_type`, a `ProbabilisticActor` uses its own default, which is "
-        "deterministic. A collector sets `RANDOM` by itself; `env.rollout` does not.",
+        "deterministic. By default, a collector sets `RANDOM`; `env.rollout` does not.",
         "Call `env.rollout` under `set_exploration_type(ExplorationType.RANDOM)`, or use a "
         "collector.",
     ),
@@ -954,8 +955,8 @@ ROWS = {
     ),
     "workers_never_learn": Row(
         "silent",
-        "With `policy_factory` and no `policy`, each worker makes its own policy, and nothing "
-        "sends it the trained weights.",
+        "With `policy_factory` and no `policy`, each worker makes its own policy, and by default "
+        "nothing sends it the trained weights.",
         'Pass `policy=policy` and `weight_sync_schemes={"policy": '
         "MultiProcessWeightSyncScheme()}` beside `policy_factory`. Call "
         "`collector.update_policy_weights_()` after the optimizer steps.",
