@@ -77,7 +77,7 @@ assert unhealthy == {"bounds": [-2, 2], "actions": [-1, 1]}, (
 )
 
 # %%
-# Actions from a ``Normal`` go beyond the bounds. This environment clips them, but another
+# Actions from a ``Normal`` can go beyond the bounds. This environment clips them, but another
 # environment may compute with them. The batch holds the actions before the clip.
 
 outside = check(act(Normal)["batch"], env)
@@ -88,8 +88,8 @@ assert outside["actions"][1] > 2, "no longer reproduces: the spec bounds a Norma
 # Fix it
 # ------
 #
-# Clipping the actions of a ``Normal`` is no fix if you store the clipped action: the stored
-# log-probability belongs to the action before the clip.
+# Clipping the actions of a ``Normal`` is no fix if you store the clipped action with its
+# log-probability, which belongs to the action before the clip.
 
 space = env.action_spec_unbatched.space
 fixed = act(TanhNormal, distribution_kwargs={"low": space.low, "high": space.high})

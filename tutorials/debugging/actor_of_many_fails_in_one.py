@@ -2,8 +2,9 @@
 A policy for many environments fails in a single one
 ====================================================
 
-The policy works in a batched environment. When you evaluate the policy in a single environment, it
-raises an error about shapes, although its network accepts any number of environments.
+The policy works in a batched environment. When it explores in a single environment, for example in
+an evaluation, it raises an error about shapes, although its network accepts any number of
+environments.
 
 :Subsystem: exploration
 :Effect: loud

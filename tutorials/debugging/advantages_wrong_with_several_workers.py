@@ -2,14 +2,14 @@
 Advantages are wrong when several workers collect
 =================================================
 
-With several workers, the algorithm learns worse than with one, from the same number of frames. In
-the batch, the frames of the workers follow each other along one time dimension.
+With several workers, the algorithm may learn worse than with one, from the same number of frames.
+In the batch, the frames of the workers follow each other along one time dimension.
 
 :Subsystem: trajectories and slices
 :Effect: silent
 :Cause: ``cat_results=-1`` joins the batches of the workers along time. ``cat_results=0`` does the
-   same if each worker has one environment. The collector does not mark where one worker ends, so
-   GAE runs from one worker into the next.
+   same if each worker has one environment. By default, the collector does not mark where one worker
+   ends, so GAE runs from one worker into the next.
 :Fix: Leave ``cat_results`` at ``"stack"``, its default. If you need one dimension, flatten
    after GAE.
 :Source: :source:`torchrl.collectors.MultiSyncCollector.iterator`
@@ -111,7 +111,7 @@ plt.show()
 # Fix it
 # ------
 #
-# With ``"stack"``, the first dimension of the batch is for the workers and the second one is time.
+# With ``"stack"``, the first dimension of the batch is for the workers and the last one is time.
 # With other values, ``set_truncated=True`` marks the seam, but the batch has a ``done`` in the
 # middle of an episode.
 

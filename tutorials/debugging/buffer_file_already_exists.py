@@ -8,7 +8,7 @@ buffer has no rows, and the first ``extend`` raises.
 :Subsystem: memory and storage
 :Effect: loud
 :Cause: A storage creates its files in ``scratch_dir``. It does not read the files that an earlier
-   run left there, and refuses to overwrite them.
+   run left there, and by default refuses to overwrite them.
 :Fix: Save the buffer with ``dumps``. After the restart, make a buffer in a new folder and call
    ``loads``. If you do not need the old rows, delete the old folder.
 :Source: :source:`torchrl.data.LazyMemmapStorage._init_standard`

@@ -2,9 +2,8 @@
 Burn-in works for the first sample only
 =======================================
 
-A buffer recomputes the hidden states of its slices with ``BurnInTransform``. These states are right
-in the first sample. Later, they are hardly better than the stored states, however long the burn-in
-is.
+A buffer recomputes the hidden states of its slices with ``BurnInTransform``. In the first sample, a
+longer burn-in makes these states better. In later samples, it does not.
 
 :Subsystem: recurrent state
 :Effect: silent
@@ -23,8 +22,8 @@ is.
 # Break it
 # --------
 #
-# An episode is stored and then the weights change, so the stored hidden states are outdated. Each
-# row stores its number, so that the check finds the rows before a slice.
+# An episode is collected and then the weights change, so its hidden states are outdated. Each row
+# stores its number, so that the check finds the burn-in rows of a slice.
 
 import torch
 from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
@@ -70,7 +69,7 @@ broken = burn_in(lstm)
 # Check it
 # --------
 #
-# Run the LSTM by hand over the rows before each slice, and compare the states.
+# Run the LSTM by hand over the burn-in rows of each slice, and compare the states.
 
 
 def check(samples, episode, lstm, burn_in):

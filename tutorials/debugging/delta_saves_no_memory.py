@@ -2,8 +2,8 @@
 NextObservationDelta saves no memory on images
 ==============================================
 
-You added a ``NextObservationDelta`` to the environment so that rollouts take less memory. They take
-exactly as much as before.
+You added a ``NextObservationDelta`` to an environment of ``uint8`` images so that rollouts take
+less memory. They take exactly as much as before.
 
 :Subsystem: memory and storage
 :Effect: silent

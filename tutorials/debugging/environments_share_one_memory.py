@@ -93,9 +93,9 @@ assert first > 15, "no longer reproduces: the first environment has a memory"
 assert last < first, "no longer reproduces: the last environment has none"
 
 # %%
-# The policy treats the three environments as a sequence of three steps. The state after the last
-# step goes to the last environment. The others get zeros. The output for the second environment
-# comes from an LSTM that has just seen the first one:
+# Between resets, the policy treats the three environments as a sequence of three steps. The state
+# after the last step goes to the last environment, and the others get zeros. The output for the
+# second environment comes from an LSTM that has just seen the first one:
 
 lstm, (first, second) = broken["policy"][0].lstm, broken["batch"][:2, 3]
 state = [first[key].unsqueeze(1) for key in ("recurrent_state_h", "recurrent_state_c")]

@@ -3,12 +3,12 @@ Epsilon goes down too soon
 ==========================
 
 Epsilon should decay over many frames, but reaches ``eps_end`` after a small part of them. The
-buffer fills with the actions of an untrained network, and the return falls at first.
+buffer fills with the actions of an untrained network, and the return may fall at first.
 
 :Subsystem: exploration
 :Effect: silent
 :Cause: ``annealing_num_steps`` counts what you pass to ``step()``. The loop passes the number of
-   frames in the batch at every update, so each frame is counted once per update.
+   collected frames at every update, so each frame is counted once per update.
 :Fix: Call ``explore.step(batch.numel())`` once for each batch, outside of the loop over updates.
 :Source: :source:`torchrl.modules.EGreedyModule.step`
 :Behind it: :doc:`/tutorials/debugging/epsilon_never_goes_down`

@@ -3,7 +3,7 @@ The evaluation rollout ends much too early
 ==========================================
 
 With several environments, ``rollout(100)`` gives a dozen steps, and ``rollout(1000)`` no more.
-Returns computed from it are low.
+Returns computed from it leave out the rest of most episodes.
 
 :Subsystem: evaluation
 :Effect: silent

@@ -8,8 +8,8 @@ pickled buffer no longer loads.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: With ``auto_cleanup=True``, a storage deletes its folder when the storage itself is deleted.
-   A copy has the same folder and does the same.
+:Cause: With a ``scratch_dir`` and ``auto_cleanup=True``, a storage deletes this folder when the
+   storage itself is deleted. A copy has the same folder and does the same.
 :Fix: Pass ``auto_cleanup=False`` if you pickle, copy or send the buffer, and delete the folder
    yourself. For a copy with files of its own, call ``dumps`` and ``loads``.
 :Source: :source:`torchrl.data.LazyMemmapStorage.cleanup`
@@ -77,9 +77,9 @@ except RuntimeError as error:
 assert "No such file" in said
 
 # %%
-# ``torch.save`` pickles as well, and so does a queue. When the other process deletes its copy, the
-# folder is gone for both. :claim:`a-copy-in-another-process-deletes-the-folder` With ``deepcopy``,
-# the same happens:
+# ``torch.save`` pickles as well, and so does a queue between processes. When the other process
+# deletes its copy, the folder is gone for both.
+# :claim:`a-copy-in-another-process-deletes-the-folder` With ``deepcopy``, the same happens:
 
 other = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)
 other.extend(rows)

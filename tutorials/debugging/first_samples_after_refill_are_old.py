@@ -3,7 +3,7 @@ The first samples after a refill hold old data
 ==============================================
 
 The buffer is emptied and filled with a new batch, but the loss still sees rows of the previous
-policy. Training works, but worse than it should.
+policy. Training works, but it may be worse than it should be.
 
 :Subsystem: replay buffers
 :Effect: silent

@@ -2,8 +2,8 @@
 A memory-mapped buffer refuses the GPU
 ======================================
 
-You pass ``device="cuda"`` everywhere in a script that runs on the CPU. The script then raises where
-it makes the storage of the buffer.
+A script works on the CPU. You then pass ``device="cuda"`` everywhere in it, and it raises where it
+makes the storage of the buffer.
 
 :Subsystem: memory and storage
 :Effect: loud

@@ -9,7 +9,7 @@ are correct, too.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: By default, ``MultiStepTransform`` keeps the ``"terminated"`` of the first of the n steps.
-   So the n - 1 rows before the last step of an episode are not terminated. Their targets add the
+   So the n - 1 rows before a terminated step are not marked as terminated. Their targets add the
    value of the last observation, although no reward follows it.
 :Fix: Leave ``"terminated"`` out of ``done_keys``, so that it moves with the next observation:
    ``MultiStepTransform(..., done_keys=["done", "truncated"])``.

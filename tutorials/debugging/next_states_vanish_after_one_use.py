@@ -3,7 +3,7 @@ Hidden states vanish from the batch after one use
 =================================================
 
 The first use of a batch works. In the second use, most next hidden states are zero. A value
-estimator with a recurrent critic returns other values, although nothing was trained.
+estimator with a recurrent critic may return other values, although nothing was trained.
 
 :Subsystem: recurrent state
 :Effect: silent

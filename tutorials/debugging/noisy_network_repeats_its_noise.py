@@ -2,8 +2,8 @@
 A noisy network always makes the same noise
 ===========================================
 
-A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. In the same state it makes the
-same mistake each time, as if it did not explore.
+A DQN explores with :class:`~torchrl.modules.NoisyLinear` layers. Until the weights change, it takes
+the same action each time in the same state, as if it did not explore.
 
 :Subsystem: exploration
 :Effect: silent

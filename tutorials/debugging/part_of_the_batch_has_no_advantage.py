@@ -8,8 +8,7 @@ fewer rows than you collected.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: With ``shifted=True``, each trajectory that was cut needs an extra slot in the call of the
-   critic. If ``shifted_budget`` is too small, these slots take the place of rows at the end of the
-   batch.
+   critic. If ``shifted_budget`` is too small, these slots take the place of the last rows in time.
 :Fix: Set ``shifted_budget`` to the number of cut trajectories in a batch plus one, or use
    ``shifted=False``.
 :Source: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_net_shifted`,

@@ -3,12 +3,12 @@ The PPO ratio of an LSTM is off in every minibatch
 ==================================================
 
 PPO worked with a feed-forward policy. With an LSTM or GRU, nearly every row has a ratio other than
-one, even before the first update. Ratios are clipped, and the KL divergence is not zero.
+one, even before the first update. Some may be clipped, and the KL divergence is not zero.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: The minibatches are drawn row by row, but the loss treats the rows of a minibatch as one
-   sequence.
+:Cause: The minibatches are drawn row by row, but the loss treats the rows of a minibatch as
+   consecutive steps.
 :Fix: Draw slices of consecutive steps: ``SliceSampler(slice_len=8, end_key=("next", "done"))``.
 :Source: :source:`torchrl.modules.LSTMModule.forward`,
    :source:`torchrl.data.SliceSampler`
@@ -99,7 +99,8 @@ assert unhealthy["ratio not 1"] > 20, "no longer reproduces: the ratios are one"
 # Fix it
 # ------
 #
-# The sampler marks the slices, so each one starts from the hidden state stored in its first row.
+# ``TensorDictReplayBuffer`` marks the slices, so each one starts from the hidden state stored in
+# its first row.
 
 sampler = SliceSampler(slice_len=8, end_key=("next", "done"))
 fixed = fill(sampler)

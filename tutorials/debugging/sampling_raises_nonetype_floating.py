@@ -2,8 +2,8 @@
 Sampling raises "NoneType has no is_floating_point"
 ===================================================
 
-The buffer rebuilds next observations when you sample. That works with CartPole. With another
-environment, the first ``sample()`` raises an AttributeError that names neither a key nor the
+The buffer rebuilds next observations when you sample. That works with CartPole. With some
+environments, the first ``sample()`` raises an AttributeError that names neither a key nor the
 transform.
 
 :Subsystem: memory and storage

@@ -2,8 +2,8 @@
 Sampled sequences run into each other
 =====================================
 
-A sample from the buffer is a flat batch of several sequences. Advantages computed on it are wrong,
-and a recurrent network carries its hidden state from one sequence into the next.
+A sample from the buffer is a flat batch of several sequences. Many advantages computed on it are
+wrong, and a recurrent network carries its hidden state from one sequence into the next.
 
 :Subsystem: trajectories and slices
 :Effect: silent

@@ -7,8 +7,8 @@ Some sequences start in one environment and continue in another.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: In a flat batch, the last step of one environment precedes the first of the next. A sampler
-   that cuts only at ``done`` sees no end there.
+:Cause: In a flat batch, the last step of one environment precedes the first of the next. Unless
+   that step is done, a sampler that cuts only at ``done`` sees no end there.
 :Fix: Store the batch as it is, in a storage with ``ndim=2``. Or leave out ``end_key``, so that the
    sampler cuts at trajectory ids.
 :Source: :source:`torchrl.data.SliceSampler._get_stop_and_length`

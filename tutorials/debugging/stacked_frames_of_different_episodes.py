@@ -2,8 +2,8 @@
 Stacked frames come from different episodes
 ===========================================
 
-You stack frames when you sample them. The stacks have the right shape, but
-their frames never followed each other in this order.
+You stack frames when you sample them. The stacks have the right shape, but the frames of many
+stacks never followed each other in this order.
 
 :Subsystem: replay buffers
 :Effect: silent

@@ -82,7 +82,8 @@ assert unhealthy["frames"] == 0, "no longer reproduces: the frames were written"
 # Fix it
 # ------
 #
-# An interrupted batch keeps its full length. The rows after the cut have a negative trajectory id.
+# By default, an interrupted batch keeps its full length, and the rows after the cut have a negative
+# trajectory id.
 
 fixed = collect(by_collector=False)
 healthy = check(fixed["replay_buffer"])

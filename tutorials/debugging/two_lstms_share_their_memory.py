@@ -2,8 +2,8 @@
 With a second LSTM the policy acts on the wrong memory
 ======================================================
 
-Actor and critic each have an LSTM, and both run during collection. No error is raised, but the LSTM
-of the actor returns other outputs than when it runs alone on the same episode.
+Actor and critic each have an LSTM of the same size, and both run during collection. No error is
+raised, but the LSTM of the actor returns other outputs than when it runs alone on the same episode.
 
 :Subsystem: recurrent state
 :Effect: silent

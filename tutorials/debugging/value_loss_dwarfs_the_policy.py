@@ -91,7 +91,7 @@ print(f"policy: {losses['loss_objective']:.3f}, value: {losses['loss_critic']:,.
 # --------
 #
 # Compare the gradients of both losses in the shared weights. Do not compare the losses: with
-# normalized advantages, the policy loss starts at zero.
+# normalized advantages, the policy loss starts near zero.
 
 
 def check(loss_module, batch):

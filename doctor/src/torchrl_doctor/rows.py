@@ -64,8 +64,8 @@ ROWS = {
     "advantages_wrong_with_several_workers": Row(
         "silent",
         "`cat_results=-1` joins the batches of the workers along time. `cat_results=0` does the "
-        "same if each worker has one environment. The collector does not mark where one worker "
-        "ends, so GAE runs from one worker into the next.",
+        "same if each worker has one environment. By default, the collector does not mark where "
+        "one worker ends, so GAE runs from one worker into the next.",
         'Leave `cat_results` at `"stack"`, its default. If you need one dimension, flatten after '
         "GAE.",
     ),
@@ -86,7 +86,7 @@ ROWS = {
     "buffer_file_already_exists": Row(
         "loud",
         "A storage creates its files in `scratch_dir`. It does not read the files that an earlier "
-        "run left there, and refuses to overwrite them.",
+        "run left there, and by default refuses to overwrite them.",
         "Save the buffer with `dumps`. After the restart, make a buffer in a new folder and call "
         "`loads`. If you do not need the old rows, delete the old folder.",
     ),
@@ -198,7 +198,7 @@ ROWS = {
     "epsilon_goes_down_too_soon": Row(
         "silent",
         "`annealing_num_steps` counts what you pass to `step()`. The loop passes the number of "
-        "frames in the batch at every update, so each frame is counted once per update.",
+        "collected frames at every update, so each frame is counted once per update.",
         "Call `explore.step(batch.numel())` once for each batch, outside of the loop over updates.",
     ),
     "epsilon_never_goes_down": Row(
@@ -232,8 +232,8 @@ ROWS = {
     ),
     "files_gone_after_a_copy": Row(
         "silent",
-        "With `auto_cleanup=True`, a storage deletes its folder when the storage itself is "
-        "deleted. A copy has the same folder and does the same.",
+        "With a `scratch_dir` and `auto_cleanup=True`, a storage deletes this folder when the "
+        "storage itself is deleted. A copy has the same folder and does the same.",
         "Pass `auto_cleanup=False` if you pickle, copy or send the buffer, and delete the folder "
         "yourself. For a copy with files of its own, call `dumps` and `loads`.",
     ),
@@ -274,7 +274,8 @@ ROWS = {
     "gae_raises_with_lstm": Row(
         "loud",
         "By default, a value estimator runs its network on the observations and the next "
-        "observations at once, with `torch.vmap`. PyTorch's recurrent layers do not support it.",
+        "observations at once, with `torch.vmap`. PyTorch's recurrent layers and TorchRL's "
+        "modules around them do not support it.",
         "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode. If the "
         "batch holds no hidden states from the critic's current weights, pass `shifted=True` "
         "instead. Otherwise V(s') is wrong.",
@@ -463,7 +464,7 @@ ROWS = {
     "n_step_value_after_the_end": Row(
         "silent",
         'By default, `MultiStepTransform` keeps the `"terminated"` of the first of the n steps. '
-        "So the n - 1 rows before the last step of an episode are not terminated. Their targets "
+        "So the n - 1 rows before a terminated step are not marked as terminated. Their targets "
         "add the value of the last observation, although no reward follows it.",
         'Leave `"terminated"` out of `done_keys`, so that it moves with the next observation: '
         '`MultiStepTransform(..., done_keys=["done", "truncated"])`.',
@@ -593,8 +594,8 @@ ROWS = {
     "part_of_the_batch_has_no_advantage": Row(
         "silent",
         "With `shifted=True`, each trajectory that was cut needs an extra slot in the call of the "
-        "critic. If `shifted_budget` is too small, these slots take the place of rows at the end "
-        "of the batch.",
+        "critic. If `shifted_budget` is too small, these slots take the place of the last rows in "
+        "time.",
         "Set `shifted_budget` to the number of cut trajectories in a batch plus one, or use "
         "`shifted=False`.",
     ),
@@ -615,8 +616,8 @@ ROWS = {
     ),
     "ppo_ratio_off_in_minibatches": Row(
         "silent",
-        "The minibatches are drawn row by row, but the loss treats the rows of a minibatch as one "
-        "sequence.",
+        "The minibatches are drawn row by row, but the loss treats the rows of a minibatch as "
+        "consecutive steps.",
         'Draw slices of consecutive steps: `SliceSampler(slice_len=8, end_key=("next", "done"))`.',
     ),
     "ppo_worse_with_small_minibatches": Row(
@@ -817,8 +818,8 @@ ROWS = {
     ),
     "slices_jump_to_another_environment": Row(
         "silent",
-        "In a flat batch, the last step of one environment precedes the first of the next. A "
-        "sampler that cuts only at `done` sees no end there.",
+        "In a flat batch, the last step of one environment precedes the first of the next. Unless "
+        "that step is done, a sampler that cuts only at `done` sees no end there.",
         "Store the batch as it is, in a storage with `ndim=2`. Or leave out `end_key`, so that "
         "the sampler cuts at trajectory ids.",
     ),
