@@ -104,5 +104,4 @@ assert healthy["used"] == healthy["registered"], (
 assert len(env.rollout(100)) == N_FRAMES // 4
 
 # %%
-# Keep ``frameskip=1`` if you want every frame, for example because a ``FrameSkipTransform`` repeats
-# the actions.
+# Keep ``frameskip=1`` if you want every frame, or if a ``FrameSkipTransform`` repeats the actions.
