@@ -33,7 +33,8 @@ ROWS = {
         "silent",
         "The collector does not call `policy.eval()`, so dropout is active and batch "
         "normalization updates its statistics. The exploration type has no effect on either.",
-        "Call `policy.eval()` before you collect, and `policy.train()` before the loss.",
+        "Call `policy.eval()` before you collect, and `policy.train()` before the loss. For PPO, "
+        "stay in evaluation mode: its ratio compares the two passes.",
     ),
     "actions_stay_random": Row(
         "silent",
@@ -164,7 +165,7 @@ ROWS = {
     "end_signal_has_two_dimensions": Row(
         "loud",
         "The batch has two dimensions, environments and time, but the storage has `ndim=1`, the "
-        "default. So each stored row is a whole environment, not a step.",
+        "default. So each stored row holds all steps of one environment, not one step.",
         "Make the storage with `LazyTensorStorage(..., ndim=2)`: `ndim` is the number of "
         "dimensions of the batch.",
     ),
@@ -203,7 +204,8 @@ ROWS = {
     ),
     "epsilon_never_goes_down": Row(
         "silent",
-        "Neither the collector nor the loss calls `EGreedyModule.step`. Your training loop has to.",
+        "Neither the collector nor the loss calls `EGreedyModule.step`. Your own training loop "
+        "has to.",
         "Call `egreedy.step(batch.numel())` after each batch.",
     ),
     "evaluation_collector_explores": Row(
@@ -313,7 +315,7 @@ ROWS = {
     "hook_changes_nothing_that_is_stored": Row(
         "silent",
         "With `replay_buffer`, a `Collector` by default gives the hook a `LazyStackedTensorDict`, "
-        "which keeps each step separate. Reading a tensor makes a copy, and the hook changes only "
+        "which keeps each step separate. Reading a key makes a copy, and the hook changes only "
         "the copy.",
         "Assign instead of changing in place: `td[key] = td[key] * 100`.",
     ),
@@ -327,7 +329,7 @@ ROWS = {
     "kept_batches_are_all_the_same": Row(
         "silent",
         "With `return_same_td=True`, the collector yields the same object each time and "
-        "overwrites it with the next batch.",
+        "overwrites it with the next batch, unless another option copies the batch.",
         "Leave out `return_same_td`, or append `batch.clone()`.",
     ),
     "last_next_observations_are_nan": Row(
@@ -534,9 +536,9 @@ ROWS = {
     ),
     "off_policy_loss_is_nan": Row(
         "silent",
-        "With `compact_obs=True`, the next observation in the last row of each slice is NaN. "
-        "Losses such as `DQNLoss` call the value estimator's `value_estimate`, and this method "
-        "does not replace NaN. The estimator's `forward`, which PPO uses, replaces it.",
+        "With `compact_obs=True`, the next observation in the last row of nearly every slice is "
+        "NaN. Losses such as `DQNLoss` call the value estimator's `value_estimate`, and this "
+        "method does not replace NaN. The estimator's `forward`, which PPO uses, replaces it.",
         "With TD(0), the default of these losses, write zeros for NaN in terminated rows, and "
         "drop the other rows whose next observation is NaN. With TD(lambda), store both "
         "observations of each step.",
@@ -623,7 +625,7 @@ ROWS = {
     "ppo_worse_with_small_minibatches": Row(
         "silent",
         "The batch has no advantage, so the loss computes an advantage for each minibatch, as if "
-        "its shuffled rows were one trajectory.",
+        "its shuffled rows were consecutive steps.",
         "Call an advantage module such as `GAE` on each batch of the collector before you store "
         "the batch.",
     ),
@@ -868,7 +870,7 @@ ROWS = {
         "loud",
         "The policy acted with gradients enabled, so each stored log-probability keeps the graph "
         "of the old policy. A collector disables gradients; `env.rollout` does not.",
-        "Call `env.rollout` and your own loops under `torch.no_grad()`.",
+        "Run `env.rollout` and your own collection loops under `torch.no_grad()`.",
     ),
     "target_updater_never_steps": Row(
         "silent",
