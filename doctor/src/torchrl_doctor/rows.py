@@ -22,6 +22,19 @@ ROWS = {
         "Call `loss.value_estimator(batch)` instead of an estimator that you keep, and pass all "
         "settings to each call of `make_value_estimator`.",
     ),
+    "a_reset_of_one_resets_others": Row(
+        "silent",
+        "`_reset` draws a new state for every row, and the environment keeps its state on `self`. "
+        'It ignores the entry `"_reset"` of its input, which marks the rows whose episode has '
+        "ended.",
+        "Change only the marked rows, or keep the state in the TensorDict.",
+    ),
+    "a_step_changes_the_last_one": Row(
+        "silent",
+        "The environment returns the tensor in which it keeps its state, and the next step "
+        "changes this tensor in place. So the observation before the step changes as well.",
+        "Return a new tensor from `_reset` and `_step`, for example `self.position.clone()`.",
+    ),
     "actions_and_bounds_differ": Row(
         "silent",
         "A distribution does not take its bounds from the `spec` of the actor. `TanhNormal` "
@@ -340,6 +353,12 @@ ROWS = {
         "Pass `missing_obs_value=0.0` to the wrapper. Zeros are correct where an episode "
         "terminates. Where a time limit cuts the episode, the target needs the lost observation. "
         "`GAE(auto_reset_env=True)` uses the observation before it.",
+    ),
+    "loaded_policy_gets_worse": Row(
+        "silent",
+        "The weights were loaded after the loss and its updater were made. The target network "
+        "still has the weights that you replaced, and it gives the targets.",
+        "Load the weights before you make the loss and its updater.",
     ),
     "log_prob_not_found": Row(
         "loud",

@@ -575,6 +575,39 @@ def target_updater_never_steps(loss_module, target_updater=None, since=None):
     return undecided(f"there is an updater; is its step() called? {LOOK_TWICE}")
 
 
+@check("loaded_policy_gets_worse", "A loaded policy gets worse with the first updates")
+def loaded_policy_gets_worse(loss_module, optimizer):
+    pairs = target_networks(loss_module)
+    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    sources = {id(one) for source, _ in pairs.values() for one in source.values(True, True)}
+    held = [
+        (one.state, weight, any(group.get(name) for name in ("betas", "momentum", "alpha")))
+        for one in several
+        for group in one.param_groups
+        for weight in group["params"]
+        if id(weight) in sources
+    ]
+    # Without moments, nothing tells whether there was a step.
+    if not held or any(weight in state or not moments for state, weight, moments in held):
+        return None
+    if not (left := targets_left(pairs)):
+        return clear("no step was taken, and each target network is equal to its network")
+    alike = {name: likeness(*pairs[name]) for name in left}
+    name = min(alike, key=alike.get)
+    seen = f"before the first step, the cosine of {name} and its network is {alike[name]:.2f}"
+    # One that followed in an earlier run is near.
+    return applies(seen) if alike[name] < 0.5 else None
+
+
+def likeness(*networks):
+    """The cosine of the angle between the weights of two networks, as long vectors."""
+    one, other = (
+        torch.cat([weight.flatten() for weight in net.detach().values(True, True, sort=True)])
+        for net in networks
+    )
+    return float(torch.cosine_similarity(one.double(), other.double(), dim=0))
+
+
 LEAST_SHARE = 1e-5  # of a weight in a step of an updater; a tenth of that of DQN on Atari
 
 
