@@ -642,6 +642,13 @@ def storage_has_two_dimensions_and_the_batch_one(script):
 
 @plant(PROCESSES, "dqn_workers ppo_workers", "workers_never_learn")
 def weights_are_never_sent(script):
+    made = script.collector_type
+
+    def collector(env, policy, **options):  # workers share the memory of a policy that they get
+        twin = copy.deepcopy(policy)
+        return made(env, None, policy_factory=lambda: twin, **options)
+
+    script.collector_type = collector
     script.does -= {"send weights"}
 
 
