@@ -1,7 +1,8 @@
 """Defects of ten rows of which no other file plants one, written after the checks of version 1.1.0.
 
-Each was made from the page of its row alone, without a look at the check, and no check was changed
-for it: their share takes the place of what `kept_aside` said before its misses were looked at.
+Each was made from the page of its row alone, without a look at the check. No check was made to find
+more of them (one that had said ``clear`` now says that it cannot decide): their share tells what
+that of `kept_aside` told before its misses in the map were looked at.
 """
 
 import functools
