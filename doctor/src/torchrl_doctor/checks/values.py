@@ -941,16 +941,18 @@ BY_DEFAULT = {"gamma": 0.99, "lmbda": 0.95}  # what make_value_estimator takes
 @check("a_new_gamma_changes_nothing", "A new gamma changes nothing")
 def a_new_gamma_changes_nothing(loss_module, value_estimator=None):
     inner = private(loss_module, "_value_estimator", None)  # the property would make one
-    if inner is None:
-        return None
+    whose, estimator = ("its", inner) if inner is not None else ("the", value_estimator)
     for name in ("gamma", "lmbda"):
-        written, used = vars(loss_module).get(name), getattr(inner, name, None)
-        if not isinstance(written, float) or used is None or reads(loss_module, name):
+        written = vars(loss_module).get(name) if hasattr(loss_module, "__dict__") else None
+        if not isinstance(written, float) or reads(loss_module, name):
             continue
-        if abs(float(used) - written) > 1e-6:
-            values = f"{written:.4g}, that of its value estimator {float(used):.4g}"
+        if estimator is None:
+            return undecided(f"{name} of the loss is {written:.4g}; pass the value_estimator=")
+        used = getattr(estimator, name, None)
+        if used is not None and abs(float(used) - written) > 1e-6:
+            values = f"{written:.4g}, that of {whose} value estimator {float(used):.4g}"
             return applies(f"{name} of the loss is {values}")
-    if inner is value_estimator or type(inner) is not type(value_estimator):
+    if inner is None or inner is value_estimator or type(inner) is not type(value_estimator):
         return None
     other = False
     for name in ("gamma", "lmbda"):
