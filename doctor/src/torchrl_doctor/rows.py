@@ -700,8 +700,8 @@ ROWS = {
         "loud",
         "With `strict_length=False`, an episode that is shorter than a slice is drawn as it is, "
         "and nothing fills the missing rows.",
-        "Pass `pad_output=True` to the sampler, and use the mask that it writes. Or do not "
-        'reshape the sample, but cut it at `("next", "truncated")`.',
+        "In a `TensorDictReplayBuffer`, pass `pad_output=True` to the sampler, and use the mask "
+        'that it writes. Or do not reshape the sample, but cut it at `("next", "truncated")`.',
     ),
     "sample_returns_far_more_rows": Row(
         "silent",
