@@ -798,7 +798,7 @@ ROWS = {
     "sets_of_keys_are_exclusive": Row(
         "loud",
         "The policy contains the critic, and writes `state_value` at the root while it acts. "
-        "Nothing writes it under `next`, but GAE stacks the root and `next`.",
+        "Nothing writes it under `next`, but by default GAE stacks the root and `next`.",
         "Collect with `actor_critic.get_policy_operator()`, which does not write the value.",
     ),
     "short_episodes_are_never_replayed": Row(
