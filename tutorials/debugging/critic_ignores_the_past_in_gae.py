@@ -2,8 +2,8 @@
 A recurrent critic gives values as if it had no memory
 ======================================================
 
-Advantages from a critic with an LSTM are no better than without an LSTM. The loss that trains the
-critic computes different values for the same steps.
+Advantages from a critic with an LSTM may be no better than without an LSTM. The loss that trains
+the critic computes different values for the same steps.
 
 :Subsystem: recurrent state
 :Effect: silent

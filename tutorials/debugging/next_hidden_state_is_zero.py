@@ -75,8 +75,8 @@ assert unhealthy["zero next"] == unhealthy["steps"], "no longer reproduces: not 
 
 # %%
 # The policy is not affected, because it reads the states at the root. By default, GAE raises,
-# because the next observations are missing as well. Once you rebuild these, GAE with
-# ``deactivate_vmap=True`` computes V(s') from the zero states, and nothing is raised.
+# because the next observations and ``is_init`` are missing as well. Once you rebuild these, GAE
+# with ``deactivate_vmap=True`` computes V(s') from the zero states, and nothing is raised.
 
 gru, batch = broken["policy"][0], broken["batch"]
 left_out = {"observation", "is_init"} - set(batch["next"].keys())

@@ -10,8 +10,8 @@ rows happens to fit, the sequences are mixed.
 :Effect: loud
 :Cause: With ``strict_length=False``, an episode that is shorter than a slice is drawn as it is, and
    nothing fills the missing rows.
-:Fix: Pass ``pad_output=True`` to the sampler, and use the mask that it writes. Or do not reshape
-   the sample, but cut it at ``("next", "truncated")``.
+:Fix: In a ``TensorDictReplayBuffer``, pass ``pad_output=True`` to the sampler, and use the mask
+   that it writes. Or do not reshape the sample, but cut it at ``("next", "truncated")``.
 :Source: :source:`torchrl.data.SliceSampler._get_index`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2947` :thread:`2011`

@@ -8,7 +8,7 @@ about stacking that names no key.
 :Subsystem: value estimation and losses
 :Effect: loud
 :Cause: The policy contains the critic, and writes ``state_value`` at the root while it acts.
-   Nothing writes it under ``next``, but GAE stacks the root and ``next``.
+   Nothing writes it under ``next``, but by default GAE stacks the root and ``next``.
 :Fix: Collect with ``actor_critic.get_policy_operator()``, which does not write the value.
 :Source: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`
 :Behind it: :ref:`layout-keys`

@@ -722,8 +722,8 @@ ROWS = {
         "loud",
         "With `strict_length=False`, an episode that is shorter than a slice is drawn as it is, "
         "and nothing fills the missing rows.",
-        "Pass `pad_output=True` to the sampler, and use the mask that it writes. Or do not "
-        'reshape the sample, but cut it at `("next", "truncated")`.',
+        "In a `TensorDictReplayBuffer`, pass `pad_output=True` to the sampler, and use the mask "
+        'that it writes. Or do not reshape the sample, but cut it at `("next", "truncated")`.',
     ),
     "sample_returns_far_more_rows": Row(
         "silent",
@@ -820,7 +820,7 @@ ROWS = {
     "sets_of_keys_are_exclusive": Row(
         "loud",
         "The policy contains the critic, and writes `state_value` at the root while it acts. "
-        "Nothing writes it under `next`, but GAE stacks the root and `next`.",
+        "Nothing writes it under `next`, but by default GAE stacks the root and `next`.",
         "Collect with `actor_critic.get_policy_operator()`, which does not write the value.",
     ),
     "short_episodes_are_never_replayed": Row(
