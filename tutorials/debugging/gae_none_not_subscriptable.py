@@ -2,8 +2,8 @@
 GAE: 'NoneType' object is not subscriptable
 ===========================================
 
-The critic works on its own. Inside GAE it seems to return nothing. Inside the loss, a ``KeyError``
-names a key that you did not choose.
+The critic works on its own. Inside GAE it seems to return nothing. Inside a PPO loss, a
+``KeyError`` names a key that you did not choose.
 
 :Subsystem: value estimation and losses
 :Effect: loud
@@ -15,8 +15,8 @@ names a key that you did not choose.
    :source:`torchrl.objectives.value.ValueEstimatorBase.set_keys`
 :Behind it: :term:`set_keys` in :doc:`/reference/glossary`
 :Threads: :thread:`1097`, :thread:`1144`, :thread:`1274`
-:Also called: value key not found in value network out_keys, KeyError state_value, out_keys of the
-   critic, ValueOperator writes state_action_value
+:Also called: value key not found in value network out_keys, KeyError state_value, 'NoneType' object
+   has no attribute 'shape', out_keys of the critic, ValueOperator writes state_action_value
 """
 
 # %%

@@ -9,8 +9,8 @@ has its next observation.
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: ``NextStateReconstructor`` takes the next observation from the following row of the
-   *sample*. A random sampler puts an unrelated row there, so the transform writes NaN. The value
-   estimator then replaces NaN with the current observation.
+   *sample*. A random sampler puts an unrelated row there, so in most rows the transform writes NaN.
+   The value estimator then replaces NaN with the current observation.
 :Fix: Sample slices with ``SliceSampler(...)``, and pass ``step_count_key`` to the reconstructor. If
    you need single transitions, store both observations: leave out ``compact_obs``.
 :Source: :source:`torchrl.envs.transforms.NextStateReconstructor.forward`,

@@ -25,6 +25,8 @@ that skips old frames can skip this frame.
 #
 # The version increases between two batches, so the new policy collects the whole second batch.
 
+import warnings
+
 import torch
 from torchrl.collectors import Collector
 from torchrl.data import (
@@ -34,8 +36,10 @@ from torchrl.data import (
 )
 from torchrl.envs import GymEnv
 
+warnings.filterwarnings("ignore", message="Nested TransformedEnvs")
 
-def collect(version_key):
+
+def collect(version_key, **options):
     torch.manual_seed(0)
     env = GymEnv("CartPole-v1")
     env.set_seed(0)
@@ -45,6 +49,7 @@ def collect(version_key):
         frames_per_batch=6,
         total_frames=-1,
         track_policy_version=True,
+        **options,
     )
     sampler = StalenessAwareSampler(max_staleness=0, version_key=version_key)
     buffer = TensorDictReplayBuffer(
@@ -101,3 +106,12 @@ print(healthy)
 assert healthy["old version"] == 0, "the fix does not work: a frame has the old version"
 drawn = fixed["replay_buffer"].sample()["index"].unique()
 assert drawn.tolist() == [0, 1, 2, 3, 4, 5], "the fix does not work: a frame is dropped"
+
+# %%
+# With ``max_frames_per_traj``, both keys keep the first version. Append a ``StepCounter`` to the
+# environment instead.
+
+limited = collect(("next", "policy_version"), max_frames_per_traj=100)["batch"]
+versions = limited["next", "policy_version"].unique().tolist()
+print(versions)
+assert versions == [0], "no longer reproduces: the version increases with a limit, too"

@@ -9,8 +9,8 @@ But the environment never returned an infinite number, and the stored observatio
 :Effect: silent
 :Cause: By default, ``NextObservationDelta`` stores differences as ``float16``, and a difference
    beyond the largest ``float16`` becomes infinite.
-:Fix: Pass ``delta_dtype=torch.bfloat16``, which takes no more memory and has the range of
-   ``float32``. Or scale the observations.
+:Fix: Pass ``delta_dtype=torch.bfloat16`` to the ``NextObservationDelta`` of the environment. It
+   takes no more memory and has the range of ``float32``. Or scale the observations.
 :Source: :source:`torchrl.envs.transforms.NextObservationDelta._step`
 :Behind it: :doc:`/tutorials/memory/saving_by_observation_size`
 :Threads: :thread:`3777`

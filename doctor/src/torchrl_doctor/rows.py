@@ -454,8 +454,8 @@ ROWS = {
     "most_next_observations_nan": Row(
         "silent",
         "`NextStateReconstructor` takes the next observation from the following row of the "
-        "sample. A random sampler puts an unrelated row there, so the transform writes NaN. The "
-        "value estimator then replaces NaN with the current observation.",
+        "sample. A random sampler puts an unrelated row there, so in most rows the transform "
+        "writes NaN. The value estimator then replaces NaN with the current observation.",
         "Sample slices with `SliceSampler(...)`, and pass `step_count_key` to the reconstructor. "
         "If you need single transitions, store both observations: leave out `compact_obs`.",
     ),
@@ -695,8 +695,8 @@ ROWS = {
         "silent",
         "By default, `NextObservationDelta` stores differences as `float16`, and a difference "
         "beyond the largest `float16` becomes infinite.",
-        "Pass `delta_dtype=torch.bfloat16`, which takes no more memory and has the range of "
-        "`float32`. Or scale the observations.",
+        "Pass `delta_dtype=torch.bfloat16` to the `NextObservationDelta` of the environment. It "
+        "takes no more memory and has the range of `float32`. Or scale the observations.",
     ),
     "return_is_not_the_score": Row(
         "silent",
