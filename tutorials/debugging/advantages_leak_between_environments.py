@@ -56,6 +56,7 @@ broken = collect_and(lambda batch: batch.reshape(-1))
 # --------
 #
 # Add reward to every second trajectory. The advantages of the other trajectories must not change.
+# For this check, leave out ``average_gae=True``, which scales all advantages.
 
 
 def check(batch, estimator):

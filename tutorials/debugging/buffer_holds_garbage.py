@@ -9,7 +9,7 @@ arbitrary values that the environment never returned.
 :Effect: silent
 :Cause: With the start method ``fork``, each worker writes to its own copy of a
    :class:`~torchrl.data.LazyTensorStorage`. The main process reads from another copy, whose rows
-   were never written.
+   the workers never write.
 :Fix: Extend the buffer in the main process, make the storage with ``shared_init=True``, or keep
    TorchRL's start method.
 :Source: :source:`torchrl.data.LazyTensorStorage`

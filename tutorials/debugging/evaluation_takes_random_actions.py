@@ -76,9 +76,9 @@ assert unhealthy["explored"] > 10, (
 # ---
 #
 # Exploration modules and stochastic policies treat ``None`` differently. An
-# :class:`~torchrl.modules.EGreedyModule` explores, and so do the modules that add noise. A
-# :class:`~torchrl.modules.ProbabilisticActor` falls back to its ``default_interaction_type``, which
-# is deterministic unless you change it.
+# :class:`~torchrl.modules.EGreedyModule` explores, and so do the modules that add noise to actions.
+# A :class:`~torchrl.modules.ProbabilisticActor` falls back to its ``default_interaction_type``,
+# which is deterministic unless you change it.
 #
 # Fix it
 # ------

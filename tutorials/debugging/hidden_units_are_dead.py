@@ -7,7 +7,7 @@ are finite.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: An optimizer step that was too large made the inputs of many ReLUs negative for every
+:Cause: Optimizer steps that were too large made the inputs of many ReLUs negative for every
    observation. Such a ReLU outputs zero, and the weights into it get no gradient.
 :Fix: Lower the learning rate, and clip the norm of the gradients. Start the training again, because
    dead units rarely recover.
@@ -114,8 +114,8 @@ print("most in a layer, by seed:", dead_units)
 assert min(dead_units) > 16, "no longer reproduces: units are alive"
 
 # %%
-# A few dead units do no harm, and a new network may have some. Here, most of a layer's 32 units are
-# dead.
+# A few dead units do little harm, and a new network may have some. Here, most of a layer's 32 units
+# are dead.
 #
 # With ``Tanh``, the default of :class:`~torchrl.modules.MLP`, look for units that are 1 or -1 for
 # all observations: they are saturated, and their gradient is next to zero.

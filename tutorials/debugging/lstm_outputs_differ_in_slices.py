@@ -3,7 +3,7 @@ LSTM outputs in slices differ from the collected ones
 =====================================================
 
 On slices from the replay buffer, the outputs of the LSTM differ from those during collection, even
-before any update. The PPO ratio is furthest from one at the first step of a slice.
+before any update. The PPO ratio is usually furthest from one at the first step of a slice.
 
 :Subsystem: recurrent state
 :Effect: silent
@@ -23,8 +23,8 @@ before any update. The PPO ratio is furthest from one at the first step of a sli
 # .. redirect-from::
 #    tutorials/debugging/lstm_outputs_differ_in_slices.html#lstm-outputs-differ-from-the-collected-ones-in-every-slice
 #
-# If observations are small, the hidden state takes most of the memory, so it is tempting to leave
-# it out.
+# If observations are small, the hidden state can take most of the memory, so it is tempting to
+# leave it out.
 
 import torch
 from tensordict.nn import TensorDictModule, TensorDictSequential

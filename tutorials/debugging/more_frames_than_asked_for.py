@@ -2,8 +2,8 @@
 Batches hold more frames than I asked for
 =========================================
 
-Batches hold more than ``frames_per_batch`` frames, and in the end the collector has yielded more
-than ``total_frames``. The only signs are warnings when the collector is built.
+Batches hold more than ``frames_per_batch`` frames, and in the end the collector has often yielded
+more than ``total_frames``. The only signs are warnings when the collector is built.
 
 :Subsystem: collectors
 :Effect: silent
@@ -22,7 +22,8 @@ than ``total_frames``. The only signs are warnings when the collector is built.
 # Break it
 # --------
 #
-# Collectors in worker processes round too, and their warnings are easy to miss.
+# A ``MultiSyncCollector`` also rounds up to a multiple of the number of its workers. The warnings
+# are easy to miss.
 
 import warnings
 

@@ -3,7 +3,7 @@ No trajectory is long enough for a slice
 ========================================
 
 The buffer holds episodes of many steps, but ``sample`` raises because it cannot find a trajectory
-of four steps. According to the message, the longest trajectory has one step.
+as long as a slice. According to the message, the longest trajectory has one step.
 
 :Subsystem: trajectories and slices
 :Effect: loud

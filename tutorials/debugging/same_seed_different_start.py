@@ -6,7 +6,7 @@ Each run calls ``collector.set_seed(0)``, but two runs differ already in their f
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: The collector resets its environment when it is built, before you call ``set_seed``.
+:Cause: A ``Collector`` resets its environment when it is built, before you call ``set_seed``.
    ``set_seed`` resets a ``GymEnv`` again, but the policy's first step still gets the old
    observation.
 :Fix: Seed the environment before the collector is built.

@@ -8,8 +8,8 @@ once more for each worker.
 
 :Subsystem: multi-process and weight sync
 :Effect: loud
-:Cause: TorchRL starts its workers with ``spawn``, so each worker imports your script. Without a
-   guard, this import starts workers again.
+:Cause: By default, TorchRL starts its workers with ``spawn``, so each worker imports your script.
+   Without a guard, this import starts workers again.
 :Fix: Put everything that the script does into a function, and call it below ``if __name__ ==
    "__main__":``.
 :Source: :source:`torchrl._utils._get_default_mp_start_method`

@@ -107,8 +107,8 @@ ROWS = {
     "buffer_holds_garbage": Row(
         "silent",
         "With the start method `fork`, each worker writes to its own copy of a "
-        "`LazyTensorStorage`. The main process reads from another copy, whose rows were never "
-        "written.",
+        "`LazyTensorStorage`. The main process reads from another copy, whose rows the workers "
+        "never write.",
         "Extend the buffer in the main process, make the storage with `shared_init=True`, or keep "
         "TorchRL's start method.",
     ),
@@ -320,7 +320,7 @@ ROWS = {
     ),
     "hidden_units_are_dead": Row(
         "silent",
-        "An optimizer step that was too large made the inputs of many ReLUs negative for every "
+        "Optimizer steps that were too large made the inputs of many ReLUs negative for every "
         "observation. Such a ReLU outputs zero, and the weights into it get no gradient.",
         "Lower the learning rate, and clip the norm of the gradients. Start the training again, "
         "because dead units rarely recover.",
@@ -706,7 +706,7 @@ ROWS = {
     ),
     "same_seed_different_start": Row(
         "silent",
-        "The collector resets its environment when it is built, before you call `set_seed`. "
+        "A `Collector` resets its environment when it is built, before you call `set_seed`. "
         "`set_seed` resets a `GymEnv` again, but the policy's first step still gets the old "
         "observation.",
         "Seed the environment before the collector is built.",
@@ -954,7 +954,7 @@ ROWS = {
         "Not all stored batches had that key. If a key first comes with a later batch, "
         "`LazyTensorStorage` adds it, with zeros in the earlier rows. If a still later batch "
         "lacks it, its rows keep the values that were in memory before.",
-        "Write the same keys to every batch, with `nan` where a value is not known.",
+        "Write the same keys to every batch, with a mark such as `nan` where a value is not known.",
     ),
     "values_too_low_at_time_limits": Row(
         "silent",
@@ -993,8 +993,8 @@ ROWS = {
     ),
     "workers_run_the_script_again": Row(
         "loud",
-        "TorchRL starts its workers with `spawn`, so each worker imports your script. Without a "
-        "guard, this import starts workers again.",
+        "By default, TorchRL starts its workers with `spawn`, so each worker imports your script. "
+        "Without a guard, this import starts workers again.",
         "Put everything that the script does into a function, and call it below `if __name__ == "
         '"__main__":`.',
     ),
