@@ -7,8 +7,8 @@ it can raise an error about ``expand_specs`` or about shapes.
 
 :Subsystem: recurrent state
 :Effect: loud
-:Cause: The specs of a hand-written primer have the shape of one environment. The primer cannot tell
-   whether to expand them to all environments, because ``expand_specs`` is not set.
+:Cause: A hand-written primer cannot tell whether its specs have the shape of one environment or of
+   all environments, because ``expand_specs`` is not set.
 :Fix: Use the primer of the module, ``module.make_tensordict_primer()``. If you write a primer by
    hand with the shapes of a single environment, pass ``expand_specs=True``.
 :Source: :source:`torchrl.envs.transforms.TensorDictPrimer.transform_observation_spec`

@@ -650,8 +650,8 @@ ROWS = {
     ),
     "primer_raises_in_batched_env": Row(
         "loud",
-        "The specs of a hand-written primer have the shape of one environment. The primer cannot "
-        "tell whether to expand them to all environments, because `expand_specs` is not set.",
+        "A hand-written primer cannot tell whether its specs have the shape of one environment or "
+        "of all environments, because `expand_specs` is not set.",
         "Use the primer of the module, `module.make_tensordict_primer()`. If you write a primer "
         "by hand with the shapes of a single environment, pass `expand_specs=True`.",
     ),
