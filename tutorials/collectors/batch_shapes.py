@@ -4,7 +4,7 @@ Batch shapes
 
 Leave ``cat_results`` at its default, compute advantages on the batch as the collector delivers it,
 and flatten it afterwards. If you flatten several environments first,
-:class:`~torchrl.objectives.value.GAE` mixes their trajectories, without an error.
+:class:`~torchrl.objectives.value.GAE` mixes trajectories that have not ended, without an error.
 
 You should know what an advantage is.
 """

@@ -253,8 +253,8 @@ assert len(set(carriers)) == N_STEPS + 1
 #
 # .. redirect-from:: tutorials/collectors/rollout_trace.html#explicit-cpu-devices
 #
-# ``device="cpu"`` adds two lines to every step: a cast that copies nothing, and a sync point that
-# has nothing to wait for.
+# ``device="cpu"`` adds two lines to every step: a cast that copies nothing, and a sync point, which
+# waits only in a process that uses a GPU.
 #
 # The three :term:`collector devices` (``policy_device``, ``env_device`` and ``storing_device``) are
 # equal, so the loop casts neither for the policy nor for the environment. The last cast depends on
@@ -284,9 +284,9 @@ order_table(cpu)
 # Two devices
 # -----------
 #
-# With the policy on one device and the environment on another, the loop casts three times: for the
-# policy, for the environment and for the batch. Each cast makes another object, and a sync point
-# follows each cast.
+# With all three devices given, and the policy on another than the environment, the loop casts three
+# times: for the policy, for the environment and for the batch. Each cast makes another object, and
+# a sync point follows each cast.
 #
 # Here the second device is simulated. For PyTorch and for the collector ``"cpu"`` and ``"cpu:0"``
 # are not equal, so the loop takes the same branch as with a GPU.
@@ -440,8 +440,8 @@ for options, touched, new in SWITCHES:
 # #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you
 #    want that copy?
 # #. A ``sync`` line may wait for the device. Which cast does it follow?
-# #. If there is no cast before the policy, an ``update`` after it means that the policy did not
-#    return the object that it got.
+# #. If nothing was cast for the policy, and it is not compiled, an ``update`` after it means that it
+#    did not return the object that it got.
 #
 # The policy below returns a new object, which costs one ``update`` in each step. The transform of
 # the environment adds no line, because it runs inside ``step_and_maybe_reset``:

@@ -305,8 +305,8 @@ print(
 # :class:`~torchrl.objectives.ClipPPOLoss`, switches :term:`recurrent mode` on. Before the first
 # update, check two numbers on one sample:
 #
-# * ``max_ratio``, the largest ratio of new to old probability, must be one, because no weight has
-#   changed yet;
+# * ``max_ratio``, the largest ratio of new to old probability, must be one up to rounding, because
+#   no weight has changed yet;
 # * the *reach*, the number of rows that the gradient reaches, must be the number of all rows. To
 #   measure it, set the advantage to zero except in the last row of each slice, and count the rows
 #   whose observation gets a gradient.
