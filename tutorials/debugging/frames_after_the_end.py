@@ -2,8 +2,8 @@
 Episodes go on after they are done
 ==================================
 
-Your own loop steps an environment, and returns can exceed what the task allows. The steps after the
-first ``done`` are done as well. TorchRL raises nothing.
+Your own loop steps an environment, and returns can exceed what the task allows. Steps after the
+first ``done`` are usually done as well. TorchRL raises nothing.
 
 :Subsystem: environments
 :Effect: silent

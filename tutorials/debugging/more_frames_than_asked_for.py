@@ -2,8 +2,8 @@
 Batches hold more frames than I asked for
 =========================================
 
-Batches hold more than ``frames_per_batch`` frames, and in the end the collector has yielded more
-than ``total_frames``. The only signs are warnings when the collector is built.
+Batches hold more than ``frames_per_batch`` frames, and in the end the collector may have yielded
+more than ``total_frames``. The only signs are warnings when the collector is built.
 
 :Subsystem: collectors
 :Effect: silent

@@ -3,7 +3,7 @@ The batch after an update is from old weights
 =============================================
 
 An on-policy loss is unstable, although you call ``update_policy_weights_()`` after each batch. With
-``track_policy_version=True``, you see that the batch after a call still has the version of the old
+``track_policy_version=True``, you see that the batch after a call is at least partly from the old
 weights.
 
 :Subsystem: multi-process and weight sync

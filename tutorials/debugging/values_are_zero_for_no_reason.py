@@ -9,7 +9,8 @@ In your samples, a key has correct values in some rows and zeros in others. You 
 :Cause: Not all stored batches had that key. If a key first comes with a later batch,
    ``LazyTensorStorage`` adds it, with zeros in the earlier rows. If a still later batch lacks it,
    its rows keep the values that were in memory before.
-:Fix: Write the same keys to every batch, with ``nan`` where a value is not known.
+:Fix: Write the same keys to every batch. Where a value is not known, write ``nan``, or an integer
+   that cannot occur.
 :Source: :source:`torchrl.data.LazyTensorStorage._init_standard`,
    :source:`tensordict._td._SubTensorDict._set_str`
 :Behind it: :term:`storage`

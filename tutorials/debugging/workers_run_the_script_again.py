@@ -3,13 +3,13 @@ Workers raise "bootstrapping phase", or fail to initialize
 ==========================================================
 
 The script works with a ``Collector`` and one environment. With a multi-process collector or a
-``ParallelEnv``, it raises an error before the first batch, and the output of the script appears
+``ParallelEnv``, it raises an error before the first batch, and what it has printed by then appears
 once more for each worker.
 
 :Subsystem: multi-process and weight sync
 :Effect: loud
-:Cause: TorchRL starts its workers with ``spawn``, so each worker imports your script. Without a
-   guard, this import starts workers again.
+:Cause: By default, TorchRL starts its workers with ``spawn``, so each worker imports your script.
+   Without a guard, this import starts workers again.
 :Fix: Put everything that the script does into a function, and call it below ``if __name__ ==
    "__main__":``.
 :Source: :source:`torchrl._utils._get_default_mp_start_method`
