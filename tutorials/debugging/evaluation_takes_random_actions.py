@@ -7,8 +7,8 @@ predict, and differs from run to run.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: Outside of ``set_exploration_type(...)``, the exploration type is ``None``. Exploration
-   modules treat ``None`` like ``RANDOM``.
+:Cause: Outside of ``set_exploration_type(...)``, the exploration type is ``None``. Modules that
+   change the action to explore treat ``None`` like ``RANDOM``.
 :Fix: Evaluate under ``set_exploration_type(ExplorationType.DETERMINISTIC)``.
 :Source: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: :term:`exploration type`
@@ -76,9 +76,9 @@ assert unhealthy["explored"] > 10, (
 # ---
 #
 # Exploration modules and stochastic policies treat ``None`` differently. An
-# :class:`~torchrl.modules.EGreedyModule` explores, and so do the modules that add noise. A
-# :class:`~torchrl.modules.ProbabilisticActor` falls back to its ``default_interaction_type``, which
-# is deterministic unless you change it.
+# :class:`~torchrl.modules.EGreedyModule` explores, and so do the modules that add noise to the
+# action. A :class:`~torchrl.modules.ProbabilisticActor` falls back to its
+# ``default_interaction_type``, which is deterministic unless you change it.
 #
 # Fix it
 # ------

@@ -235,8 +235,8 @@ ROWS = {
     ),
     "evaluation_takes_random_actions": Row(
         "silent",
-        "Outside of `set_exploration_type(...)`, the exploration type is `None`. Exploration "
-        "modules treat `None` like `RANDOM`.",
+        "Outside of `set_exploration_type(...)`, the exploration type is `None`. Modules that "
+        "change the action to explore treat `None` like `RANDOM`.",
         "Evaluate under `set_exploration_type(ExplorationType.DETERMINISTIC)`.",
     ),
     "every_environment_starts_alike": Row(
