@@ -7,8 +7,8 @@ predict, and differs from run to run.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: Outside of ``set_exploration_type(...)``, the exploration type is ``None``. Exploration
-   modules treat ``None`` like ``RANDOM``.
+:Cause: Outside of ``set_exploration_type(...)``, the exploration type is ``None``. Modules that
+   change the action to explore treat ``None`` like ``RANDOM``.
 :Fix: Evaluate under ``set_exploration_type(ExplorationType.DETERMINISTIC)``.
 :Source: :source:`torchrl.modules.EGreedyModule.forward`
 :Behind it: :term:`exploration type`

@@ -7,8 +7,8 @@ what to remember.
 
 :Subsystem: recurrent state
 :Effect: silent
-:Cause: A loss that is not a ``LossModule`` calls the LSTM step by step. Each step starts from its
-   stored state. This state is a constant, so no gradient reaches earlier steps.
+:Cause: By default, in a loss that is not a ``LossModule``, the LSTM takes each row on its own, as
+   one step from its stored state. This state is a constant, so no gradient reaches earlier steps.
 :Fix: Compute the loss under ``set_recurrent_mode(True)``, or derive the loss from ``LossModule``.
 :Source: :source:`torchrl.objectives.common._forward_wrapper`,
    :source:`torchrl.modules.LSTMModule.recurrent_mode`

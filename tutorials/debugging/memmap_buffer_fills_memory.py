@@ -8,8 +8,8 @@ error.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: Without ``scratch_dir``, the tensors are mapped to unnamed files in shared memory
-   (``/dev/shm`` on Linux), which is part of RAM and not on a disk.
+:Cause: On Linux without ``scratch_dir``, the tensors are mapped to unnamed files in ``/dev/shm``,
+   which is part of RAM and not on a disk.
 :Fix: Give the storage a folder on a disk: ``LazyMemmapStorage(size, scratch_dir=folder)``.
 :Source: :source:`torchrl.data.LazyMemmapStorage._init_standard`
 :Behind it: :doc:`/tutorials/memory/buffers_on_disk`

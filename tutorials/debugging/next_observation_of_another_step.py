@@ -2,8 +2,8 @@
 Some next observations belong to another step
 =============================================
 
-You collect with ``compact_obs=True``. In a few rows of a sample, the next observation is not NaN,
-but it belongs to another step.
+You collect with ``compact_obs=True``. In some rows of a sample, the next observation should be NaN,
+but it is that of another step.
 
 :Subsystem: memory and storage
 :Effect: silent

@@ -3,13 +3,13 @@ Only the first episode is long
 ==============================
 
 In a custom environment, the first episode has the right length. All later episodes end after one
-step, and the mean return collapses.
+step, so each of their returns is a single reward.
 
 :Subsystem: environments
 :Effect: silent
 :Cause: ``_step`` changes an attribute (here the number of steps) that ``_reset`` does not reset.
    The attribute keeps its last value.
-:Fix: In ``_reset``, set everything that ``_step`` changes.
+:Fix: In ``_reset``, set every attribute of the episode that ``_step`` changes.
 :Source: :source:`torchrl.envs.EnvBase.reset`
 :Behind it: :doc:`/reference/data_layout`
 :Threads: none found

@@ -3,7 +3,7 @@ The slice sampler refuses the batch size
 ========================================
 
 ``sample`` raises because the batch size must be divisible by the length of a slice. A divisible
-number works, but ``sample`` then returns far fewer sequences than ``batch_size``.
+number works, but ``sample`` then returns fewer sequences than ``batch_size``.
 
 :Subsystem: trajectories and slices
 :Effect: loud

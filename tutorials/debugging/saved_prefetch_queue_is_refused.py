@@ -7,8 +7,8 @@ raises.
 
 :Subsystem: replay buffers
 :Effect: loud
-:Cause: The checkpoint holds the batches that the buffer had prefetched. Only a buffer with the same
-   ``prefetch`` can load them.
+:Cause: The checkpoint holds ``prefetch`` and the batches that the buffer had prefetched, if any.
+   Only a buffer with the same ``prefetch`` can load it.
 :Fix: Create the buffer with the same ``prefetch`` as before. To change ``prefetch``, delete the
    saved queue: ``del state["_prefetch_state"]``.
 :Source: :source:`torchrl.data.ReplayBuffer._validate_prefetch_state`

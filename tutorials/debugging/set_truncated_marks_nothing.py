@@ -3,8 +3,8 @@ set_truncated=True marks nothing in the buffer
 ==============================================
 
 With ``set_truncated=True``, the collector should mark the last frame of each batch as truncated.
-But in the replay buffer that it fills, no frame is marked, and slices run across the ends of
-batches.
+But in the replay buffer that it fills, these frames are not marked, and slices can run across the
+ends of batches.
 
 :Subsystem: collectors
 :Effect: silent

@@ -2,7 +2,7 @@
 KeyError: state_value, on some batches only
 ===========================================
 
-PPO with value clipping trains for a while. Then the loss raises because a batch has no
+PPO with value clipping may train for a while. Then the loss raises because a batch has no
 ``state_value``, although you called GAE on every batch.
 
 :Subsystem: value estimation and losses

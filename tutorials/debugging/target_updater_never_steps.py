@@ -7,8 +7,8 @@ next reward, as if the target network were frozen.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: An updater changes the target network only in its ``step()``. The training loop does not
-   call it, and neither the loss nor the optimizer calls it for you.
+:Cause: Once it is created, an updater changes the target network only in its ``step()``. The
+   training loop does not call it, and neither the loss nor the optimizer calls it for you.
 :Fix: Call ``target_updater.step()`` after each ``optimizer.step()``.
 :Source: :source:`torchrl.objectives.TargetNetUpdater`
 :Behind it: :doc:`/tutorials/debugging/q_values_stop_improving`

@@ -8,7 +8,7 @@ the first update is not the one that the run would have made without the interru
 :Subsystem: memory and storage
 :Effect: silent
 :Cause: On the CPU, an optimizer with ``fused=True`` pairs weights and moments by their position in
-   memory. ``Checkpoint`` saves the moments in the order of their indices. Weights in
+   memory. By default, ``Checkpoint`` saves the moments in the order of their indices. Weights in
    ``channels_last`` have another order in memory.
 :Fix: Save the optimizer with ``torch.save``, which keeps the order:
    ``checkpoint.register("optimizer", optimizer,

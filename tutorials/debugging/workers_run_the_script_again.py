@@ -3,7 +3,7 @@ Workers raise "bootstrapping phase", or fail to initialize
 ==========================================================
 
 The script works with a ``Collector`` and one environment. With a multi-process collector or a
-``ParallelEnv``, it raises an error before the first batch, and the output of the script appears
+``ParallelEnv``, it raises an error before the first batch, and what it has printed by then appears
 once more for each worker.
 
 :Subsystem: multi-process and weight sync

@@ -184,9 +184,9 @@ ROWS = {
     ),
     "entropy_is_gone_early": Row(
         "silent",
-        "The optimizer steps are too large, and the loss has no entropy bonus. The policy becomes "
-        "deterministic before it has learned, and then the log-probability of its action has "
-        "hardly any gradient.",
+        "The optimizer steps are too large, and the entropy bonus is zero or too small. The "
+        "policy becomes deterministic before it has learned. With discrete actions, the "
+        "log-probability of its action then has hardly any gradient.",
         "Lower the learning rate. If that is not enough, raise the entropy bonus: "
         "`ClipPPOLoss(..., entropy_coeff=0.1)`.",
     ),
@@ -235,8 +235,8 @@ ROWS = {
     ),
     "evaluation_takes_random_actions": Row(
         "silent",
-        "Outside of `set_exploration_type(...)`, the exploration type is `None`. Exploration "
-        "modules treat `None` like `RANDOM`.",
+        "Outside of `set_exploration_type(...)`, the exploration type is `None`. Modules that "
+        "change the action to explore treat `None` like `RANDOM`.",
         "Evaluate under `set_exploration_type(ExplorationType.DETERMINISTIC)`.",
     ),
     "every_environment_starts_alike": Row(
@@ -393,8 +393,9 @@ ROWS = {
     ),
     "lstm_learns_nothing_from_the_past": Row(
         "silent",
-        "A loss that is not a `LossModule` calls the LSTM step by step. Each step starts from its "
-        "stored state. This state is a constant, so no gradient reaches earlier steps.",
+        "By default, in a loss that is not a `LossModule`, the LSTM takes each row on its own, as "
+        "one step from its stored state. This state is a constant, so no gradient reaches earlier "
+        "steps.",
         "Compute the loss under `set_recurrent_mode(True)`, or derive the loss from `LossModule`.",
     ),
     "lstm_outputs_change_after_done": Row(
@@ -433,8 +434,8 @@ ROWS = {
     ),
     "memmap_buffer_fills_memory": Row(
         "silent",
-        "Without `scratch_dir`, the tensors are mapped to unnamed files in shared memory "
-        "(`/dev/shm` on Linux), which is part of RAM and not on a disk.",
+        "On Linux without `scratch_dir`, the tensors are mapped to unnamed files in `/dev/shm`, "
+        "which is part of RAM and not on a disk.",
         "Give the storage a folder on a disk: `LazyMemmapStorage(size, scratch_dir=folder)`.",
     ),
     "memmap_storage_refuses_gpu": Row(
@@ -610,7 +611,7 @@ ROWS = {
         "silent",
         "`_step` changes an attribute (here the number of steps) that `_reset` does not reset. "
         "The attribute keeps its last value.",
-        "In `_reset`, set everything that `_step` changes.",
+        "In `_reset`, set every attribute of the episode that `_step` changes.",
     ),
     "part_of_the_batch_has_no_advantage": Row(
         "silent",
@@ -772,8 +773,8 @@ ROWS = {
     ),
     "saved_prefetch_queue_is_refused": Row(
         "loud",
-        "The checkpoint holds the batches that the buffer had prefetched. Only a buffer with the "
-        "same `prefetch` can load them.",
+        "The checkpoint holds `prefetch` and the batches that the buffer had prefetched, if any. "
+        "Only a buffer with the same `prefetch` can load it.",
         "Create the buffer with the same `prefetch` as before. To change `prefetch`, delete the "
         'saved queue: `del state["_prefetch_state"]`.',
     ),
@@ -893,8 +894,8 @@ ROWS = {
     ),
     "target_updater_never_steps": Row(
         "silent",
-        "An updater changes the target network only in its `step()`. The training loop does not "
-        "call it, and neither the loss nor the optimizer calls it for you.",
+        "Once it is created, an updater changes the target network only in its `step()`. The "
+        "training loop does not call it, and neither the loss nor the optimizer calls it for you.",
         "Call `target_updater.step()` after each `optimizer.step()`.",
     ),
     "too_many_open_files": Row(
@@ -935,8 +936,8 @@ ROWS = {
     "updates_differ_after_loading": Row(
         "silent",
         "On the CPU, an optimizer with `fused=True` pairs weights and moments by their position "
-        "in memory. `Checkpoint` saves the moments in the order of their indices. Weights in "
-        "`channels_last` have another order in memory.",
+        "in memory. By default, `Checkpoint` saves the moments in the order of their indices. "
+        "Weights in `channels_last` have another order in memory.",
         "Save the optimizer with `torch.save`, which keeps the order: "
         '`checkpoint.register("optimizer", optimizer, '
         'adapter=StateDictCheckpointAdapter(payload_format="torch"))`.',
