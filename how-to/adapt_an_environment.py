@@ -118,7 +118,7 @@ print("left:", first["next", "left"][:4].tolist())
 
 # %%
 # Sixteen frames have room for eight episodes of two steps, or for two episodes of eight. In your
-# own run, make the change depend on a measure of success, not on the number of the batch.
+# own run, make the change depend on success, not on the number of the batch.
 #
 # Why it is right
 # ---------------
@@ -276,8 +276,8 @@ assert steps["next", "truncated"].flatten().tolist() == [False, False, False, Tr
 # The games are in the package ``ale_py``. Register them before ``gymnasium.make``, which otherwise
 # raises ``NamespaceNotFound`` for ``"ALE/Pong-v5"`` and ``NameNotFound`` for
 # ``"PongNoFrameskip-v4"``. :claim:`atari-without-registration-raises` gymnasium's
-# ``AtariPreprocessing`` skips frames, resizes them and makes them gray. The benchmark behind
-# :doc:`pixel_replay` uses it like this:
+# ``AtariPreprocessing`` skips frames, resizes them and, by default, makes them gray. The benchmark
+# behind :doc:`pixel_replay` uses it like this:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_pixel_replay.py
 #    :start-at: gymnasium.register_envs(ale_py)
@@ -314,7 +314,7 @@ assert not first["left"][::2].any()
 # What it costs
 # -------------
 #
-# Each entry is stored twice, before and after the step:
+# Each added entry is stored twice, before and after the step:
 
 kept = first.exclude("left", "scaled", ("next", "left"), ("next", "scaled"))
 print(

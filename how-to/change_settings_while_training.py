@@ -91,8 +91,8 @@ collector.shutdown()
 # * **Coefficients.** ``entropy_coeff``, ``critic_coeff`` and ``clip_epsilon`` are buffers of the
 #   loss. Assigning a number changes their value, and a compiled loss uses it without compiling
 #   again. :claim:`compiled-loss-follows-coefficients`
-# * **One** ``backward``. The terms of PPO share a graph. If you call ``backward`` on each, the
-#   second raises ``Trying to backward through the graph a second time``.
+# * **One** ``backward``. PPO's objective and entropy share a graph. If you call ``backward`` on
+#   both, the second raises ``Trying to backward through the graph a second time``.
 #   :claim:`ppo-terms-share-a-graph`
 # * **Learning rate.** The optimizer and its scheduler are PyTorch's. Here the scheduler steps once
 #   per batch, so ``total_iters`` counts batches.
@@ -107,9 +107,9 @@ collector.shutdown()
 # A term of your own in the loss
 # ------------------------------
 #
-# Add the term before ``backward``. The loss trains the weights of your own networks, so the term
-# can call them. Also give the optimizer the weights that only your term has. Here a layer predicts
-# the next observation from the hidden layer of the actor:
+# Add the term before ``backward``. PPO trains the weights of your own networks, so the term can
+# call them. Also give the optimizer the weights that only your term has. Here a layer predicts the
+# next observation from the hidden layer of the actor:
 
 rows, predict = batch.reshape(-1), torch.nn.Linear(64, 4)
 optimizer.add_param_group({"params": predict.parameters()})  # else it never learns

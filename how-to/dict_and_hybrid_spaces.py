@@ -2,8 +2,8 @@
 Use dict observations and hybrid actions
 ========================================
 
-Wrap the environment as it is: each part of its action becomes an entry. Give each part a head and a
-distribution, tell ``TanhNormal`` the bounds, and join the distributions with
+Wrap the environment as it is: each part of a dict action becomes an entry. Give each part a head
+and a distribution, tell ``TanhNormal`` the bounds, and join the distributions with
 ``CompositeDistribution``. Join the parts of the observation with ``CatTensors``. PPO multiplies the
 probabilities of the parts. ``MultiDiscrete`` actions, masks and goals have sections of their own.
 """
@@ -162,7 +162,7 @@ print(f"largest ratio {ratio.max():.2f}; the loss is that of the product")
 # raises.
 # :claim:`composite-sum-raises-in-ppo`
 #
-# ``gear`` is one-hot because ``GymWrapper`` encodes every ``Discrete`` space this way, in
+# ``gear`` is one-hot because, by default, ``GymWrapper`` encodes a ``Discrete`` space this way, in
 # observations too. With ``categorical_action_encoding=True``, the gear is a number. Then use
 # ``Categorical`` from ``torch.distributions``, with the same head. Your environment gets a number
 # in both cases.
@@ -186,10 +186,9 @@ assert first == 1
 # Images and tuples
 # -----------------
 #
-# An image cannot be joined with vectors. Let the image keep its own entry, scale it with
-# ``ToTensorImage``, and give it a network of its own. An ``MLP`` joins its ``in_keys``.
-# ``GymWrapper`` stacks the parts of a ``Tuple`` if they are alike. Otherwise it raises, so give the
-# parts names first, as here.
+# An image cannot be joined with vectors. Keep its entry, scale it with ``ToTensorImage``, and give
+# it a network of its own. An ``MLP`` joins its ``in_keys``. ``GymWrapper`` stacks the parts of a
+# ``Tuple`` if their spaces are equal. Otherwise it raises, so give the parts names first, as here.
 
 
 class Seeing(gym.ObservationWrapper):
@@ -351,9 +350,9 @@ for policy in (None, walker):
 print("no forbidden action in", 2 * len(walk), "steps")
 
 # %%
-# If an environment has goals, ``HERReplayBuffer`` (hindsight experience replay) relabels a share of
-# each sample: a row's goal becomes what that row or a later one of its episode has achieved, and
-# your function computes the new reward. The policy has to read both goals, as above.
+# If an environment has goals, ``HERReplayBuffer`` (hindsight experience replay) relabels a share
+# of each sample: by default, a row's goal becomes what that row or a later one of its episode has
+# achieved, and your function computes the new reward. The policy must read both goals, as above.
 
 from torchrl.data import HERReplayBuffer, LazyTensorStorage
 
@@ -377,8 +376,8 @@ for share in (0.0, 0.8):
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``Normal`` for a part that has bounds, or a ``TanhNormal`` without these bounds. Nothing clips
-#    the actions that they draw, so your environment gets actions outside its space:
+#    ``Normal`` for a part that has bounds, or a ``TanhNormal`` without these bounds. By default,
+#    nothing clips these actions, so your environment can get actions outside its space:
 #    :ref:`symptom-actions-and-bounds-differ`.
 
 

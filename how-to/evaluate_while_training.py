@@ -142,9 +142,10 @@ collector.shutdown()
 # * **Statistics.** ``to_observation_norm()`` returns the normalization of that moment. The
 #   evaluation does not change it. Its numbers are buffers of a module, unlike those of
 #   ``VecNormV2``, so they are sent with the weights. :claim:`vecnorm-statistics-are-no-buffers`
-# * **Seed.** The environment is seeded once, so each evaluation sees other episodes. ``evaluate``
-#   does not change the random numbers that training draws. :claim:`evaluate-leaves-training-alone`
-#   Building the evaluation policy draws its first weights, so seed training after that.
+# * **Seed.** The environment is seeded once, so each evaluation sees other episodes. Here
+#   ``evaluate`` does not change the random numbers that training draws.
+#   :claim:`evaluate-leaves-training-alone` Building the evaluation policy draws its first weights,
+#   so seed training after that.
 # * **Reward.** The environment has no transform of rewards, so the return is the score:
 #   :ref:`symptom-return-is-not-the-score`.
 # * **Time limit.** ``StepCounter`` sets it. An evaluator in this process ignores its own
@@ -231,7 +232,7 @@ collector.shutdown()
 #    :class: wrong-on-purpose
 #
 #    The default ``exploration_type``. The exploration type belongs to the whole process, so an
-#    evaluation that begins in the middle of a batch switches off the exploration of training, too:
+#    evaluation that begins within a batch switches off the exploration of training, too:
 #    :ref:`symptom-stochastic-policy-does-not-sample`. This also happens with ``backend="process"``,
 #    because a thread of the training process sets the type.
 #    :claim:`evaluator-process-sets-the-type-here`

@@ -4,8 +4,8 @@ Move from one process to workers to Ray
 
 Change the constructor of the collector and keep the loop. Seed in the function that makes the
 environment, and call ``update_policy_weights_()`` after the updates of each batch. Then one
-process, one worker and one remote collector give the same results, bit for bit, unless you shuffle
-minibatches.
+process, one worker and one remote collector give the same results, bit for bit, unless your updates
+draw random numbers.
 
 Use workers on one machine, and Ray only for several. With CartPole on two cores, two workers
 collected :measured:`scaling_ray@cpu:throughput-workers-2:vs_one` times as many frames per second as
@@ -218,7 +218,7 @@ assert not torch.equal(double.weights, single.weights)
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``collector.set_seed(0)`` for reproducible runs. It does something different in each version.
+#    ``collector.set_seed(0)`` for reproducible runs. It does not do the same in every version.
 
 
 def seeded_late(make_collector, policy):
@@ -335,12 +335,11 @@ for number, (collector, _) in enumerate(batches_of(workers, make_actor(), 400)):
 print("batches:", number + 1)
 
 # %%
-# Check ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for a
-# dead worker. :claim:`scaling-update-waits-for-the-dead` If a worker process dies, the next batch
+# Check ``stats()["workers_alive"]`` before ``update_policy_weights_()``, which waits forever for
+# a dead worker. :claim:`scaling-update-waits-for-the-dead` If a worker process dies, the next batch
 # raises one of two errors, by chance: ``RuntimeError: At least one process failed: worker 1 (exit
 # code -9)`` or ``ValueError: Cannot close a process while it is still running``.
-# :claim:`scaling-death-is-hidden` By what dies (a node is one machine
-# of the cluster):
+# :claim:`scaling-death-is-hidden` By what dies (a node is one machine):
 #
 # .. record-table:: scaling_ray@cpu
 #    :rows: killed-* removed-node

@@ -69,10 +69,10 @@ optimizer = torch.optim.Adam(loss.parameters(), lr=3e-3)
 
 
 # %%
-# Copy this, with your own run in place of the one folded above. ``learn`` detaches its figures and
-# leaves them on their device. ``log_metrics`` converts the means to Python numbers. On a GPU,
-# ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop stops
-# early if the mean return is high enough; a :ref:`trainer <trainers-stop>` needs a hook for that.
+# Copy this, with your own run in place of the one folded above. ``learn`` detaches its figures
+# and leaves them on their device. ``log_metrics`` converts the means to Python numbers. On a GPU,
+# ``.item()`` at each update waits for the device: :doc:`/performance/checklist`. The loop stops if
+# the mean return is high enough; a :ref:`trainer <trainers-stop>` needs a hook for that.
 
 
 def learn(batch):
@@ -317,7 +317,7 @@ assert max(means[0], running.mean()) < 0.8 * running[first].mean()
 # -----------------
 #
 # Run one process for each seed, as many at once as you have cores, with one thread each. Otherwise
-# each takes all cores, and all are slow.
+# each can take all cores, and all are slow.
 #
 # .. fold:: A script that takes its seed from the command line
 
@@ -355,9 +355,8 @@ scratch.cleanup()
 # What it costs
 # -------------
 #
-# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading a loss makes a
-# GPU wait (:ref:`performance-checklist-log-once`). Memory grows if you add up losses that carry a
-# graph: the sum keeps the graphs of all updates.
-# :claim:`sum-of-losses-keeps-graphs`
+# A ``timeit`` block takes :measured:`profiling@cpu:range-timeit:range_time`. Reading a loss waits
+# for the GPU (:ref:`performance-checklist-log-once`). Memory grows if you add up losses that carry
+# a graph: the sum keeps the graphs of all updates. :claim:`sum-of-losses-keeps-graphs`
 #
 # Related: :doc:`/reference/doctor_in_a_loop` for the causes of each bad value.

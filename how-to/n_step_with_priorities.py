@@ -30,7 +30,7 @@ net = MLP(in_features=4, out_features=2, num_cells=[64])
 actor = QValueActor(net, in_keys=["observation"], spec=env.action_spec)
 
 # %%
-# Copy this code: double DQN with a target network.
+# Copy this: double DQN with a target network.
 
 GAMMA, N_STEPS, CAPACITY = 0.99, 3, 1_000
 
@@ -118,8 +118,8 @@ def plain_targets(frames, n_rows):
 
 
 # %%
-# The loss writes the square of its error under ``"td_error"``. The code computes the targets again
-# in plain Python, and compares:
+# The loss writes the square of its error under ``"td_error"``. Compute the targets again in
+# plain Python, and compare:
 
 
 def compare(buffer, frames):
@@ -193,8 +193,8 @@ print(f"{int(wrong.sum())} of {len(rows)} targets are wrong")
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    ``select`` without ``"steps_to_next_obs"``. The loss assumes one step, and values grow:
-#    :ref:`symptom-q-values-explode`.
+#    ``select`` without ``"steps_to_next_obs"``. The loss then discounts the next value by one step
+#    only: :ref:`symptom-q-values-explode`.
 
 counted = loss(buffer[:])["loss"]
 one_step = loss(buffer[:].exclude("steps_to_next_obs"))["loss"]

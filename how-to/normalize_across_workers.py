@@ -97,7 +97,7 @@ print(f"mean and deviation are within {share:.0%} of those of the raw observatio
 
 # %%
 # The statistics differ a little from those of the batches, because the observations of a few resets
-# are in no row of a batch. Two runs with one seed can differ: an observation is normalized with
+# are in no row. Two runs with one seed can differ: an observation is normalized with
 # what all workers have counted before it, and their order varies.
 #
 # ``decay=1.0`` weighs all observations alike. The default is a moving average that starts at zero.
@@ -193,9 +193,10 @@ for one in (RewardScaling(loc=0.0, scale=0.01), VecNormV2(["reward"], decay=1.0)
 #    :class: wrong-on-purpose
 #
 #    An ``EnvCreator`` without shared memory, in workers that fork. Each worker then keeps
-#    statistics of its own: :ref:`symptom-workers-normalize-differently`. So does a plain function
-#    without ``shared_data``, under any start method. Below, each worker counts 30 steps and its
-#    resets. An ``EnvCreator`` has counted a reset and a step before the workers start.
+#    statistics of its own: :ref:`symptom-workers-normalize-differently`. The same happens with a
+#    plain function without ``shared_data``, under any start method. Below, each worker counts 30
+#    steps and its resets. An ``EnvCreator`` has counted a reset and a step before the workers
+#    start.
 
 COUNT = "count.-|-.observation"  # how a VecNormV2 names its counter in a state_dict
 
@@ -241,7 +242,7 @@ for name, eval_env in (("eval()", switched), ("load_state_dict", loaded)):
 #    :class: wrong-on-purpose
 #
 #    A policy that is loaded without its statistics. A new ``VecNormV2`` maps any first observation
-#    to zero, so the policy sees other inputs than in training (the same symptom).
+#    nearly to zero, so the policy sees other inputs than in training (the same symptom).
 
 print("first observation, normalized:", make_env().reset()["normed"].tolist())
 assert all(name.startswith("module") for name in actor.state_dict())

@@ -231,7 +231,7 @@ assert row_bytes == size
 # Atari, and frames in color
 # --------------------------
 #
-# gymnasium's ``AtariPreprocessing`` repeats each action for four frames of the game, and raises
+# By default, gymnasium's ``AtariPreprocessing`` repeats each action for four frames, and raises
 # unless you switch off the repeats of the game itself:
 #
 # .. literalinclude:: ../../benchmarks/suites/bench_pixel_replay.py
@@ -241,7 +241,7 @@ assert row_bytes == size
 #
 # Its frames have the shape ``(84, 84)``, or ``(84, 84, 3)`` with ``grayscale_obs=False``.
 # :claim:`atari-preprocessing-frames` Pass the environment to ``channels_first``, and the result to
-# ``GymWrapper``. In color, a row takes three times the bytes.
+# ``GymWrapper``. In color, a row takes nearly three times the bytes.
 
 
 def channels_first(env):
@@ -429,12 +429,11 @@ print(f"terminated: {n_stored} stored, {n_drawn} drawn")
 # Time of a sample
 # ----------------
 #
-# The method of ``CatFrames`` takes
-# :measured:`pixel_sampling@cpu:sample-frames:time_vs_stacks` times as long as stored stacks, and
-# far longer than every other way. :claim:`catframes-samples-far-slower` Stable-Baselines3 is
-# faster than all of TorchRL's ways: its buffer is a few arrays, and it indexes each of them once.
-# :claim:`sb3-samples-stacks-faster` For faster sampling in TorchRL, see
-# :ref:`performance-replay_buffers-pixels`.
+# The method of ``CatFrames`` takes :measured:`pixel_sampling@cpu:sample-frames:time_vs_stacks`
+# times as long as stored stacks, and far longer than every other way.
+# :claim:`catframes-samples-far-slower` Stable-Baselines3 is faster than all these ways: its buffer
+# is a few arrays, and it indexes each of them once. :claim:`sb3-samples-stacks-faster` For faster
+# sampling in TorchRL, see :ref:`performance-replay_buffers-pixels`.
 #
 # .. dropdown:: Times, by how the frames are stored
 #

@@ -125,7 +125,7 @@ def make_checkpoint(run):
 
 
 def start_episode(run):
-    """No environment saves its state: begin anew after each save and each load."""
+    """The environment does not save its state: begin anew after each save and load."""
     run.env.set_seed(SEED + run.progress["frames"])
     run.collector.reset()
 
@@ -216,11 +216,10 @@ for name in expected:
 # earlier saves whole. :claim:`checkpoint-killed-in-save` The hidden folder stays until you delete
 # it. :claim:`checkpoint-stage-stays`
 #
-# Neither the position in an episode nor the generator of an environment is saved. So the loop
+# Neither the position in the episode nor the generator of the environment is saved. So the loop
 # begins a new episode after each save and each load, with the number of frames in its seed, and a
 # resumed run plays the same episodes. Each save cuts an episode off. Without ``start_episode``,
-# none is cut, but a resumed run gives other numbers.
-# :claim:`resume-without-start-episode-differs`
+# none is cut, but a resumed run gives other numbers. :claim:`resume-without-start-episode-differs`
 #
 # Loading draws a new :ref:`trajectory id <collector-ids>`, so the ids of the resumed run are
 # shifted. :claim:`loading-draws-a-trajectory-number` With asynchronous

@@ -141,8 +141,8 @@ for one, found in ((buffer, in_memory), (on_disk, in_files)):
 #   row before. :claim:`observations-are-stored-twice` To store it once, see
 #   :doc:`/tutorials/memory/memory_efficient_rl`.
 # * **The plan is for rows as you collect them.** A transform of the buffer can add entries when you
-#   extend, as ``MultiStepTransform`` does, or drop some. In that case, extend a small buffer that
-#   has the transform, and divide ``held_bytes(storage[:])`` by ``storage.max_size``.
+#   extend, as ``MultiStepTransform`` does, or drop some. Then extend a small buffer that has the
+#   transform, and divide ``held_bytes(storage[:])`` by ``storage.max_size``.
 #   :claim:`plan-without-buffer-transforms` Do not flatten several environments before
 #   ``MultiStepTransform``, which sums along the last dimension: :doc:`n_step_with_priorities`.
 # * **Other things need memory, too,** such as batches, samples and networks.
@@ -255,8 +255,8 @@ assert not FOLDER.exists()
 # -------------
 #
 # In a full ``LazyTensorStorage``, a row takes what the plan says. The system can take back nearly
-# all memory of a ``LazyMemmapStorage``. :claim:`memory-of-a-full-buffer` The
-# Python objects of a ``ListStorage`` need far more memory than small tensors.
+# all memory of a ``LazyMemmapStorage`` on disk. :claim:`memory-of-a-full-buffer` The Python objects
+# of a ``ListStorage`` need far more memory than small tensors.
 # :claim:`list-objects-outweigh-small-rows`
 #
 # .. record-table:: replay_buffers@cpu

@@ -3,7 +3,7 @@ Train from a dataset
 ====================
 
 Turn recorded episodes into rows of a replay buffer, and train without an environment. Each row has
-the keys that off-policy losses read.
+the keys that most off-policy losses read.
 """
 
 # %%
@@ -125,7 +125,7 @@ print(
 assert np.mean(returns) > before
 
 # %%
-# This is one training with one seed. The loss, IQL, favors the better ones of the recorded actions.
+# This is one training with one seed. The loss, IQL, favors the better of the recorded actions.
 # To repeat the actions as they were recorded, use :class:`~torchrl.objectives.BCLoss`.
 #
 # Why it is right

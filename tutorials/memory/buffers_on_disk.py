@@ -277,7 +277,7 @@ if ON_LINUX:
 #
 # * A container also counts file pages while they are in memory. The system can write these pages
 #   back to their files, but it can only swap shared memory.
-# * Random access to a file that does not fit into memory runs at the speed of the disk.
+# * Random access to a row that is not in memory runs at the speed of the disk.
 # * Keep the directory as long as you need the data. If you delete it, the buffer goes on sampling
 #   without an error, and no file is left.
 

@@ -71,7 +71,7 @@ def usable(sample):
 #      - You get
 #      - Do this
 #    * - GAE, TD(0), TD(lambda) on the batch
-#      - finite advantages, biased at truncations
+#      - finite advantages, biased at truncations and at the ends of slices
 #      - measure :ref:`the bias <memory-bias>`
 #    * - ``value_estimate()`` of TD(0), TD(lambda)
 #      - NaN

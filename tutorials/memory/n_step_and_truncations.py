@@ -3,7 +3,7 @@ N-step returns and truncations
 ==============================
 
 Some targets need the real next observation. Store it for n-step returns, and wherever time limits
-are frequent and the value changes fast. Without it, targets are silently wrong.
+are frequent and the value changes fast. Without it, these targets are silently wrong.
 
 .. redirect-from:: tutorials/memory/memory_efficient_rl.html#when-not-to
 """
