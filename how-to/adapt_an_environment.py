@@ -291,7 +291,8 @@ assert steps["next", "truncated"].flatten().tolist() == [False, False, False, Tr
 #    :class: wrong-on-purpose
 #
 #    A key that ``reset`` does not put into its ``info``. Before the first step of each episode, the
-#    reader fills the entry with zero, as if no steps were left:
+#    reader fills the entry with zero, as if no steps were left. In the samples, you see
+#    :ref:`symptom-values-are-zero-for-no-reason`:
 
 print("left, before each step:", first["left"][:4].tolist())
 assert not first["left"][::2].any()

@@ -19,6 +19,7 @@ import warnings
 import gymnasium as gym
 import torch
 import torchrl
+from tensordict import TensorDict
 from tensordict.nn import TensorDictSequential
 from torchrl.collectors import Collector, MultiAsyncCollector
 from torchrl.data import (
@@ -161,10 +162,8 @@ print("exit codes:", [worker.exitcode for worker in collector.procs])
 #   for a permit misses the request to stop, and is terminated some seconds later.
 #   :claim:`background-waiting-worker-terminated`
 #
-# Processes have to share the storage. They share a ``LazyMemmapStorage`` with every start method.
-# Under "fork" they share a ``LazyTensorStorage`` only if you pass ``shared_init=True``:
-# :ref:`symptom-buffer-holds-garbage`. The batches of several workers are interleaved in the buffer.
-# To sample slices from it, see :ref:`replay-writers`.
+# The batches of several workers are interleaved in the buffer: :ref:`replay-writers` samples slices
+# from it. Under "fork", workers share a ``LazyTensorStorage`` only if it has ``shared_init=True``.
 #
 # Where it goes wrong without an error
 # ------------------------------------
@@ -311,6 +310,46 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # it calls ``is_running()`` (:doc:`/reference/collectors_hooks`). The thread shares the interpreter
 # with your updates, so you gain less than with workers.
 #
+# .. _collect-own-processes:
+#
+# With processes of your own
+# --------------------------
+#
+# Make the buffer with ``shared=True``, and its storage with ``shared_init=True``. Set the start
+# method first (:ref:`replay-start-method`).
+
+
+def write(own, writer, n_batches=100):
+    for first in range(0, 5 * n_batches, 5):
+        rows = {
+            "step": torch.arange(first, first + 5),
+            "writer": torch.full((5,), writer),
+        }
+        own.extend(TensorDict(rows, [5]))
+
+
+with tempfile.TemporaryDirectory() as folder:
+    storage = LazyMemmapStorage(CAPACITY, scratch_dir=folder, shared_init=True)
+    own = TensorDictReplayBuffer(storage=storage, batch_size=64, shared=True)
+    writers = [multiprocessing.Process(target=write, args=(own, n)) for n in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    rows = own[:]
+    n_different = len((2 * rows["step"] + rows["writer"]).unique())
+    print(f"{len(own)} rows, of which {n_different} are different")
+    assert len(own) == n_different == 1_000
+
+# %%
+# * ``shared_init``: the first process that writes creates the storage for all. Otherwise "spawn"
+#   raises, and under "fork" each process makes its own (:ref:`symptom-buffer-holds-garbage`).
+#   :claim:`own-processes-need-shared-init`
+# * ``shared``: one process writes or samples at a time. Otherwise two writers can use the same
+#   place, and rows are lost. :claim:`unshared-writers-lose-rows`
+# * The length and the next place are always shared, priorities never:
+#   :ref:`symptom-most-rows-are-never-drawn`.
+#
 # What it costs
 # -------------
 #
@@ -320,12 +359,15 @@ print("a thread has written", options["replay_buffer"].write_count, "rows")
 # second of one process. If each step computes for a short time, they give
 # :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times as many. Updates
 # were not part of this measurement. At best, you save the shorter of two times, collection or
-# update: :ref:`performance-collectors-check` prints your rate with and without the update. From the
-# constructor to the first batch, two workers of a ``MultiSyncCollector`` take
-# :measured:`collectors@cpu:start-spawn:start_time` with "spawn", and
-# :measured:`collectors@cpu:start-fork:start_time` with "fork". :claim:`background-start-by-method`
-# A ``Collector`` that writes small frames to the buffer itself takes
-# :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame as one whose
-# batches you ``extend`` it with. Each ``update_policy_weights_()`` is a round trip to every worker
-# (:ref:`performance-weight_sync-cost`). Make batches so large that a permit and a lock per batch do
-# not matter: :ref:`performance-collectors-batches`.
+# update: :ref:`performance-collectors-check` prints your rate with and without the update. Small
+# batches cost more (:ref:`performance-collectors-batches`).
+#
+# .. dropdown:: To start workers, to write, and to update weights
+#
+#    From the constructor to the first batch, two workers of a ``MultiSyncCollector`` take
+#    :measured:`collectors@cpu:start-spawn:start_time` with "spawn", and
+#    :measured:`collectors@cpu:start-fork:start_time` with "fork".
+#    :claim:`background-start-by-method` A ``Collector`` that writes small frames to the buffer
+#    itself takes :measured:`collector_knobs@cpu:buffer-direct:time_vs_off` times as long per frame
+#    as one whose batches you ``extend`` it with. Each ``update_policy_weights_()`` is a round trip
+#    to every worker (:ref:`performance-weight_sync-cost`).

@@ -150,8 +150,9 @@ assert np.mean(returns) > before
 # Start from trained weights
 # --------------------------
 #
-# Load the weights before you make the loss, because a loss copies the value network into its target
-# network. Leave out layers of another shape, such as a head for other actions:
+# Load the weights before you make the loss, because the loss and its updater copy the value network
+# into its target network only when they are made. Leave out layers of another shape, such as a head
+# for other actions:
 
 
 def load_what_fits(module, weights):
@@ -175,7 +176,7 @@ print("new:", load_what_fits(net(3, "action_value"), weights))
 # is a replay buffer. Its constructor downloads the dataset once, into the folder ``root`` if you
 # pass one; only ``OpenXExperienceReplay`` streams by default. :claim:`dataset-classes-are-buffers`
 #
-# .. not-executed:: Downloads the dataset; needs the package minari.
+# .. not-executed:: It downloads the dataset and needs the package ``minari``.
 #
 #    from torchrl.data.datasets import MinariExperienceReplay
 #
@@ -191,7 +192,8 @@ print("new:", load_what_fits(net(3, "action_value"), weights))
 #    :class: wrong-on-purpose
 #
 #    The observations of all episodes are concatenated, and each next observation is taken from the
-#    following row. The last step of each episode then has the first observation of another one:
+#    following row. The last step of each episode then has the first observation of another one, as
+#    in :ref:`symptom-next-observation-of-another-step`:
 
 flat = dataset["observation"]
 shifted = torch.cat([flat[1:], flat[:1]])
@@ -210,8 +212,8 @@ assert torch.equal(wrong, dataset["next", "done"].squeeze(-1))
 # .. admonition:: Wrong on purpose
 #    :class: wrong-on-purpose
 #
-#    Loading weights after you have made the loss. Its target network keeps the weights that you
-#    have replaced:
+#    Loading weights after you have made the loss and its updater. The target network keeps the
+#    weights that you have replaced: :ref:`symptom-loaded-policy-gets-worse`.
 
 
 def make_value():

@@ -113,7 +113,8 @@ for name in ("terminated", "truncated"):
 #    :class: wrong-on-purpose
 #
 #    The environment keeps its state on ``self``, changes that tensor in place and returns it. The
-#    observation that the policy saw before the step changes too:
+#    observation that the policy saw before the step changes too
+#    (:ref:`symptom-a-step-changes-the-last-one`):
 
 
 class InPlace(Reach):
@@ -142,7 +143,8 @@ assert not (batch["observation"] == batch["next", "observation"]).all(-1).any()
 #    :class: wrong-on-purpose
 #
 #    This environment returns clones, but its state is still on ``self``, and each ``_reset`` draws
-#    all rows of it anew. When one episode ends, the others jump in mid-episode:
+#    all rows of it anew. When one episode ends, the others jump in mid-episode
+#    (:ref:`symptom-a-reset-of-one-resets-others`):
 
 
 class ResetsAll(InPlace):

@@ -17,11 +17,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "doctor" / "src")]
 
 TARGET = ROOT / "docs" / "reference" / "doctor_detection.csv"
 RUN = ROOT / "docs" / "reference" / "doctor_detection_run.csv"
-GROUPS = (("promised", False), ("promised", True), ("others", False), ("others", True))
 COLUMNS = (
     "Subsystem",
     "In the map, seen",
     "In the map, kept aside",
+    "In the map, newer",
     "Others, seen",
     "Others, kept aside",
 )
@@ -37,13 +37,13 @@ FIELDS = (
 )
 
 
-def counts(defects, results, is_named):
-    """For each subsystem and for all: how many are named and how many planted, by `GROUPS`."""
-    found = collections.defaultdict(lambda: [[0, 0] for _ in GROUPS])
+def counts(defects, results, planting):
+    """For each subsystem and for all: how many are named and how many planted, by its `GROUPS`."""
+    found = collections.defaultdict(lambda: [[0, 0] for _ in planting.GROUPS])
     for one in defects:
-        group = GROUPS.index(("promised" if one.promised else "others", one.kept_aside))
+        group = planting.GROUPS.index(one.kind)
         for row in (one.subsystem, "all"):
-            found[row][group][0] += is_named(one, results[one.name])
+            found[row][group][0] += planting.is_named(one, results[one.name])
             found[row][group][1] += 1
     names = sorted(found.keys() - {"all"})
     return {name: found[name] for name in (*names, "all")}
@@ -65,7 +65,7 @@ def run_of(defects, results, planting):
         len(healthy),
         sum(bool(planting.alarms(one)) for one in healthy),
         len(defects),
-        sum(one.kept_aside for one in defects),
+        sum(one.group != "seen" for one in defects),
         sum(len(planting.wrongly_clear(one, results[one.name])) for one in defects),
         sum(one["state"] == "check failed" for one in failed),
     ]
@@ -91,7 +91,7 @@ def main():
     from tests.support.defects.diagnoses import DEFECTS, NAMES, looked_at
 
     results, defects = looked_at(NAMES), list(DEFECTS.values())
-    table = counts(defects, results, planting.is_named)
+    table = counts(defects, results, planting)
     rows = [[name, *(cell(*pair) for pair in pairs)] for name, pairs in table.items()]
     written(TARGET, COLUMNS, *rows)
     written(RUN, *zip(FIELDS, run_of(defects, results, planting), strict=True))

@@ -41,8 +41,17 @@ def test_value_and_range_stay_in_one_line_each(at):
         assert set(heights) == {1}, width
 
 
+def test_value_and_range_share_a_line_in_every_row_of_a_wide_page(at):
+    tops = at(COLLECTORS, 1280).locator(f"{SHOWN} td.is-number p:has(.one-line):visible")
+    tops = tops.evaluate_all(
+        "all => all.map((e) => new Set([...e.querySelectorAll('.one-line')]"
+        ".map((part) => Math.round(part.getBoundingClientRect().top))).size)"
+    )
+    assert set(tops) == {1}
+
+
 def test_the_first_column_stays_where_a_table_scrolls(at):
-    page = at("performance/recipes/ppo_cartpole.html", 600)
+    page = at("performance/replay_buffers.html", 600)
     page.locator("article details").evaluate_all("all => all.forEach((e) => (e.open = true))")
     moved = page.evaluate("""() => {
         const boxes = document.querySelectorAll(".pst-scrollable-table-container");

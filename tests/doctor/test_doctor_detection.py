@@ -6,18 +6,19 @@ checksum of its name, and asserts what holds of each.
 """
 
 import binascii
+import collections
 import importlib.metadata
 import time
 
 import pytest
 
 from tests.support.claims import guards
-from tests.support.defects import kept_aside, planting, seen
+from tests.support.defects import kept_aside, newer, planting, seen
 from tests.support.defects.diagnoses import DEFECTS, NAMES, looked_at
 from tools import doctor_detection
 
-# What is reached, so that it does not sink: shares of (promised by the map, others), in per cent.
-FLOORS = {"seen": (95, 93), "kept aside": (80, 78)}
+# What is reached, so that it does not sink: shares in per cent, in the order of `GROUPS`.
+FLOORS = dict(zip(planting.GROUPS, (95, 80, 80, 93, 78), strict=True))
 
 TOLERATED = 0.03  # of a group
 
@@ -85,22 +86,17 @@ def test_no_check_fails(looks):
 
 @pytest.mark.parametrize("looks", [ALL], indirect=True)
 def test_shares_do_not_sink(looks):
-    for group, floors in FLOORS.items():
-        for promised, floor in zip((True, False), floors, strict=True):
-            defects = [
-                one
-                for one in DEFECTS.values()
-                if one.promised == promised and one.kept_aside == (group == "kept aside")
-            ]
-            named, number = planting.share(defects, looks)
-            assert 100 * named >= floor * number, (group, promised)
+    for kind, floor in FLOORS.items():
+        defects = [one for one in DEFECTS.values() if one.kind == kind]
+        named, number = planting.share(defects, looks)
+        assert 100 * named >= floor * number, kind
 
 
 @pytest.mark.parametrize("looks", [ALL], indirect=True)
 def test_the_tables_of_the_page_are_what_a_run_finds(looks):
     """But for `TOLERATED` of a group: what runs beside it decides some looks."""
     table, run = doctor_detection.read()
-    found = doctor_detection.counts(DEFECTS.values(), looks, planting.is_named)
+    found = doctor_detection.counts(DEFECTS.values(), looks, planting)
     cure = "run: python tools/doctor_detection.py"
     assert {name: [n for _, n in pairs] for name, pairs in table.items()} == {
         name: [n for _, n in pairs] for name, pairs in found.items()
@@ -114,23 +110,18 @@ def test_the_tables_of_the_page_are_what_a_run_finds(looks):
 @guards("doctor-detection-table")
 def test_the_tables_have_all_defects():
     table, run = doctor_detection.read()
-    planted = [[0, 0] for _ in doctor_detection.GROUPS]
-    for one in DEFECTS.values():
-        kind = "promised" if one.promised else "others"
-        planted[doctor_detection.GROUPS.index((kind, one.kept_aside))][1] += 1
-    assert [number for _, number in table["all"]] == [number for _, number in planted]
-    for group, floors in FLOORS.items():
-        for kind, floor in zip(("promised", "others"), floors, strict=True):
-            place = doctor_detection.GROUPS.index((kind, group == "kept aside"))
-            named, number = table["all"][place]
-            assert 100 * named >= floor * number, (group, kind)
+    planted = collections.Counter(one.kind for one in DEFECTS.values())
+    assert [number for _, number in table["all"]] == [planted[kind] for kind in planting.GROUPS]
+    for (named, number), (kind, floor) in zip(table["all"], FLOORS.items(), strict=True):
+        assert 100 * named >= floor * number, kind
     assert run["Defects"] == str(len(DEFECTS))
     assert run["Healthy pipelines"] == str(len(planting.PIPELINES))
     assert importlib.metadata.version("torchrl") == run["TorchRL"]
 
 
 def test_a_third_is_kept_aside():
-    assert all(one.kept_aside for one in kept_aside.DEFECTS.values())
-    assert not any(one.kept_aside for one in seen.DEFECTS.values())
+    assert {one.group for one in kept_aside.DEFECTS.values()} == {"kept aside"}
+    assert {one.group for one in seen.DEFECTS.values()} == {"seen"}
+    assert {one.kind for one in newer.DEFECTS.values()} == {("promised", "newer")}
     assert len(planting.PIPELINES) >= 60
     assert len({one.alter for one in DEFECTS.values()}) >= 150

@@ -26,7 +26,7 @@ from torchrl.modules import (
     ValueOperator,
     set_recurrent_mode,
 )
-from torchrl.objectives import ClipPPOLoss, DQNLoss
+from torchrl.objectives import ClipPPOLoss, DQNLoss, SoftUpdate
 from torchrl.objectives.value import GAE
 from torchrl_doctor import APPLIES, CLEAR, UNDECIDED, diagnose
 
@@ -176,6 +176,38 @@ def test_a_storage_that_deletes_the_folder_of_another(tmp_path):
     assert state(original) == UNDECIDED
     original.storage.cleanup()
     assert state(original) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "make", "steps", "state"),
+    [
+        ("loss", torch.optim.Adam, 0, CLEAR),
+        ("updater", torch.optim.Adam, 0, CLEAR),  # it copies when it is made
+        ("optimizer", torch.optim.Adam, 0, APPLIES),
+        ("optimizer", torch.optim.Adam, 1, None),
+        ("optimizer", torch.optim.SGD, 0, None),  # it does not tell whether it has stepped
+        ("a lag", torch.optim.Adam, 0, None),
+    ],
+)
+def test_weights_that_were_loaded_beside_the_target(before, make, steps, state):
+    torch.manual_seed(0)
+    actor, trained = q_network(), q_network().state_dict()
+    trained["module.0.module.bias"] += 50
+    if before == "loss":
+        actor.load_state_dict(trained)
+    loss = DQNLoss(actor, action_space="one_hot", delay_value=True)
+    if before == "updater":
+        actor.load_state_dict(trained)
+    SoftUpdate(loss, tau=0.01)
+    if before == "optimizer":
+        actor.load_state_dict(trained)
+    if before == "a lag":
+        moved(actor)
+    optimizer = make(loss.parameters(), lr=1e-3)
+    for _ in range(steps):
+        loss(cartpole().rollout(5))["loss"].backward()
+        optimizer.step()
+    assert said("loaded_policy_gets_worse", loss_module=loss, optimizer=optimizer) == state
 
 
 def test_a_discount_that_the_loss_does_not_read():

@@ -38,13 +38,15 @@ from torchrl.modules import GRUModule, LSTMModule, set_recurrent_mode
 from torchrl_doctor import own_plan
 from torchrl_doctor.cli import main
 from torchrl_doctor.own_plan import plan
-from torchrl_doctor.planner import PRESETS, SpecError, entries_of, planned
+from torchrl_doctor.planner import ITEMSIZES, KNOWN, PRESETS, SpecError, entries_of, planned
 
 from benchmarks.suites.bench_recurrent_backends import INPUTS
 from tests.support.claims import guards
 from tests.support.suites import benchmarks_of
 
 BOUND = 0.01
+# Where Python objects, packed pieces, oneDNN or a sample of rows count. The others are exact.
+NEARLY = {"collector_process", "gru_padded", "lstm_padded", "compressed"}
 FEWEST = 50  # configurations
 FRAMES = 20
 ROWS = 50
@@ -153,7 +155,11 @@ class Measured(NamedTuple):
 
     @property
     def error(self):
-        return abs(self.planned - self.measured) / self.measured
+        return abs(self.planned - self.measured) / (self.measured or 1)
+
+    @property
+    def bound(self):
+        return BOUND if {self.quantity, self.configuration} & NEARLY else 0
 
 
 def with_transforms(env, *, step_count=0, is_init=0, delta=0, **_):
@@ -249,8 +255,7 @@ def batches_and_storages(tmp_path):
         folder = tmp_path / name.replace(" ", "_")
         measured = bytes_of_storage(filled(batch, inputs, folder), folder)
         for quantity, n_bytes in measured.items():
-            if n_bytes or plan.totals[quantity]:
-                yield Measured(name, quantity, plan.totals[quantity], n_bytes)
+            yield Measured(name, quantity, plan.totals[quantity], n_bytes)
 
 
 def peaks(_):
@@ -379,7 +384,14 @@ def kept_for_backward(module, batch):
 
 def updates(_):
     slices = 8
-    sizes = [(64, 1, 4, 16), (64, 1, 32, 16), (128, 1, 4, 16), (64, 1, 4, 32), (32, 2, 4, 16)]
+    sizes = [
+        (64, 1, 4, 16),
+        (64, 1, 32, 16),
+        (32, 1, 80, 16),
+        (128, 1, 4, 16),
+        (64, 1, 4, 32),
+        (32, 2, 4, 16),
+    ]
     cases = [(size, 0) for size in sizes] + [(sizes[0], 3), (sizes[-1], 1)]
     for kind, (size, resets) in itertools.product(("GRU", "LSTM"), cases):
         hidden, layers, inputs, length = size
@@ -413,7 +425,8 @@ def updates(_):
 
 def recurrent_states(_):
     for kind, compact in itertools.product(("GRU", "LSTM"), (0, 1)):
-        module = recurrent(kind, 16, 1, 4, "pad")
+        layers = 1 + compact
+        module = recurrent(kind, 16, layers, 4, "pad")
         env = TransformedEnv(GymEnv("CartPole-v1"), Compose(InitTracker()))
         env.append_transform(module.make_tensordict_primer())
         head = TensorDictModule(torch.nn.Linear(16, 2), ["features"], ["action"])
@@ -422,7 +435,7 @@ def recurrent_states(_):
         specs = "observation: float32 4; action: float32 2; reward: float32 1"
         lstm = int(kind == "LSTM")
         inputs = {"hidden": 16, "recurrent": 1, "lstm": lstm, "is_init": 1, "compact": compact}
-        plan = planned(specs, frames_per_batch=FRAMES, **inputs)
+        plan = planned(specs, frames_per_batch=FRAMES, layers=layers, **inputs)
         name = f"states of {kind} compact={compact}"
         yield Measured(name, "batch", plan.totals["batch"], batch.bytes())
 
@@ -448,7 +461,79 @@ def test_plan_is_what_is_allocated(tmp_path):
     worst = max(found, key=lambda one: one.error)
     print(f"{len(found)} quantities of {len(configurations)} configurations; largest error:")
     print(f"{worst.error:.2%}, {worst.quantity} of {worst.configuration}")
-    assert not [one for one in found if one.error > BOUND]
+    assert not [one for one in found if one.error > one.bound]
+
+
+def used(**inputs):
+    """The totals of CartPole that are not zero."""
+    return {name for name, size in planned(SPECS["cartpole"], **inputs).totals.items() if size}
+
+
+def test_what_does_not_apply_takes_nothing():
+    always = {"row", "kept", "batch", "collector_process", "stored_row", "stored"}
+    nowhere = used(tensor=0, lstm=1)
+    assert nowhere == always
+    process = {"buffer_process", "buffer_process_most"}
+    for kind in ("tensor", "list", "compressed"):
+        assert used(**{"tensor": 0, kind: 1}) == used(**{"tensor": 0, kind: 1}, scratch=1)
+        assert used(**{"tensor": 0, kind: 1}) == always | process
+    assert used(tensor=0, memmap=1) == always | {"buffer_shared"}
+    assert used(tensor=0, memmap=1, scratch=1) == always | {"buffer_disk"}
+    assert used(tensor=0, workers=2) == always | {"collector_shared"}
+    for lstm, cell in enumerate(("gru", "lstm")):
+        updates = {"scan_recomputed", f"{cell}_scanned", f"{cell}_padded"}
+        assert used(tensor=0, recurrent=1, lstm=lstm) == always | updates
+    flat = planned(SPECS["cartpole"])
+    assert planned(SPECS["cartpole"], lstm=1).parts == flat.parts
+
+
+@pytest.mark.parametrize("kind", ["tensor", "list", "compressed", "memmap"])
+def test_the_most_that_compression_keeps_is_another_share(kind):
+    inputs = {"tensor": 0, kind: 1, "rows": ROWS}
+    most = planned(SPECS["rgb"], **inputs, share_most=0.5).totals["buffer_process_most"]
+    assert most == planned(SPECS["rgb"], **inputs, share=0.5).totals["buffer_process"]
+
+
+@pytest.mark.parametrize(
+    ("specs", "inputs"),
+    [
+        (SPECS["atari"], {"at_sampling": 1}),  # one frame is no stack
+        (SPECS["atari"], {"frames": 4}),
+        ("map: int32 5x7; action: int64 2; reward: float32 1", {"at_sampling": 1, "frames": 4}),
+    ],
+)
+def test_what_is_not_stacked_when_sampled_is_a_plain_row(specs, inputs):
+    assert planned(specs, **inputs).parts == planned(specs).parts
+
+
+def test_only_frames_are_stored_where_stacks_are_made_when_sampled():
+    specs = "pixels: float32 2x8x8; action: int64 2; reward: float32 1"
+    plan = planned(specs, at_sampling=1, frames=2, delta=1)
+    frame = 8 * 8 * 4
+    parts = {part.key: part[1:] for part in plan.parts if "pixels" in part.key}
+    assert parts == {
+        "pixels": (frame, frame),
+        "next.delta.pixels": (frame / 2, frame / 2),
+        "pixels_stack": (2 * frame, 0),
+        "next.delta.pixels_stack": (frame, 0),
+    }
+
+
+@pytest.mark.parametrize("lstm", [0, 1])
+def test_states_are_stored_as_they_are_collected(lstm):
+    plan = planned(SPECS["cartpole"], recurrent=1, lstm=lstm)
+    assert plan.totals["kept"] == plan.totals["row"]
+
+
+def test_sizes_of_types_are_those_of_torch():
+    assert {name: getattr(torch, name).itemsize for name in ITEMSIZES} == ITEMSIZES
+
+
+def test_rounding_is_that_of_onednn():
+    pages = {0: 0, 1: 4096, 4095: 4096, 4096: 4096, 4097: 8192}
+    assert {x: KNOWN["pages"](x) for x in pages} == pages
+    aligned = {1: 16, 16: 16, 17: 32, 240: 240, 241: 272, 256: 272, 257: 272, 496: 496, 512: 528}
+    assert {x: KNOWN["aligned"](x) for x in aligned} == aligned
 
 
 RECORDED = re.compile(r"(gru|lstm)-(pad|scan|scan-recompute)-b(\d+)-t(\d+)-h(\d+)-r(\d+)")

@@ -32,6 +32,7 @@ GRACE_S = 3  # for what was told to stop
 HUNG_S = 300  # a page; the alarm ends its process
 # Page -> a root on its broken side, and what follows from it there.
 FOLLOWS_ON = {
+    "a_step_changes_the_last_one": ("a_step_changes_the_last_one", ["data_set_is_shifted"]),
     "files_gone_after_a_copy": ("files_gone_after_a_copy", ["buffer_outlives_its_files"]),
     "lstm_raises_in_parallel_env_only": (
         "lstm_forgets_every_step",

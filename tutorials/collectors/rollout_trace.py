@@ -2,9 +2,9 @@
 Trace one rollout
 =================
 
-If a :class:`~torchrl.collectors.Collector` copies too much, waits too long or fails, put the tracer
-of this lesson around its loop. It prints the calls of one step in their order, and says for each
-call whether it returned the object that it got or another one.
+To find out where a :class:`~torchrl.collectors.Collector` copies data or waits for a device, run
+one of its rollouts in the tracer of this lesson. It prints the calls of each step in their order,
+and says for each call whether it returned the object that it got or another one. It shows no times.
 
 To trace your own collector, open and copy the first cell, and call
 ``order_table(trace(collector))``. You need this to debug a collector, not to use one. In the trace,

@@ -2,12 +2,14 @@
 A new gamma changes nothing
 ===========================
 
-You lower the discount, during a run or between two runs. The advantages stay exactly as they were.
+You give a loss another discount with ``make_value_estimator``, during training or in a later cell
+of a notebook. The advantages of a batch stay exactly as they were.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: ``make_value_estimator`` makes a new estimator each time, and an argument that you leave out
-   gets its default. Code that kept the old ``loss.value_estimator`` still uses the old settings.
+:Cause: ``make_value_estimator(gamma=...)`` makes a new estimator, and an argument that you leave
+   out gets its default. Code that kept the old ``loss.value_estimator`` still uses the old
+   settings.
 :Fix: Call ``loss.value_estimator(batch)`` instead of an estimator that you keep, and pass all
    settings to each call of ``make_value_estimator``.
 :Source: :source:`torchrl.objectives.utils.dispatch_value_estimator`,

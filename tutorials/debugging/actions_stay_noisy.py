@@ -9,7 +9,8 @@ observation with different actions.
 :Effect: silent
 :Cause: The collector does not call ``policy.eval()``, so dropout is active and batch normalization
    updates its statistics. The exploration type has no effect on either.
-:Fix: Call ``policy.eval()`` before you collect, and ``policy.train()`` before the loss.
+:Fix: Call ``policy.eval()`` before you collect, and ``policy.train()`` before the loss. For PPO,
+   stay in evaluation mode: its ratio compares the two passes.
 :Source: :source:`torchrl.collectors.Collector.rollout`
 :Behind it: :ref:`internals-around`
 :Threads: none found
@@ -77,7 +78,7 @@ assert unhealthy["other action"] > 5, (
 # ------
 #
 # A loss that is built from this policy shares its mode, so switch back before you train. A worker
-# process has its own copy of the policy, so set the mode before the collector starts.
+# process has its own copy of the policy, so set the mode before you make the collector.
 
 fixed = collect(training=False)
 healthy = check(fixed["batch"], fixed["policy"])

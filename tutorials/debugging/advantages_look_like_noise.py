@@ -2,13 +2,13 @@
 Advantages look like noise
 ==========================
 
-The loss goes down, but the return does not go up. The advantages have a plausible size, but do not
+The loss goes down, but the return does not go up. The advantages have a plausible size, but hardly
 tell good actions from bad ones.
 
 :Subsystem: value estimation and losses
 :Effect: silent
-:Cause: GAE is called on a minibatch that was drawn at random. GAE assumes that the next row is the
-   next step of the trajectory.
+:Cause: GAE is called on a minibatch of single rows that were drawn at random. Unless ``lmbda`` is
+   0, GAE assumes that the next row is the next step of the trajectory.
 :Fix: Call GAE on the batch of the collector, before it goes into the buffer.
 :Source: :source:`torchrl.objectives.value.GAE.forward`
 :Behind it: :ref:`layout-time`

@@ -3,7 +3,7 @@ The environment always takes the first action
 =============================================
 
 The policy chooses different actions and the batch holds them, but the environment behaves as if it
-always got action 0. Nothing is learned.
+always got action 0. The return does not rise.
 
 :Subsystem: environments
 :Effect: silent
@@ -22,7 +22,7 @@ always got action 0. Nothing is learned.
 # --------
 #
 # :class:`~torchrl.envs.GymEnv` encodes discrete actions as one-hot vectors unless it is told
-# otherwise. The distribution of PyTorch gives an index.
+# otherwise. PyTorch's ``Categorical`` gives an index.
 
 import torch
 from tensordict.nn import TensorDictModule
@@ -84,9 +84,9 @@ assert unhealthy["action"] != unhealthy["expected"], (
 
 # %%
 # :source:`torchrl.data.OneHot.to_numpy` takes the ``argmax`` of the last dimension, and by default
-# nothing checks the action first. The opposite mistake, a one-hot vector where an index is
-# expected, raises here because CartPole checks its actions. An environment without such a check may
-# accept the vector.
+# ``GymEnv`` does not check the action first. The opposite mistake, a one-hot vector where an index
+# is expected, raises here because CartPole checks its actions. An environment without such a check
+# may accept the vector.
 
 other = GymEnv("CartPole-v1", categorical_action_encoding=True)
 try:

@@ -8,8 +8,8 @@ but the end itself is never trained, and answers can get longer.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The tokenizer uses the same token for padding and for the end of an answer.
-   ``TransformersWrapper`` sets this up if the tokenizer has no ``pad_token``. The wrapper removes
-   padding from answers, and so removes the end.
+   ``TransformersWrapper`` sets this up if the tokenizer has no ``pad_token``. By default, the
+   wrapper removes padding from answers, and so removes the end.
 :Fix: Give the tokenizer a ``pad_token`` that the model never generates, before you make the
    wrapper.
 :Source: :source:`torchrl.modules.llm.TransformersWrapper`
@@ -128,7 +128,7 @@ assert unhealthy["shorter"] > 40, "no answer ended"
 
 # %%
 # The loss sees the words of an answer, but never its end. Here a step makes the words of good
-# answers more likely, and so the end less likely.  The mean probability of the end before and after
+# answers more likely, and so the end less likely. The mean probability of the end before and after
 # a step:
 
 

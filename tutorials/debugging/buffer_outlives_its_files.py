@@ -70,7 +70,7 @@ assert unhealthy == {"rows": 16, "files": 0}, (
 )
 
 # %%
-# As long as the process runs, nothing is lost: ``dumps`` writes what the mapping holds.
+# As long as the process keeps the buffer, nothing is lost: ``dumps`` writes what the mapping holds.
 
 with tempfile.TemporaryDirectory() as folder:
     broken["replay_buffer"].dumps(folder)
@@ -83,8 +83,9 @@ with tempfile.TemporaryDirectory() as folder:
 # Fix it
 # ------
 #
-# The storage deletes this folder when the storage itself is deleted, and when the process exits.
-# Ctrl+C also deletes the folder, even if the process goes on.
+# The storage deletes this folder when the storage itself is deleted, and when the process exits
+# (not if it is killed with ``SIGKILL``). Ctrl+C also deletes the folder, even if the process goes
+# on.
 
 fixed = buffer_in(tempfile.mkdtemp(), auto_cleanup=True)
 healthy = check(fixed["replay_buffer"].storage)

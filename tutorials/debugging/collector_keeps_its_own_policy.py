@@ -81,7 +81,7 @@ assert not unhealthy["same object"], "no longer reproduces: the policy is not co
 assert unhealthy["difference"] > 0, "no longer reproduces: the copy is trained"
 
 # %%
-# If you pass neither ``policy_device`` nor ``device``, the collector acts with your own policy
+# If you pass neither ``policy_device`` nor ``device``, a ``Collector`` acts with your own policy
 # object, so training changes its weights. The same holds if the policy is already on that device.
 # So code written for the CPU may never call ``update_policy_weights_``.
 #

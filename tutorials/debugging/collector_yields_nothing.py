@@ -7,8 +7,9 @@ collector ends without a batch, or waits forever for the first one.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: With ``trajs_per_batch`` and ``reset_at_each_iter=True``, the collector throws away each
-   episode that does not end within one batch. If all episodes are longer, it yields nothing.
+:Cause: With ``trajs_per_batch`` and ``reset_at_each_iter=True``, the collector by default throws
+   away each episode that does not end within one batch. If all episodes are longer, it yields
+   nothing.
 :Fix: Leave out ``reset_at_each_iter``, or make ``frames_per_batch`` large enough for a whole
    episode of each environment.
 :Source: :source:`torchrl.collectors.BaseCollector._iter_by_trajectories`,

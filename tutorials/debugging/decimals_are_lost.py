@@ -3,7 +3,7 @@ A batched environment loses the decimals
 ========================================
 
 A single environment returns fractions. The batched environment returns whole numbers, such as zeros
-for fractions below one. Nothing is raised, and ``check_env_specs`` finds no fault.
+for fractions between 0 and 1. Nothing is raised, and ``check_env_specs`` finds no fault in it.
 
 :Subsystem: environments
 :Effect: silent

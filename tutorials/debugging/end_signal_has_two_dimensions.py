@@ -2,13 +2,13 @@
 The end-of-trajectory signal has one dimension too many
 =======================================================
 
-Batches of several environments go into the buffer without an error. Then ``sample`` raises: it
-expects an end-of-trajectory signal with one dimension and gets two.
+Batches of several environments go into the buffer without an error. Then ``sample`` raises: a
+``SliceSampler`` expects an end-of-trajectory signal with one dimension and gets two.
 
 :Subsystem: trajectories and slices
 :Effect: loud
 :Cause: The batch has two dimensions, environments and time, but the storage has ``ndim=1``, the
-   default. So each stored row is a whole environment, not a step.
+   default. So each stored row holds all steps of one environment, not one step.
 :Fix: Make the storage with ``LazyTensorStorage(..., ndim=2)``: ``ndim`` is the number of dimensions
    of the batch.
 :Source: :source:`torchrl.data.SliceSampler.sample`

@@ -2,13 +2,13 @@
 Stored episodes get shorter with every sample
 =============================================
 
-Nothing is added to the buffer, but with each call of ``sample`` more of its rows are marked as the
-end of an episode. Sequences become shorter and returns smaller.
+Nothing is added to the buffer, but the more often you call ``sample``, the more of its rows are
+marked as the end of an episode. Sequences become shorter and returns smaller.
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: A ``LazyStackStorage`` returns the stored rows themselves, and the buffer marks the ends
-   of the sampled slices in them.
+:Cause: A ``LazyStackStorage`` returns the stored rows themselves, and with a ``SliceSampler`` a
+   ``TensorDictReplayBuffer`` marks the ends of the sampled slices in them.
 :Fix: Use ``LazyTensorStorage``, or give the buffer a transform that clones the sampled rows.
 :Source: :source:`torchrl.data.TensorDictReplayBuffer.sample`,
    :source:`torchrl.data.LazyStackStorage.get`
@@ -71,8 +71,8 @@ assert unhealthy["after a sample"] > unhealthy["ends stored"], gone
 # Why
 # ---
 #
-# If two slices of a sample share a row, it is the same object in both, so one slice removes an end
-# mark that the other has set. The sample itself is then wrong too:
+# If two slices of a sample share a row, it is the same object in both, so one slice can remove an
+# end mark that the other has set. The sample itself is then wrong too:
 
 sample = broken["replay_buffer"].sample()
 ends = sample["next", "truncated"].reshape(-1, 8)[:, -1]

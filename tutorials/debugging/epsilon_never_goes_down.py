@@ -2,11 +2,12 @@
 Epsilon never goes down
 =======================
 
-The agent acts at random until the training ends, although the exploration is set up to decay.
+The exploration is set up to decay, but the agent explores as much at the end of the training as at
+its start.
 
 :Subsystem: exploration
 :Effect: silent
-:Cause: Neither the collector nor the loss calls ``EGreedyModule.step``. Your training loop has
+:Cause: Neither the collector nor the loss calls ``EGreedyModule.step``. Your own training loop has
    to.
 :Fix: Call ``egreedy.step(batch.numel())`` after each batch.
 :Source: :source:`torchrl.modules.EGreedyModule.step`
@@ -80,7 +81,9 @@ assert unhealthy["is at"] == unhealthy["started at"], (
 # ------
 #
 # ``step()`` advances the decay by one frame, or by as many as you pass. ``AdditiveGaussianModule``
-# and ``OrnsteinUhlenbeckProcessModule`` have the same method.
+# and ``OrnsteinUhlenbeckProcessModule`` have the same method. If the collector acts with a copy of
+# the policy, call ``collector.update_policy_weights_()`` afterward:
+# :doc:`/tutorials/debugging/collector_keeps_its_own_policy`.
 
 fixed = train(steps_epsilon=True)
 healthy = check(fixed["policy"][-1])

@@ -3,12 +3,12 @@ Every environment plays the same episodes
 =========================================
 
 More environments or workers do not improve training. The first episode starts from the same
-observation in all environments, and so does each later one.
+observation in all environments. If only resets are random, so does each later one.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: The function that makes an environment also seeds it, so all environments draw the same
-   random numbers.
+:Cause: The function that makes an environment also gives it a fixed seed, so all environments draw
+   the same random numbers.
 :Fix: Seed the batched environment or the collector, and take the seed out of the function.
 :Source: :source:`torchrl.envs.SerialEnv.set_seed`, :source:`torchrl._utils.seed_generator`
 :Behind it: :doc:`/reference/collectors_basics`
@@ -68,7 +68,7 @@ print(unhealthy)
 assert unhealthy["different starts"] == 1, "no longer reproduces: the starts differ"
 
 # %%
-# Later episodes start alike too.
+# Here later episodes start alike too.
 
 done = broken["batch"]["next", "done"][:, :-1, 0]
 later = [
@@ -84,9 +84,9 @@ assert alike, "no longer reproduces: later episodes start differently"
 # Fix it
 # ------
 #
-# ``set_seed`` of the batched environment gives each environment a different seed.
+# By default, ``set_seed`` of the batched environment gives each environment a different seed.
 # :source:`torchrl._utils.seed_generator` derives it from the seed before. ``set_seed`` of a
-# collector does the same over its workers. The run stays reproducible.
+# collector does the same over its workers. The starts stay reproducible.
 
 fixed = collect(make_plain, seed=0)
 healthy = check(fixed["batch"])

@@ -59,7 +59,7 @@ assert "dim0 and dim1 must be within the range" in str(broken["error"]), (
 # Check it
 # --------
 #
-# A batch has one more dimension than the environment: time.
+# By default, a batch of a ``Collector`` has one more dimension than the environment: time.
 
 
 def check(env, replay_buffer):
@@ -75,7 +75,7 @@ assert unhealthy["storage counts"] > unhealthy["batch has"], (
 
 # %%
 # The opposite mistake, ``ndim=1`` with several environments, is worse. Filling the buffer raises
-# nothing, but each row then holds all steps of one environment: :ref:`replay-slices`.
+# nothing, but a row then holds several steps, not one: :ref:`replay-slices`.
 #
 # Fix it
 # ------

@@ -8,7 +8,7 @@ names a key that you did not choose.
 :Subsystem: value estimation and losses
 :Effect: loud
 :Cause: The critic does not write its value to ``"state_value"``, where GAE and the loss look for
-   it.
+   it by default.
 :Fix: Pass the key to GAE and the loss with ``set_keys(value=...)``, or let the critic write
    ``"state_value"``.
 :Source: :source:`torchrl.objectives.value.ValueEstimatorBase._call_value_nets`,

@@ -3,7 +3,7 @@ Good in training, poor in evaluation
 ====================================
 
 The return of the collected episodes rises. In an evaluation environment that also normalizes
-observations, the same policy acts as if it had learned nothing.
+observations, the same policy may act as if it had learned nothing.
 
 :Subsystem: evaluation
 :Effect: silent
@@ -75,9 +75,9 @@ assert unhealthy["largest difference"] > 0.5, (
 )
 
 # %%
-# The policy was trained on observations with a standard deviation of about one, so this difference
-# is large. A copy that is not frozen starts with the right statistics, but drifts with each
-# evaluation. Its largest difference before and after one evaluation:
+# A policy trains on normalized observations, with a standard deviation of about one, so this
+# difference is large. A copy that is not frozen starts with the right statistics, but drifts with
+# each evaluation. Its largest difference before and after one evaluation:
 
 drifting = {
     "env": broken["env"],

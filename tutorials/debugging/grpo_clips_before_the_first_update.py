@@ -125,8 +125,8 @@ assert unhealthy["clip_fraction"] > 0.1, (
 )
 
 # %%
-# The ratio of a first token is its probability, far below one. With a negative advantage, such a
-# ratio is clipped and has no gradient, so no bad answer makes its first token less likely. Here
+# The ratio of a first token is its probability, here far below one. With a negative advantage, such
+# a ratio is clipped and has no gradient, so no bad answer makes its first token less likely. Here
 # only first tokens follow a question mark, so their gradient is in one row of the table. The norm
 # of this row:
 
@@ -146,7 +146,7 @@ assert stuck == 0, (
 
 # %%
 # Do not write zeros for the prompt. With ``masking_strategy="generic"``, the loss reads these zeros
-# as probability one. With ``"rlhf"``, it reads the zeros of earlier answers like this.
+# as probability one. With ``"rlhf"``, it reads the zeros of earlier answers in the same way.
 #
 # Fix it
 # ------

@@ -7,8 +7,9 @@ When the collector writes to a replay buffer instead, the stored rewards are not
 
 :Subsystem: replay buffers
 :Effect: silent
-:Cause: With ``replay_buffer``, a ``Collector`` gives the hook a ``LazyStackedTensorDict``, which
-   keeps each step separate. Reading a key makes a copy, and the hook changes only the copy.
+:Cause: With ``replay_buffer``, a ``Collector`` by default gives the hook a
+   ``LazyStackedTensorDict``, which keeps each step separate. Reading a key makes a copy, and the
+   hook changes only the copy.
 :Fix: Assign instead of changing in place: ``td[key] = td[key] * 100``.
 :Source: :source:`torchrl.collectors.Collector.rollout`,
    :source:`tensordict.LazyStackedTensorDict.get`

@@ -8,7 +8,7 @@ one.
 :Subsystem: collectors
 :Effect: silent
 :Cause: With ``return_same_td=True``, the collector yields the same object each time and overwrites
-   it with the next batch.
+   it with the next batch, unless another option copies the batch.
 :Fix: Leave out ``return_same_td``, or append ``batch.clone()``.
 :Source: :source:`torchrl.collectors.Collector.iterator`
 :Behind it: :doc:`/reference/collectors_basics`
@@ -61,7 +61,7 @@ assert unhealthy["unlike the last"] == 0, (
 # Fix it
 # ------
 #
-# ``return_same_td=True`` saves a copy. It is safe if you no longer need a batch when you ask for
+# ``return_same_td=True`` avoids a copy. It is safe if you no longer need a batch when you ask for
 # the next one.
 
 fixed = collect(same=False)

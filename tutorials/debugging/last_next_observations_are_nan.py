@@ -2,8 +2,8 @@
 The loss is NaN as soon as an episode ends
 ==========================================
 
-A simulator steps many environments at once and resets each one when its episode ends. The loss is
-finite until the first episode is over, and NaN from then on.
+A simulator steps many environments at once and resets each one when its episode ends. An
+off-policy loss (DQN, SAC, TD3) is finite until the first episode is over, and NaN from then on.
 
 :Subsystem: environments
 :Effect: silent
@@ -116,7 +116,8 @@ assert unhealthy["NaN at the end"] == unhealthy["ends"] > 0, (
 
 # %%
 # The target of a row that terminates is only its reward. But the loss computes it as the reward
-# plus zero times the value of the next observation, and zero times NaN is NaN.
+# plus zero times the value of the next observation, and zero times NaN is NaN. PPO stays finite:
+# ``GAE`` reads the current observation in place of NaN.
 #
 # Fix it
 # ------
@@ -131,9 +132,9 @@ assert loss_of(**fixed).isfinite(), "the fix does not work: the loss is NaN"
 # A vector environment of your own
 # --------------------------------
 #
-# For other vector environments, TorchRL fills in zeros by default, so nothing shows that the last
-# observations are lost. At a time limit, targets use the value of these zeros. Return the last
-# observations as ``info["final_obs"]``:
+# For other vector environments, TorchRL by default fills in zeros where a last observation is
+# missing, so nothing shows that it is lost. At a time limit, targets use the value of these zeros.
+# Return the last observations as ``info["final_obs"]``:
 
 for final in (False, True):
     batch = collect(GymWrapper(Carts(final)))["batch"]

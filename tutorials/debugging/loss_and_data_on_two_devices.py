@@ -22,8 +22,8 @@ Collecting and storing work. The first call of the loss ends in a ``RuntimeError
 # --------
 #
 # The ``meta`` device, which every machine has, stands in for a GPU: it refuses CPU tensors as a GPU
-# does. With CUDA and the CPU, the message begins with "Expected all tensors to be on the same
-# device".
+# does. With CUDA and the CPU, the message of a linear layer begins with "Expected all tensors to be
+# on the same device".
 
 import torch
 from torchrl.collectors import Collector

@@ -70,7 +70,9 @@ assert unhealthy["forgot"] > 20, "no longer reproduces: steps are remembered"
 # Fix it
 # ------
 #
-# The primer adds the hidden state to the specs, so each step passes it on to the next.
+# The primer adds the hidden state to the specs, so each step passes it on to the next. With
+# ``auto_register_policy_transforms=True``, a ``Collector`` appends it. By default, a ``Collector``
+# only warns that a transform is missing.
 
 fixed = collect(with_primer=True)
 healthy = check(fixed["batch"], fixed["policy"][0])

@@ -2,8 +2,8 @@
 The LSTM policy raises in a ParallelEnv, nowhere else
 =====================================================
 
-A single environment and ``SerialEnv`` work. ``ParallelEnv`` raises ``KeyError`` at the first
-step. The message names a hidden state and a "dest tensordict".
+A single environment and ``SerialEnv`` work. In a collector, ``ParallelEnv`` raises ``KeyError`` at
+the first step. The message names a hidden state and a "dest tensordict".
 
 :Subsystem: recurrent state
 :Effect: loud

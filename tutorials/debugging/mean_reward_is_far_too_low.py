@@ -79,9 +79,9 @@ assert unhealthy["no steps"] > 0, gone
 # Fix it
 # ------
 #
-# Without ``split_trajs``, there is nothing to mask; if you need sequences, a
-# :class:`~torchrl.data.SliceSampler` draws them without padding. If your network needs padded
-# sequences, apply the mask to every mean: of rewards, losses and statistics.
+# Here, without ``split_trajs``, there is nothing to mask. But ``trajs_per_batch`` pads, too. If you
+# need sequences, a :class:`~torchrl.data.SliceSampler` draws them without padding. If your network
+# needs padded sequences, apply the mask to every mean: of rewards, losses and statistics.
 
 fixed = fill(True, heard)
 healthy = check(fixed["replay_buffer"].sample())

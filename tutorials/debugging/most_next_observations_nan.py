@@ -3,8 +3,8 @@ Most next observations of a sample are NaN
 ==========================================
 
 You sample single transitions from a buffer that was filled with ``compact_obs=True``. Training runs
-and every advantage is finite. But nothing is learned, because hardly any row of a sample has its
-next observation.
+and every advantage is finite. But most value targets are wrong, because hardly any row of a sample
+has its next observation.
 
 :Subsystem: memory and storage
 :Effect: silent

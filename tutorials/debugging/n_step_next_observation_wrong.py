@@ -3,7 +3,7 @@ N-step rewards come with the wrong next observation
 ===================================================
 
 Training with n-step returns is worse than with one-step returns. The rewards of a sample are sums
-over n steps, as they should be, but each next observation is only one step ahead.
+over n steps, as they should be, but the next observations are only one step ahead.
 
 :Subsystem: memory and storage
 :Effect: silent

@@ -3,8 +3,8 @@ Some next images of a sample are all black
 ==========================================
 
 You learn from images, and collect with ``compact_obs=True``. In a sample, the next image in the
-last row of every slice is black, and the value of that image is wrong. The stored images are fine,
-and a check for NaN finds nothing.
+last row of nearly every slice is black, and the value of that image is wrong. The stored images are
+fine, and a check for NaN finds nothing.
 
 :Subsystem: memory and storage
 :Effect: silent

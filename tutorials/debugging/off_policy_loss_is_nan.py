@@ -3,14 +3,14 @@ The loss of DQN or SAC is NaN from the first batch
 ==================================================
 
 The first loss of an off-policy algorithm is NaN. But rewards, actions and observations in the
-buffer's storage are finite, and PPO trains on samples of it. After one optimizer step, the weights
-are NaN, too.
+buffer's storage are finite, and PPO trains on samples of it. After one optimizer step, weights of
+the value network are NaN, too.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: With ``compact_obs=True``, the next observation in the last row of each slice is NaN. Losses
-   such as ``DQNLoss`` call the value estimator's ``value_estimate``, and this method does not
-   replace NaN. The estimator's ``forward``, which PPO uses, replaces it.
+:Cause: With ``compact_obs=True``, the next observation in the last row of nearly every slice is
+   NaN. Losses such as ``DQNLoss`` call the value estimator's ``value_estimate``, and this method
+   does not replace NaN. The estimator's ``forward``, which PPO uses, replaces it.
 :Fix: With TD(0), the default of these losses, write zeros for NaN in terminated rows, and drop the
    other rows whose next observation is NaN. With TD(lambda), store both observations of each step.
 :Source: :source:`torchrl.objectives.value.TD0Estimator.value_estimate`,

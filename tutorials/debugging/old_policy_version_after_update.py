@@ -4,12 +4,13 @@ The frame after an update has the old policy version
 
 With ``track_policy_version=True``, each frame should have the version of the policy that acted. But
 after each update of the weights, the first frame of each environment has the old version. A sampler
-that skips old frames skips this frame.
+that skips old frames can skip this frame.
 
 :Subsystem: collectors
 :Effect: silent
-:Cause: A step writes the version beside the next observation. Both move to the root of the next
-   frame, so the root has the version of the step before.
+:Cause: A step writes the version beside the next observation. Unless the environment is reset
+   between them, both move to the root of the next frame, so the root has the version of the step
+   before.
 :Fix: Read ``("next", "policy_version")``, as with
    ``StalenessAwareSampler(version_key=("next", "policy_version"))``.
 :Source: :source:`torchrl.envs.llm.transforms.policy_version.PolicyVersion._step`

@@ -8,7 +8,7 @@ although each loss is finite.
 :Subsystem: value estimation and losses
 :Effect: silent
 :Cause: The batch has no advantage, so the loss computes an advantage for each minibatch, as if its
-   shuffled rows were one trajectory.
+   shuffled rows were consecutive steps.
 :Fix: Call an advantage module such as ``GAE`` on each batch of the collector before you store the
    batch.
 :Source: :source:`torchrl.objectives.ClipPPOLoss.forward`
@@ -69,7 +69,7 @@ broken = prepare(with_advantage=False)
 # Check it
 # --------
 #
-# A loss is a mean over rows, so it must not depend on their order.
+# PPO's loss is a mean over rows, so it must not depend on their order.
 
 
 def check(minibatch, loss):

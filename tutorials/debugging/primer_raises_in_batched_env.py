@@ -3,7 +3,7 @@ TensorDictPrimer raises with several environments
 =================================================
 
 A primer for the hidden state works with one environment. With a batched or vectorized environment,
-it raises an error about ``expand_specs`` or about shapes.
+it can raise an error about ``expand_specs`` or about shapes.
 
 :Subsystem: recurrent state
 :Effect: loud

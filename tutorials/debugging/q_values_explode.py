@@ -127,7 +127,7 @@ assert healthy["largest Q"] < healthy["limit"], (
 # If it is not the updater
 # ------------------------
 #
-# Without a target network, the values explode in the same way:
+# Without a target network, the values can explode in the same way:
 
 alone = make_loss(delay_value=False)
 train(**alone)

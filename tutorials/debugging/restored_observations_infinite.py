@@ -2,13 +2,13 @@
 Some next observations of a sample are infinite
 ===============================================
 
-Samples from the buffer hold infinite next observations, and then the loss is not finite either. But
-the environment never returned an infinite number, and the stored observations are finite.
+Samples from the buffer hold infinite next observations, and then the loss can be infinite or NaN.
+But the environment never returned an infinite number, and the stored observations are finite.
 
 :Subsystem: memory and storage
 :Effect: silent
-:Cause: ``NextObservationDelta`` stores differences as ``float16``, and a difference beyond the
-   largest ``float16`` becomes infinite.
+:Cause: By default, ``NextObservationDelta`` stores differences as ``float16``, and a difference
+   beyond the largest ``float16`` becomes infinite.
 :Fix: Pass ``delta_dtype=torch.bfloat16``, which takes no more memory and has the range of
    ``float32``. Or scale the observations.
 :Source: :source:`torchrl.envs.transforms.NextObservationDelta._step`

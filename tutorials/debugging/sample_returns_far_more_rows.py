@@ -2,9 +2,9 @@
 sample(32) returns far more than 32 transitions
 ===============================================
 
-With a batch of several environments, ``buffer.sample(32)`` returns hundreds of rows in two
-dimensions. ``len(buffer)`` is far below the number of frames collected, and the storage takes
-several times the memory that it should.
+With a batch of several environments, ``buffer.sample(32)`` returns more rows, often hundreds, in
+two dimensions. ``len(buffer)`` is far below the number of frames collected, and the storage takes a
+multiple of the memory that it should.
 
 :Subsystem: trajectories and slices
 :Effect: silent

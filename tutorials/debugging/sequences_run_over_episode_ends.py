@@ -2,7 +2,8 @@
 Sequences run over the ends of episodes
 =======================================
 
-The sampler has ``end_key="done"``, but its sequences start in one episode and end in the next.
+The sampler has ``end_key="done"``, but some of its sequences start in one episode and end in the
+next.
 
 :Subsystem: trajectories and slices
 :Effect: silent

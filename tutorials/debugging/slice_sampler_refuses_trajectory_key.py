@@ -9,7 +9,7 @@ Code that you copied from an older example raises a ``TypeError``.
 :Cause: The argument is called ``traj_key``. Older examples call it ``trajectory_key``, as
    ``split_trajectories`` does.
 :Fix: Write ``SliceSampler(..., traj_key=("collector", "traj_ids"))``. You can also omit the
-   argument: the sampler finds these ids itself.
+   argument: without ``end_key``, the sampler finds these ids itself.
 :Source: :source:`torchrl.data.SliceSampler`
 :Behind it: :doc:`/reference/api_changes`
 :Threads: none found

@@ -2,8 +2,8 @@
 Splitting a sample into its sequences fails
 ===========================================
 
-``split_trajectories`` works on batches of a collector. On a sample of slices, it raises an error
-about sizes that do not sum up, or it returns sequences that are longer than a slice.
+``split_trajectories`` works on batches of a collector. On a sample of slices, it can raise an error
+about sizes that do not sum up, or return sequences that are longer than a slice.
 
 :Subsystem: trajectories and slices
 :Effect: loud
@@ -56,7 +56,7 @@ def split_sample(frames, by_ids):
 broken = split_sample(frames=8, by_ids=True)
 
 # %%
-# With several episodes it raises:
+# With several episodes it usually raises:
 
 try:
     split_sample(frames=100, by_ids=True)

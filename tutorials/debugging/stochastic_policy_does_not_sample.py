@@ -2,13 +2,13 @@
 A stochastic policy takes no random action
 ==========================================
 
-PPO trains on batches of ``env.rollout`` and gets stuck at once. Each action in these batches is the
-most likely one.
+PPO trains on batches of ``env.rollout`` and gets stuck. Each action in these batches is the most
+likely one, or the center of a continuous distribution.
 
 :Subsystem: exploration
 :Effect: silent
 :Cause: Outside of ``set_exploration_type``, a ``ProbabilisticActor`` uses its own default, which is
-   deterministic. A collector sets ``RANDOM`` by itself; ``env.rollout`` does not.
+   deterministic. By default, a collector sets ``RANDOM``; ``env.rollout`` does not.
 :Fix: Call ``env.rollout`` under ``set_exploration_type(ExplorationType.RANDOM)``, or use a
    collector.
 :Source: :source:`torchrl.modules.SafeProbabilisticModule.__init__`

@@ -2,14 +2,14 @@
 RuntimeError: stored action_log_prob requires grad
 ==================================================
 
-The policy loss refuses the data of ``env.rollout``, although it accepts data from a collector. Each
+The PPO loss refuses the data of ``env.rollout``, although it accepts data from a collector. Each
 rollout also takes more memory than its data.
 
 :Subsystem: value estimation and losses
 :Effect: loud
 :Cause: The policy acted with gradients enabled, so each stored log-probability keeps the graph of
    the old policy. A collector disables gradients; ``env.rollout`` does not.
-:Fix: Call ``env.rollout`` and your own loops under ``torch.no_grad()``.
+:Fix: Run ``env.rollout`` and your own collection loops under ``torch.no_grad()``.
 :Source: :source:`torchrl.objectives.PPOLoss._log_weight`,
    :source:`torchrl.envs.EnvBase.rollout`
 :Behind it: this page

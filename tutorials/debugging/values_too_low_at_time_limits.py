@@ -2,8 +2,8 @@
 Values are too low in a task with a time limit
 ==============================================
 
-Episodes are cut by a time limit, and the critic learns that no reward follows. Value targets are
-far below the return that the policy would still get.
+Episodes are cut by a time limit, and the critic learns that no reward follows. With positive
+rewards, value targets near the limit are far below the return that the policy would still get.
 
 :Subsystem: value estimation and losses
 :Effect: silent

@@ -2,8 +2,9 @@
 All workers take the same random actions
 ========================================
 
-A collector with several workers explores less than it could, because in each step all workers draw
-the same action. Their observations differ, so you may not notice.
+A collector with several workers explores less than it could, because all workers draw the same
+random numbers. With a random policy, they take the same action in each step; with another
+stochastic policy, they often do. Their observations differ, so you may not notice.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
@@ -23,8 +24,8 @@ the same action. Their observations differ, so you may not notice.
 # Break it
 # --------
 #
-# ``import torchrl`` makes "spawn" the start method. If a script or a library sets "fork" again,
-# workers start quickly, but draw the same random numbers.
+# By default, ``import torchrl`` makes "spawn" the start method. If a script or a library sets
+# "fork", workers start quickly, but draw the same random numbers.
 
 import multiprocessing
 import warnings

@@ -7,8 +7,8 @@ first batch.
 
 :Subsystem: multi-process and weight sync
 :Effect: silent
-:Cause: With ``policy_factory`` and no ``policy``, each worker makes its own policy, and nothing
-   sends it the trained weights.
+:Cause: With ``policy_factory`` and no ``policy``, each worker makes its own policy, and by default
+   nothing sends it the trained weights.
 :Fix: Pass ``policy=policy`` and ``weight_sync_schemes={"policy": MultiProcessWeightSyncScheme()}``
    beside ``policy_factory``. Call ``collector.update_policy_weights_()`` after the optimizer steps.
 :Source: :source:`torchrl.collectors.MultiCollector._setup_multi_weight_sync`

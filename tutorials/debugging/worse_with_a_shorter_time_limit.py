@@ -2,8 +2,8 @@
 A shorter time limit makes the policy worse
 ===========================================
 
-The task has no end of its own, and you limit the steps of an episode to train faster. The shorter
-the limit, the lower the values of all states, and the more short-sighted the policy.
+The task has no end of its own, and you limit the steps of an episode to train faster. With positive
+rewards, the shorter the limit, the lower the values, and the more short-sighted the policy.
 
 :Subsystem: value estimation and losses
 :Effect: silent
@@ -97,8 +97,8 @@ assert unhealthy["terminated"] == unhealthy["ends"] > 5, (
 assert unhealthy["target at the end"] == 1, "no longer reproduces: a value follows"
 
 # %%
-# The observation does not show how near the limit is. So the same place has a high target in one
-# episode and a low one in another.
+# The observation does not show how near the limit is. So the same place can have a high target in
+# one episode and a low one in another.
 #
 # Fix it
 # ------

@@ -176,7 +176,7 @@ print(f"with a step count in each row, as you need it below: {saving:.1%} saved"
 
 # %%
 # With ``o`` bytes of observation and ``r`` bytes of everything else, the saving is ``o / (2 * o +
-# r)``. For CartPole, and for gray pixels of 84 x 84:
+# r)``. For CartPole, and for gray pixels of 84 × 84:
 #
 # .. fold:: The same formula, in code
 

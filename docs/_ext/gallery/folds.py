@@ -18,6 +18,8 @@ from docutils.parsers.rst import directives
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+from docs._ext.support import identifiers
+
 logger = logging.getLogger(__name__)
 OUTPUT = "sphx-glr-script-out"
 
@@ -63,7 +65,7 @@ def close(app, doctree):
 
 def visit_fold(translator, node):
     translator.body.append(translator.starttag(node, "details", CLASS="code-fold"))
-    summary = translator.encode(node["title"])
+    summary = translator.encode(identifiers.curled(node["title"]))
     translator.body.append(f"<summary>{summary}</summary>\n")
 
 

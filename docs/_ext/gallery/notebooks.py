@@ -125,7 +125,7 @@ def plain_directive(match, page):
     elif name == "literalinclude":
         text = f"The listing stands on the page {page}."
     elif name == "not-executed":
-        text = f"Not executed here: {argument}\n\n.. code-block:: python\n\n"
+        text = f"This code is not executed here. {argument}\n\n.. code-block:: python\n\n"
         text += textwrap.indent(content, "    ")
     elif name == "fold":
         text = f"**{argument}**"

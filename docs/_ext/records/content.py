@@ -160,14 +160,14 @@ def described(series, metric, x_title, x_unit):
     shared = [x for x, found in by_x.items() if len(found) > 1 and not isinstance(x, str)]
     for x in dict.fromkeys((min(shared), max(shared))) if shared else ():
         (low, lowest), (high, highest) = min(by_x[x]), max(by_x[x])
-        at = f"At {written(x_unit, x, None)}"
+        at = f"At {written(x_unit, x, None)},"
         if high - low <= (SAME - 1) * min(abs(low), abs(high)):
             said.append(f"{at} all are about {metric.text(high)}.")
             continue
         # Beside a value below zero, a ratio means nothing.
         times = f", {written('1', float(f'{high / low:.2g}'))} times as much" if low > 0 else ""
         said.append(
-            f"{at} {lowest} is lowest ({metric.text(low)}) and {highest} highest "
+            f"{at} the lowest is {lowest} ({metric.text(low)}) and the highest is {highest} "
             f"({metric.text(high)}){times}."
         )
     for one in () if shared else series:

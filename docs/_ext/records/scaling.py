@@ -35,32 +35,32 @@ from docs._ext.support.page_state import link_file
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds that one synchronous batch takes. Every worker has a core of its own."""
+    """Seconds that one synchronous batch takes. Every collector has a core of its own."""
 
-    step: float  # of a worker, for a frame of one environment
-    gather: float  # of the learner, to fetch the batch of one worker
-    call: float  # of the learner, to send weights to one worker
+    step: float  # of a collector, for a frame of one environment
+    gather: float  # of the learner, to fetch the batch of one collector
+    call: float  # of the learner, to send weights to one collector
     byte: float  # more of that for each byte of the weights
-    shared: float  # the part of a step that the environments of a worker have in common
+    shared: float  # the part of a step that the environments of a collector have in common
     frame_bytes: float
     link: float = 1.25e9  # bytes a second into and out of the learner's machine: 10 Gbit/s
 
-    def parts(self, workers, frames, environments=1, weights=20_000):
-        """The seconds by part; *frames* are those of each worker in a batch."""
+    def parts(self, collectors, frames, environments=1, weights=20_000):
+        """The seconds by part; *frames* are those of each collector in a batch."""
         sent = frames * self.frame_bytes + weights
         return {
             "steps": frames * self.step * (self.shared / environments + 1 - self.shared),
-            "fetching": workers * self.gather,
-            "weights": workers * (self.call + weights * self.byte),
-            "network": workers * sent / self.link,
+            "fetching": collectors * self.gather,
+            "weights": collectors * (self.call + weights * self.byte),
+            "network": collectors * sent / self.link,
         }
 
-    def rate(self, workers, frames, **more):
+    def rate(self, collectors, frames, **more):
         """Frames per second."""
-        return workers * frames / sum(self.parts(workers, frames, **more).values())
+        return collectors * frames / sum(self.parts(collectors, frames, **more).values())
 
     def most(self, frames, **more):
-        """Frames per second that no number of workers exceeds."""
+        """Frames per second that no number of collectors exceeds."""
         parts = self.parts(1, frames, **more)
         return frames / (sum(parts.values()) - parts["steps"])
 
@@ -206,8 +206,8 @@ def errors(found):
 
 # -- What the page shows ---------------------------------------------------------
 
-WORKERS, FEW, MANY = 100, 200, 2000  # on ten machines; frames of each in a batch
-DRAWN = (1, 2, 5, 10, 20, 50, WORKERS)
+COLLECTORS, FEW, MANY = 100, 200, 2000  # on ten machines; frames of each in a batch
+DRAWN = (1, 2, 5, 10, 20, 50, COLLECTORS)
 LARGE = 16_000_000  # bytes of the weights
 SCENARIOS = {  # what a batch has -> frames of each collector, and what else
     "200 frames of each collector": (FEW, {}),
@@ -233,15 +233,15 @@ def values(costs, found):
     """What sentences of the page say."""
     alone = 1 / costs.step
     least, most = (replace(costs, gather=one) for one in gathers(found)[::-1])
-    few, many = costs.rate(WORKERS, FEW), costs.rate(WORKERS, MANY)
+    few, many = costs.rate(COLLECTORS, FEW), costs.rate(COLLECTORS, MANY)
     return {
         "rate": rounded(few),
         "gain": f"{rounded(few / alone)} times",
         "rate-many": rounded(many),
-        "rate-least": rounded(least.rate(WORKERS, FEW)),
-        "rate-most": rounded(most.rate(WORKERS, FEW)),
-        "rate-many-least": rounded(least.rate(WORKERS, MANY)),
-        "rate-many-most": rounded(most.rate(WORKERS, MANY)),
+        "rate-least": rounded(least.rate(COLLECTORS, FEW)),
+        "rate-most": rounded(most.rate(COLLECTORS, FEW)),
+        "rate-many-least": rounded(least.rate(COLLECTORS, MANY)),
+        "rate-many-most": rounded(most.rate(COLLECTORS, MANY)),
         "fetch": records.text("s", float(f"{costs.gather:.2g}")),
         "frames-to-fetch": rounded(costs.gather / costs.step),
         "link": f"{8 * costs.link / 1e9:g} Gbit/s",
@@ -251,13 +251,13 @@ def values(costs, found):
 def scenarios(costs):
     """The rows of the table of what would be."""
     for name, (frames, more) in SCENARIOS.items():
-        parts = costs.parts(WORKERS, frames, **more)
-        sent = WORKERS * (frames * costs.frame_bytes + more.get("weights", 20_000))
+        parts = costs.parts(COLLECTORS, frames, **more)
+        sent = COLLECTORS * (frames * costs.frame_bytes + more.get("weights", 20_000))
         longest = max(parts, key=parts.get)
         share = parts[longest] / sum(parts.values())
         yield [
             name,
-            rounded(costs.rate(WORKERS, frames, **more)),
+            rounded(costs.rate(COLLECTORS, frames, **more)),
             rounded(costs.most(frames, **more)),
             f"{LONGEST[longest]}, {records.text('%', 100 * float(f'{share:.2g}'))}",
             records.text("B", float(f"{sent:.2g}")),

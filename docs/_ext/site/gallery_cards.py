@@ -17,21 +17,20 @@ are written again, without being read again.
 
 import ast
 import re
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
 from docutils import nodes
 
 from docs._ext.site.tutorial_head import MINUTES
-from docs._ext.support import galleries
+from docs._ext.support import galleries, identifiers
 from docs._ext.support.page_state import page_state
 
 SHOWN = "gallery cards"  # the pages with cards
 WRITTEN = "gallery cards: minutes"  # "": those of every page in the last build
 THUMBNAIL = re.compile(r"/images/thumb/sphx_glr_\w+_thumb\.\w+")
 CARD = re.compile(r'(?s)(?<=thumbcontainer" tooltip=")([^"]*)(?=">.*?href="([^"#]*)\.html[#"])')
-APOSTROPHE = re.compile(r"(?<=\w)(?:'|&#x27;|&#39;)(?=\w)")  # of a word; elsewhere Sphinx curls it
 GROUP = "## "  # a comment for docs._ext.gallery.order
 OPEN = """\
 .. raw:: html
@@ -85,7 +84,7 @@ def group(app, docname, source):
 
 def with_code(text, script):
     """*text* of a card, in which what is code in the first paragraph of *script* is marked."""
-    text = APOSTROPHE.sub("\N{RIGHT SINGLE QUOTATION MARK}", text)
+    text = escape(identifiers.curled(unescape(text)))
     docstring = ast.get_docstring(ast.parse(script))
     first = [part for part in docstring.split("\n\n") if not part.startswith("..")][1]
     names = sorted({escape(name) for name in re.findall("``(.+?)``", first)}, key=len, reverse=True)

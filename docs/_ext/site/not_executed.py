@@ -7,12 +7,12 @@ Switch on: ``"docs._ext.site"`` in ``extensions``.
 
 Markup; the argument is the reason, in one sentence, and is required::
 
-    .. not-executed:: Needs four GPUs; the CPU form above runs.
+    .. not-executed:: It needs four GPUs; the CPU form above runs.
 
        collector = MultiSyncCollector([make_env] * 4, policy, device="cuda")
 
-It writes a ``div.not-executed`` holding a paragraph "Not executed: <reason>" and the
-highlighted code, which still has to parse as Python. A missing reason, a missing body and a
+It writes a ``div.not-executed`` holding a paragraph "This code is not executed here. <reason>" and
+the highlighted code, which still has to parse as Python. A missing reason, a missing body and a
 body that is not Python are errors with file and line. The test run does not execute the
 block, counts it, and lists it with its reason (docs/conftest.py).
 """
@@ -47,7 +47,7 @@ class NotExecuted(SphinxDirective):
     def shown(self, code):
         """The container a reader sees: the reason, then the code."""
         reason, messages = self.state.inline_text(self.arguments[0], self.lineno)
-        label = nodes.strong("", "Not executed: ")
+        label = nodes.strong("", "This code is not executed here. ")
         block = nodes.literal_block(code, code, language="python")
         box = nodes.container("", nodes.paragraph("", "", label, *reason), *messages, block)
         box["classes"].append("not-executed")

@@ -61,7 +61,8 @@ def definitions(doctree):
             text = next(iter(item.findall(nodes.paragraph)), None)
             if text is not None:
                 sentence = first_sentence(text.astext())
-                code = tuple({one.astext(): None for one in text.findall(nodes.literal)})
+                code = (" ".join(one.astext().split()) for one in text.findall(nodes.literal))
+                code = tuple(dict.fromkeys(code))
                 terms = list(item.findall(nodes.term))
                 head = terms[0]["ids"][0]
                 for term in terms:
@@ -69,6 +70,13 @@ def definitions(doctree):
                     for target in term["ids"]:
                         found[name.lower()] = Definition(name, target, sentence, head, code)
     return found
+
+
+def sentence_parts(term):
+    """The first sentence of a term: ``[(part, whether it is code)]``."""
+    names = "|".join(map(re.escape, sorted(term.code, key=len, reverse=True)))
+    parts = re.split(rf"(?<!\w)({names})(?!\w)", term.sentence) if names else [term.sentence]
+    return [(part, number % 2 == 1) for number, part in enumerate(parts)]
 
 
 def collect(app, doctree):
@@ -87,11 +95,11 @@ def collect(app, doctree):
 
 
 def hints(env, pagename):
-    """What the page's references say: (page, id, sentence) of each term that has one."""
+    """What the page's references say: (page, id, parts) of each term that has one."""
     used = page_state(env, USES).get(pagename, [])
     glossaries = page_state(env, DEFINED).items()
     found = ((page, own[term]) for term in used for page, own in glossaries if term in own)
-    return sorted((page, one.id, one.sentence) for page, one in found)
+    return sorted((page, one.id, sentence_parts(one)) for page, one in found)
 
 
 def rewrite(app, env):
@@ -102,26 +110,31 @@ def rewrite(app, env):
     return changed
 
 
+def html_of(part):
+    text, is_code = part
+    return f"<code>{escape(text, False)}</code>" if is_code else escape(text, False)
+
+
 def describe(app, pagename, templatename, context, doctree):
     """html-page-context: tie each reference to its hint, and write the hints below the text."""
     if doctree is None or not (known := hints(app.env, pagename)):
         return
     texts = {}
-    for page, term_id, sentence in known:
+    for page, term_id, parts in known:
         address = "" if page == pagename else app.builder.get_relative_uri(pagename, page)
-        texts[f"{address}#{term_id}"] = f"hint-{term_id}", sentence
+        texts[f"{address}#{term_id}"] = f"hint-{term_id}", "".join(map(html_of, parts))
     shown = {}
 
     def described(match):
         if match[1] not in texts:
             return match[0]
-        name, sentence = texts[match[1]]
-        shown[name] = sentence
+        name, text = texts[match[1]]
+        shown[name] = text
         return f'<a aria-describedby="{name}" '
 
     body = LINK.sub(described, context["body"])
     boxes = "".join(
-        f'<div class="term-hint" role="tooltip" id="{name}" hidden>{escape(text, False)}</div>\n'
+        f'<div class="term-hint" role="tooltip" id="{name}" hidden>{text}</div>\n'
         for name, text in sorted(shown.items())
     )
     if boxes:

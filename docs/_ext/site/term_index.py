@@ -15,7 +15,6 @@ On a page of terms ``.. own-terms::`` writes a list of its entries, in their ord
 each of their names; below it, a further name has "also" before it by the style sheet.
 """
 
-import re
 from html import escape
 from itertools import groupby
 
@@ -24,7 +23,7 @@ from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
-from docs._ext.site.term_hints import DEFINED, definitions
+from docs._ext.site.term_hints import DEFINED, definitions, sentence_parts
 from docs._ext.support import identifiers
 from docs._ext.support.page_state import page_state
 from docs._ext.support.site_table import SiteTable, add_site_table
@@ -40,12 +39,8 @@ def name_nodes(name):
 
 def sentence_nodes(term):
     """The first sentence of a term, with its code."""
-    names = "|".join(map(re.escape, sorted(term.code, key=len, reverse=True)))
-    parts = re.split(rf"(?<!\w)({names})(?!\w)", term.sentence) if names else [term.sentence]
-    return [
-        nodes.literal(part, part) if number % 2 else nodes.Text(part)
-        for number, part in enumerate(parts)
-    ]
+    parts = sentence_parts(term)
+    return [nodes.literal(part, part) if code else nodes.Text(part) for part, code in parts]
 
 
 def sort_key(name):

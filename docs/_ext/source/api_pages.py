@@ -44,8 +44,10 @@ import difflib
 import json
 import re
 import tomllib
+import typing
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import Parameter
 from pathlib import Path
 
 from docutils import nodes
@@ -65,6 +67,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "reference/api"
 GENERATED = ".. Written by docs/_ext/source/api_pages.py from symbols.toml.\n"
+ANYTHING = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 FIRST = 8  # parameters at the top of a page, and a link to those behind them
 GALLERY_FOOTER = re.compile(r"^\.\. _sphx_glr_download_", re.MULTILINE)
 
@@ -390,10 +393,16 @@ def patch_docstring(app, what, name, obj, options, lines) -> None:
 def finish_signatures(app, doctree) -> None:
     """``doctree-read``: link each signature to its source; relax references in upstream's words.
 
+    Sphinx drops the parentheses of a class that takes nothing; here a class has them.
     The page starts with the signature in short, and what upstream says of it comes last.
     """
     if not app.env.docname.startswith(f"{FOLDER}/"):
         return
+    for signature in doctree.findall(addnodes.desc_signature):
+        is_class = signature.parent["objtype"] == "class"
+        if is_class and not any(signature.findall(addnodes.desc_parameterlist)):
+            name = next(signature.findall(addnodes.desc_name))
+            signature.insert(signature.index(name) + 1, addnodes.desc_parameterlist())
     head_of(doctree, app.api_catalog)
     for description in doctree.findall(addnodes.desc):
         for signature in description.findall(addnodes.desc_signature):
@@ -467,8 +476,19 @@ def shorten(parameters, symbol, usual) -> None:
         parameters += addnodes.desc_parameter("", "", link)
 
 
+def constructor_signature(cls):
+    """That of ``__init__``, or of its first overload; where it takes anything, that of a base."""
+    for base in cls.__mro__[:-1]:
+        if method := vars(base).get("__init__"):
+            method = next(iter(typing.get_overloads(method)), method)
+            found = inspect.signature(method, bound_method=True)
+            if any(one.kind not in ANYTHING for one in found.parameters.values()):
+                return found
+    return inspect.Signature()
+
+
 def readable_signature(app, what, name, obj, options, signature, returns):
-    """``autodoc-process-signature``: that of ``__init__`` where a class takes anything.
+    """``autodoc-process-signature``: that of the constructor where a class takes anything.
 
     So it does by a ``__new__`` or a metaclass that hands on what it gets.
 
@@ -476,8 +496,10 @@ def readable_signature(app, what, name, obj, options, signature, returns):
     class becomes its name, a property the dots of a default that is not shown.
     """
     if what == "class" and re.fullmatch(r"\(\*args, .*\*\*kwargs\)", signature or "", re.DOTALL):
-        found = inspect.signature(obj.__init__, bound_method=True)
-        signature = inspect.stringify_signature(found, unqualified_typehints=True)
+        found = constructor_signature(obj)
+        signature = inspect.stringify_signature(
+            found, show_return_annotation=False, unqualified_typehints=True
+        )
     if signature:
         signature = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", r"\1", signature)
         signature = signature.replace("<property object>", "...")

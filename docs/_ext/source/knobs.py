@@ -69,6 +69,7 @@ from docs._ext.source import lookup as source_lookup
 from docs._ext.source import role as source_role
 from docs._ext.source.lookup import SymbolNotFound
 from docs._ext.support import row_filter
+from docs._ext.support.identifiers import curled
 from docs._ext.support.page_state import MISSING, link, note_target, page_state
 from docs._ext.support.site_table import SiteTable, add_site_table
 
@@ -195,13 +196,13 @@ class Knob(SphinxDirective):
             term.insert(0, index)
         body = nodes.definition()
         body += self.parse_content_to_nodes()
-        what = first_sentence(body.next_node(nodes.paragraph).astext())
+        what = curled(first_sentence(body.next_node(nodes.paragraph).astext()))
         value, source = self.facts(bare.rpartition(".")[2])
         fields = nodes.field_list(classes=["knob-fields"])
         for option, title in SAID.items():
             fields += field(title, self.parse_inline(self.options[option])[0])
         fields += field("Source", source)
-        body += nodes.raw("", FOLD.format(escape(plain(value))), format="html")
+        body += nodes.raw("", FOLD.format("".join(map(html_of, value))), format="html")
         body += [fields, nodes.raw("", "</details>", format="html")]
         item = nodes.definition_list_item("", term, body)
         node = nodes.definition_list("", item, classes=["knob"])
@@ -239,8 +240,9 @@ def field(title, content):
     )
 
 
-def plain(content):
-    return "".join(node.astext() for node in content).strip()
+def html_of(node):
+    is_code = isinstance(node, nodes.literal)
+    return f"<code>{escape(node.astext())}</code>" if is_code else escape(curled(node.astext()))
 
 
 class KnobRole(SphinxRole):

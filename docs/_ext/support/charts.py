@@ -84,7 +84,9 @@ def part_of_page(svg, name, label, hovers=None):
     # A style sheet inside a page applies to the whole page.
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
     for gid, text in (hovers or {}).items():
-        body = body.replace(f'<g id="{gid}">', f"<g><title>{escape(text)}</title>", 1)
+        body = body.replace(
+            f'<g id="{gid}">', f"<g><title>{escape(identifiers.curled(text))}</title>", 1
+        )
     body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
     body = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", body)
@@ -98,7 +100,7 @@ def part_of_page(svg, name, label, hovers=None):
     body = re.sub(r"(?<=>)([^<>]+)(?=</text>)", _code_in_code_letters, body)
     body = body.replace(INK, "currentColor")
     style = "max-width:100%;height:auto;stroke-linejoin:round;stroke-linecap:butt"
-    head = f'<svg role="img" aria-label={quoteattr(label)} style="{style}"'
+    head = f'<svg role="img" aria-label={quoteattr(identifiers.curled(label))} style="{style}"'
     return body.replace("<svg", head, 1).strip()
 
 

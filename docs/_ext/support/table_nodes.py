@@ -52,9 +52,9 @@ def table(header, rows, *, classes, title=None, widths=None, ids=()):
         link["reftitle"] = "Link to this row"
         row[0][0] += link
     group += body
-    # Cells hold arguments and messages, whose quotes are to stay as they are.
-    parts = [title, group] if title else [group]
-    return nodes.table("", *parts, classes=classes, support_smartquotes=False)
+    # Cells hold arguments and messages; of the quotes of the rest see `identifiers`.
+    group["support_smartquotes"] = False
+    return nodes.table("", *([title, group] if title else [group]), classes=classes)
 
 
 def is_numeric(column):
@@ -81,6 +81,7 @@ def _row(cells, names):
 def _cell(content, column):
     parts = content if isinstance(content, list) else [content]
     found = [one for part in parts for one in _nodes(part)]
+    column = identifiers.curled(column)
     return table_cell("", nodes.paragraph("", "", *found), column=column)
 
 
@@ -89,8 +90,12 @@ def _nodes(part):
         return [part]
     if ranged := WITH_RANGE.fullmatch(part):
         value, around, rest = ranged["value"], ranged["range"], ranged["rest"]
+        remark = [nodes.Text(rest)]
+        if rest == " noisy":  # in a line of its own by the style sheet, which needs no comma
+            around = around.removesuffix(",")
+            remark = [nodes.Text(" "), nodes.inline("", "noisy", classes=["noisy"])]
         whole = [nodes.inline(text, text, classes=["one-line"]) for text in (value, around)]
-        return [whole[0], nodes.Text(" "), whole[1], nodes.Text(rest)]
+        return [whole[0], nodes.Text(" "), whole[1], *remark]
     return [nodes.Text(part)]
 
 

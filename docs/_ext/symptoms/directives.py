@@ -38,6 +38,7 @@ from collections import Counter
 from pathlib import Path
 
 from docutils import nodes
+from docutils.utils.smartquotes import smartyPants
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
@@ -171,7 +172,9 @@ class SymptomMap(SymptomDirective):
         summary += [nodes.Text(" "), mark(fields["Effect"]), nodes.Text(" "), subsystem]
         row = symptom_row("", summary, ids=[label], classes=["symptom"], **filtered_by(symptom))
         domain = self.env.domains.standard_domain
-        domain.note_hyperlink_target(label, self.env.docname, label, symptom.title)
+        domain.note_hyperlink_target(
+            label, self.env.docname, label, smartyPants(symptom.title, "q")
+        )
         row += nodes.raw("", f"<noscript>\n{LINK.format(label)}", format="html")
         row += self.fields({name: fields[name] for name in ("Cause", "Fix")})
         row += self.caption("The check, to paste")

@@ -122,17 +122,6 @@ OTHER_ROWS = {
         "Append `ObservationNorm` with the statistics of the data set and `standard_normal=True` "
         "to that environment.",
     ),
-    "a_step_changes_the_last_one": Row(
-        "silent",
-        "The environment returns the tensor in which it computes, so rows that were kept change.",
-        "Return `state.clone()` from `_reset` and `_step`.",
-    ),
-    "a_reset_of_one_resets_others": Row(
-        "silent",
-        "`_reset` does not look at the entry `_reset` of what it is given, which says where an "
-        "episode has ended.",
-        "Reset where that entry is true, and return the others as they are.",
-    ),
     "each_sample_has_the_same_rows": Row(
         "silent",
         "The sampler seeds its generator for each sample, or does not draw at all.",

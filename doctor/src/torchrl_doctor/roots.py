@@ -14,6 +14,8 @@ FOLLOWS = {
     ),
     # Another copy has taken the files of this one.
     "buffer_outlives_its_files": ("files_gone_after_a_copy",),
+    # The environment has overwritten the observation before the step.
+    "data_set_is_shifted": ("a_step_changes_the_last_one",),
     # A random policy writes no log-probability.
     "log_prob_not_found": ("actions_stay_random",),
     "log_probability_is_zero": ("actions_stay_random",),

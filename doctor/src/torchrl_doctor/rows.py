@@ -16,11 +16,24 @@ class Row(NamedTuple):
 ROWS = {
     "a_new_gamma_changes_nothing": Row(
         "silent",
-        "`make_value_estimator` makes a new estimator each time, and an argument that you leave "
+        "`make_value_estimator(gamma=...)` makes a new estimator, and an argument that you leave "
         "out gets its default. Code that kept the old `loss.value_estimator` still uses the old "
         "settings.",
         "Call `loss.value_estimator(batch)` instead of an estimator that you keep, and pass all "
         "settings to each call of `make_value_estimator`.",
+    ),
+    "a_reset_of_one_resets_others": Row(
+        "silent",
+        "`_reset` draws a new state for every row, and the environment keeps its state on `self`. "
+        'It ignores the entry `"_reset"` of its input, which marks the rows whose episode has '
+        "ended.",
+        "Change only the marked rows, or keep the state in the TensorDict.",
+    ),
+    "a_step_changes_the_last_one": Row(
+        "silent",
+        "The environment returns the tensor in which it keeps its state, and the next step "
+        "changes this tensor in place. So the observation before the step changes as well.",
+        "Return a new tensor from `_reset` and `_step`, for example `self.position.clone()`.",
     ),
     "actions_and_bounds_differ": Row(
         "silent",
@@ -33,7 +46,8 @@ ROWS = {
         "silent",
         "The collector does not call `policy.eval()`, so dropout is active and batch "
         "normalization updates its statistics. The exploration type has no effect on either.",
-        "Call `policy.eval()` before you collect, and `policy.train()` before the loss.",
+        "Call `policy.eval()` before you collect, and `policy.train()` before the loss. For PPO, "
+        "stay in evaluation mode: its ratio compares the two passes.",
     ),
     "actions_stay_random": Row(
         "silent",
@@ -57,8 +71,8 @@ ROWS = {
     ),
     "advantages_look_like_noise": Row(
         "silent",
-        "GAE is called on a minibatch that was drawn at random. GAE assumes that the next row is "
-        "the next step of the trajectory.",
+        "GAE is called on a minibatch of single rows that were drawn at random. Unless `lmbda` is "
+        "0, GAE assumes that the next row is the next step of the trajectory.",
         "Call GAE on the batch of the collector, before it goes into the buffer.",
     ),
     "advantages_wrong_with_several_workers": Row(
@@ -78,8 +92,8 @@ ROWS = {
     "answers_lose_their_end": Row(
         "silent",
         "The tokenizer uses the same token for padding and for the end of an answer. "
-        "`TransformersWrapper` sets this up if the tokenizer has no `pad_token`. The wrapper "
-        "removes padding from answers, and so removes the end.",
+        "`TransformersWrapper` sets this up if the tokenizer has no `pad_token`. By default, the "
+        "wrapper removes padding from answers, and so removes the end.",
         "Give the tokenizer a `pad_token` that the model never generates, before you make the "
         "wrapper.",
     ),
@@ -123,9 +137,9 @@ ROWS = {
     ),
     "collector_yields_nothing": Row(
         "silent",
-        "With `trajs_per_batch` and `reset_at_each_iter=True`, the collector throws away each "
-        "episode that does not end within one batch. If all episodes are longer, it yields "
-        "nothing.",
+        "With `trajs_per_batch` and `reset_at_each_iter=True`, the collector by default throws "
+        "away each episode that does not end within one batch. If all episodes are longer, it "
+        "yields nothing.",
         "Leave out `reset_at_each_iter`, or make `frames_per_batch` large enough for a whole "
         "episode of each environment.",
     ),
@@ -164,7 +178,7 @@ ROWS = {
     "end_signal_has_two_dimensions": Row(
         "loud",
         "The batch has two dimensions, environments and time, but the storage has `ndim=1`, the "
-        "default. So each stored row is a whole environment, not a step.",
+        "default. So each stored row holds all steps of one environment, not one step.",
         "Make the storage with `LazyTensorStorage(..., ndim=2)`: `ndim` is the number of "
         "dimensions of the batch.",
     ),
@@ -191,8 +205,8 @@ ROWS = {
     ),
     "episodes_get_shorter_with_every_sample": Row(
         "silent",
-        "A `LazyStackStorage` returns the stored rows themselves, and the buffer marks the ends "
-        "of the sampled slices in them.",
+        "A `LazyStackStorage` returns the stored rows themselves, and with a `SliceSampler` a "
+        "`TensorDictReplayBuffer` marks the ends of the sampled slices in them.",
         "Use `LazyTensorStorage`, or give the buffer a transform that clones the sampled rows.",
     ),
     "epsilon_goes_down_too_soon": Row(
@@ -203,7 +217,8 @@ ROWS = {
     ),
     "epsilon_never_goes_down": Row(
         "silent",
-        "Neither the collector nor the loss calls `EGreedyModule.step`. Your training loop has to.",
+        "Neither the collector nor the loss calls `EGreedyModule.step`. Your own training loop "
+        "has to.",
         "Call `egreedy.step(batch.numel())` after each batch.",
     ),
     "evaluation_collector_explores": Row(
@@ -226,8 +241,8 @@ ROWS = {
     ),
     "every_environment_starts_alike": Row(
         "silent",
-        "The function that makes an environment also seeds it, so all environments draw the same "
-        "random numbers.",
+        "The function that makes an environment also gives it a fixed seed, so all environments "
+        "draw the same random numbers.",
         "Seed the batched environment or the collector, and take the seed out of the function.",
     ),
     "files_gone_after_a_copy": Row(
@@ -267,7 +282,7 @@ ROWS = {
     "gae_none_not_subscriptable": Row(
         "loud",
         'The critic does not write its value to `"state_value"`, where GAE and the loss look for '
-        "it.",
+        "it by default.",
         "Pass the key to GAE and the loss with `set_keys(value=...)`, or let the critic write "
         '`"state_value"`.',
     ),
@@ -312,9 +327,9 @@ ROWS = {
     ),
     "hook_changes_nothing_that_is_stored": Row(
         "silent",
-        "With `replay_buffer`, a `Collector` gives the hook a `LazyStackedTensorDict`, which "
-        "keeps each step separate. Reading a key makes a copy, and the hook changes only the "
-        "copy.",
+        "With `replay_buffer`, a `Collector` by default gives the hook a `LazyStackedTensorDict`, "
+        "which keeps each step separate. Reading a key makes a copy, and the hook changes only "
+        "the copy.",
         "Assign instead of changing in place: `td[key] = td[key] * 100`.",
     ),
     "is_init_not_found": Row(
@@ -327,7 +342,7 @@ ROWS = {
     "kept_batches_are_all_the_same": Row(
         "silent",
         "With `return_same_td=True`, the collector yields the same object each time and "
-        "overwrites it with the next batch.",
+        "overwrites it with the next batch, unless another option copies the batch.",
         "Leave out `return_same_td`, or append `batch.clone()`.",
     ),
     "last_next_observations_are_nan": Row(
@@ -338,6 +353,12 @@ ROWS = {
         "Pass `missing_obs_value=0.0` to the wrapper. Zeros are correct where an episode "
         "terminates. Where a time limit cuts the episode, the target needs the lost observation. "
         "`GAE(auto_reset_env=True)` uses the observation before it.",
+    ),
+    "loaded_policy_gets_worse": Row(
+        "silent",
+        "The weights were loaded after the loss and its updater were made. The target network "
+        "still has the weights that you replaced, and it gives the targets.",
+        "Load the weights before you make the loss and its updater.",
     ),
     "log_prob_not_found": Row(
         "loud",
@@ -534,17 +555,18 @@ ROWS = {
     ),
     "off_policy_loss_is_nan": Row(
         "silent",
-        "With `compact_obs=True`, the next observation in the last row of each slice is NaN. "
-        "Losses such as `DQNLoss` call the value estimator's `value_estimate`, and this method "
-        "does not replace NaN. The estimator's `forward`, which PPO uses, replaces it.",
+        "With `compact_obs=True`, the next observation in the last row of nearly every slice is "
+        "NaN. Losses such as `DQNLoss` call the value estimator's `value_estimate`, and this "
+        "method does not replace NaN. The estimator's `forward`, which PPO uses, replaces it.",
         "With TD(0), the default of these losses, write zeros for NaN in terminated rows, and "
         "drop the other rows whose next observation is NaN. With TD(lambda), store both "
         "observations of each step.",
     ),
     "old_policy_version_after_update": Row(
         "silent",
-        "A step writes the version beside the next observation. Both move to the root of the next "
-        "frame, so the root has the version of the step before.",
+        "A step writes the version beside the next observation. Unless the environment is reset "
+        "between them, both move to the root of the next frame, so the root has the version of "
+        "the step before.",
         'Read `("next", "policy_version")`, as with `StalenessAwareSampler(version_key=("next", '
         '"policy_version"))`.',
     ),
@@ -622,7 +644,7 @@ ROWS = {
     "ppo_worse_with_small_minibatches": Row(
         "silent",
         "The batch has no advantage, so the loss computes an advantage for each minibatch, as if "
-        "its shuffled rows were one trajectory.",
+        "its shuffled rows were consecutive steps.",
         "Call an advantage module such as `GAE` on each batch of the collector before you store "
         "the batch.",
     ),
@@ -671,8 +693,8 @@ ROWS = {
     ),
     "restored_observations_infinite": Row(
         "silent",
-        "`NextObservationDelta` stores differences as `float16`, and a difference beyond the "
-        "largest `float16` becomes infinite.",
+        "By default, `NextObservationDelta` stores differences as `float16`, and a difference "
+        "beyond the largest `float16` becomes infinite.",
         "Pass `delta_dtype=torch.bfloat16`, which takes no more memory and has the range of "
         "`float32`. Or scale the observations.",
     ),
@@ -813,7 +835,7 @@ ROWS = {
         "The argument is called `traj_key`. Older examples call it `trajectory_key`, as "
         "`split_trajectories` does.",
         'Write `SliceSampler(..., traj_key=("collector", "traj_ids"))`. You can also omit the '
-        "argument: the sampler finds these ids itself.",
+        "argument: without `end_key`, the sampler finds these ids itself.",
     ),
     "slices_jump_to_another_environment": Row(
         "silent",
@@ -852,7 +874,7 @@ ROWS = {
     "stochastic_policy_does_not_sample": Row(
         "silent",
         "Outside of `set_exploration_type`, a `ProbabilisticActor` uses its own default, which is "
-        "deterministic. A collector sets `RANDOM` by itself; `env.rollout` does not.",
+        "deterministic. By default, a collector sets `RANDOM`; `env.rollout` does not.",
         "Call `env.rollout` under `set_exploration_type(ExplorationType.RANDOM)`, or use a "
         "collector.",
     ),
@@ -867,7 +889,7 @@ ROWS = {
         "loud",
         "The policy acted with gradients enabled, so each stored log-probability keeps the graph "
         "of the old policy. A collector disables gradients; `env.rollout` does not.",
-        "Call `env.rollout` and your own loops under `torch.no_grad()`.",
+        "Run `env.rollout` and your own collection loops under `torch.no_grad()`.",
     ),
     "target_updater_never_steps": Row(
         "silent",
@@ -955,8 +977,8 @@ ROWS = {
     ),
     "workers_never_learn": Row(
         "silent",
-        "With `policy_factory` and no `policy`, each worker makes its own policy, and nothing "
-        "sends it the trained weights.",
+        "With `policy_factory` and no `policy`, each worker makes its own policy, and by default "
+        "nothing sends it the trained weights.",
         'Pass `policy=policy` and `weight_sync_schemes={"policy": '
         "MultiProcessWeightSyncScheme()}` beside `policy_factory`. Call "
         "`collector.update_policy_weights_()` after the optimizer steps.",

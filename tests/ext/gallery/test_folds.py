@@ -61,6 +61,11 @@ def test_a_fold_holds_the_code_of_its_cell(tmp_path, option, output):
     assert ("what it printed" in rest) != output
 
 
+def test_an_apostrophe_of_a_title_is_curly(tmp_path):
+    text = PAGE.format(option="").replace("Sizes &", "A script's &")
+    assert "<summary>A script’s &amp;" in folded(lesson(tmp_path, text).built().page("index"))
+
+
 def test_a_fold_without_code_is_a_warning(tmp_path):
     page = "Lesson\n======\n\n.. fold:: Nothing\n\n.. GENERATED FROM LINES 1-2\n\nOnly text.\n"
     done = lesson(tmp_path, page).build()

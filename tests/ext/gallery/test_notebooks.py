@@ -99,8 +99,8 @@ def test_measured_role_names_its_record():
             f"The listing stands on the page {PAGE}.",
         ),
         (
-            ".. not-executed:: needs a GPU\n\n   run()\n",
-            "Not executed here: needs a GPU\n\n.. code-block:: python\n\n    run()",
+            ".. not-executed:: It needs GPUs.\n\n   run()\n",
+            "This code is not executed here. It needs GPUs.\n\n.. code-block:: python\n\n    run()",
         ),
     ],
 )

@@ -32,7 +32,7 @@ PAGES = {
     "conf.py": CONF.replace("PLOT", "True"),
     "index.rst": "Home\n====\n\n.. toctree::\n\n   other\n   page\n   tutorials/lesson\n",
     "other.rst": "Other\n=====\n",
-    "page.rst": "Page\n====\n\n.. not-executed:: Needs ``four`` GPUs.\n\n   x = 1\n",
+    "page.rst": "Page\n====\n\n.. not-executed:: It needs ``four`` GPUs.\n\n   x = 1\n",
     "tutorials/lesson.rst": "Lesson\n======\n",
     "tutorials/lesson.py": '"""Lesson"""\n',
     "tutorials/lesson.stamp.json": json.dumps(STAMP),
@@ -168,7 +168,7 @@ def test_not_executed_shows_the_reason_and_the_code(built):
     html = built.page("page")
     (box,) = re.findall(r'<div class="not-executed[^"]*">(.*?)</div>\s*</section>', html, re.DOTALL)
     text = " ".join(re.sub("<[^>]+>", "", box).split())
-    assert text.startswith("Not executed: Needs four GPUs.")
+    assert text.startswith("This code is not executed here. It needs four GPUs.")
     assert "highlight-python" in box
 
 

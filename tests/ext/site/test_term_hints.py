@@ -74,7 +74,7 @@ def test_the_first_sentence_stands_in_one_line(text, first):
 def test_each_reference_names_its_hint(site):
     pages = build(site)
     home, deep, words = (pages[name] for name in ("index.html", "deep/page.html", "words.html"))
-    sentence = "What a &lt; b leads to, see slice and x^2."
+    sentence = "What <code>a &lt; b</code> leads to, see slice and x^2."
     assert HINT.findall(home) == [("hint-term-carrier", sentence)]
     assert DESCRIBED.findall(home) == [("hint-term-carrier", "words.html#term-carrier")] * 2
     # not a link that the page spells by itself
@@ -96,7 +96,7 @@ def test_an_edited_definition_writes_the_pages_with_the_term(site):
     before = written(site)
     site.edit("words.rst", "leads to", "returns")
     pages = build(site)
-    assert "What a &lt; b returns" in pages["index.html"]
+    assert "What <code>a &lt; b</code> returns" in pages["index.html"]
     after = written(site)
     assert {name for name in before if before[name] != after[name]} >= {"index.html", "words.html"}
     assert before["page.html"] == after["page.html"]

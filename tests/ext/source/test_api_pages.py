@@ -1,16 +1,27 @@
 """The API section: pages from one list, relations both ways, upstream's words kept honest."""
 
 import ast
+import inspect
 import re
 import textwrap
 
 import pytest
 from sphinx.errors import ExtensionError
+from torchrl.collectors import MultiAsyncCollector, MultiCollector
+from torchrl.data import Composite, RandomSampler
+from torchrl.envs import TransformedEnv
 
-from docs._ext.source.api_pages import FOLDER, load_catalog, page_text, related_text, summary
+from docs._ext.source.api_pages import (
+    FOLDER,
+    constructor_signature,
+    load_catalog,
+    page_text,
+    related_text,
+    summary,
+)
 from docs._ext.source.lookup import locate
 from docs._ext.support import galleries
-from tests.support import ROOT
+from tests.support import ROOT, SITE
 from tests.support.small_site import SmallSite
 
 STACK = ("torchrl", "tensordict")
@@ -73,6 +84,33 @@ def test_a_note_is_part_of_its_page():
     assert notes
     for note in notes:
         assert f".. include:: notes/{note.name}" in page_text(CATALOG, note.stem, used=[])
+
+
+@pytest.mark.parametrize(
+    ("cls", "parameters"),
+    [
+        # hands on to its base
+        (MultiAsyncCollector, list(inspect.signature(MultiCollector.__init__).parameters)[1:]),
+        # is made through a metaclass, and has overloads
+        (TransformedEnv, ["base_env", "transform", "cache_specs", "auto_unwrap", "kwargs"]),
+        (RandomSampler, []),  # has no constructor
+        (Composite, list(inspect.signature(Composite.__init__).parameters)[1:]),  # args and names
+    ],
+)
+def test_where_a_class_takes_anything_the_signature_is_that_of_its_constructor(cls, parameters):
+    assert list(constructor_signature(cls).parameters) == parameters
+
+
+@pytest.mark.site
+def test_no_page_says_that_a_class_takes_anything():
+    pages = [SITE / FOLDER / f"{symbol}.html" for symbol in CATALOG.symbols]
+    signatures = {page.stem: short_and_whole(page.read_text(encoding="utf-8")) for page in pages}
+    classes = {
+        name: [one for one in found if one.startswith("class")]
+        for name, found in signatures.items()
+    }
+    assert any(classes.values())
+    assert [name for name, found in classes.items() if "(*args,**kwargs)" in "".join(found)] == []
 
 
 # -- A site made for the test ------------------------------------------------
@@ -261,6 +299,13 @@ def test_a_long_signature_is_cut_and_leads_to_the_whole(site):
     assert "(*,j=10,11more)" in short_and_whole(site.page(f"{FOLDER}/tiny.Wagon"))[0]
     site.edit(symbols, '["j"]', '["k"]')
     assert "symbols.toml: tiny.Wagon has no parameter k" in site.fails()
+
+
+@pytest.mark.slow
+def test_a_class_that_takes_nothing_has_parentheses(site):
+    site.built()
+    for signature in short_and_whole(site.page(f"{FOLDER}/tiny.Wagon")):
+        assert "tiny.Wagon()" in signature
 
 
 @pytest.mark.slow

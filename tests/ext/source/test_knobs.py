@@ -101,6 +101,18 @@ def test_a_default_in_words_is_no_code(site):
     assert '<span class="pre">False</span></code></p>' in table
 
 
+def test_apostrophes_of_a_knob_are_curly_and_its_code_is_code(site):
+    site.edit("page.rst", "Leaves out a wait.", 'Waits in the GPU\'s ``"auto"`` mode.')
+    site.edit("other.rst", ":default: unset", ":default: the driver's")
+    site.built()
+    assert 'title="Waits in the GPU’s &quot;auto&quot; mode."' in site.page("index")
+    assert re.search(
+        "Waits in the GPU’s <code .*?&quot;auto&quot;.*?</code> mode", site.page("index")
+    )
+    assert "Default: <span>the driver’s</span>" in site.page("other")
+    assert "Default: <span><code>False</code></span>" in site.page("page")
+
+
 def test_an_edited_entry_changes_the_table_elsewhere(site):
     site.built()
     site.edit("page.rst", "out a wait", "out a sync")

@@ -100,6 +100,14 @@ def test_a_label_in_the_color_of_a_series_is_nearer_to_the_ink():
     assert f'<text x="1" style="fill: color-mix(in srgb, {color} 60%, currentColor)">' in page
 
 
+def test_apostrophes_of_a_chart_are_curly():
+    svg = """<svg><text>The Zoo's</text><g id="dot"></g></svg>"""
+    page = charts.part_of_page(svg, "name", "The env's", {"dot": "The policy's mode='pad'"})
+    assert ">The Zoo’s</text>" in page
+    assert 'aria-label="The env’s"' in page
+    assert "<title>The policy’s mode='pad'</title>" in page
+
+
 def test_code_in_a_label_has_code_letters_and_their_width():
     label = "SerialEnv &amp; a loop"
     svg = f'<svg><title>SerialEnv</title><text x="1">{label}</text><text>2 ms</text></svg>'

@@ -3,7 +3,7 @@
 import pytest
 from docutils import nodes
 
-from docs._ext.support.identifiers import nodes_of, split
+from docs._ext.support.identifiers import curled, nodes_of, split
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,12 @@ from docs._ext.support.identifiers import nodes_of, split
         ("GAE(vectorized=True) with a critic", ["GAE(vectorized=True)"]),
         ("run_type_checks, smooth_l1", ["run_type_checks", "smooth_l1"]),
         ("a loop in _step", ["_step"]),
+        ('"scan" and "triton" compute', ['"scan"', '"triton"']),
+        ("expected one of ['pad', 'scan']", ["['pad', 'scan']"]),
+        ('under ("next", "done")', ['("next", "done")']),
+        ("end_key=('next', 'done') or mode='pad'", ["end_key=('next', 'done')", "mode='pad'"]),
+        ("'GAE' object has no attribute 'shape'", ["'GAE'", "'shape'"]),
+        ("shape '[6, 3]' of <class 'torch.Size'>", ["'[6, 3]'", "<class 'torch.Size'>"]),
     ],
 )
 def test_code_is_found(text, code):
@@ -51,6 +57,20 @@ def test_code_is_found(text, code):
 )
 def test_other_words_are_none(text):
     assert [part for part, is_code in split(text) if is_code] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The collector's own work", "The collector’s own work"),
+        ("a SliceSampler's rows, PyTorch's", "a SliceSampler’s rows, PyTorch’s"),
+        ("its workers' errors", "its workers’ errors"),
+        ("the sampler's mode='pad' and 'scan'", "the sampler’s mode='pad' and 'scan'"),
+        ("pad: ValueError: it doesn't work", "pad: ValueError: it doesn't work"),  # as it is raised
+    ],
+)
+def test_an_apostrophe_of_a_word_is_curly(text, expected):
+    assert curled(text) == expected
 
 
 def test_code_is_a_literal():

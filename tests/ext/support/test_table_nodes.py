@@ -60,8 +60,17 @@ def test_a_header_with_markup_is_named_by_its_text():
 
 def test_value_and_range_break_between_and_not_inside():
     body = made(["a", "275\u00a0µs (272–280), noisy"]).next_node(nodes.tbody)
-    assert [one.astext() for one in body.findall(nodes.inline)] == ["275\u00a0µs", "(272–280),"]
-    assert body.astext().split("\n\n")[-1] == "275\u00a0µs (272–280), noisy"
+    parts = [one.astext() for one in body.findall(nodes.inline)]
+    assert parts == ["275\u00a0µs", "(272–280)", "noisy"]
+    assert body.astext().split("\n\n")[-1] == "275\u00a0µs (272–280) noisy"
+
+
+def test_words_of_a_table_have_the_apostrophes_and_sizes_of_a_page_and_messages_their_quotes():
+    found = made(["PyTorch's, 8 x 32", "key 'a' or \"b\""], title=nodes.title("", "Triton's"))
+    aligned(found)
+    shown = [one.astext() for one in found.findall(nodes.paragraph)]
+    assert shown == ["Name", "Time", "PyTorch’s, 8\u00a0×\u00a032", "key 'a' or \"b\""]
+    assert found.next_node(nodes.title).astext() == "Triton’s"
 
 
 def test_a_row_has_an_address_and_its_link():
@@ -89,6 +98,17 @@ def test_names_of_code_in_a_caption_are_code():
     found = made(["a", "1"], title=nodes.title("", "Time of ndim=2"))
     aligned(found)
     assert [one.astext() for one in found.findall(nodes.literal)] == ["ndim=2"]
+
+
+def test_quotes_of_a_computed_table_are_code_or_curly():
+    found = table(["The env's work", "Time"], [['"scan" of PyTorch\'s', "2"]], classes=[])
+    aligned(found)
+    assert [cell.astext() for cell in found.findall(nodes.entry)][::2] == [
+        "The env’s work",
+        '"scan" of PyTorch’s',
+    ]
+    assert [one.astext() for one in found.findall(nodes.literal)] == ['"scan"']
+    assert found.next_node(nodes.tbody).next_node(nodes.entry)["column"] == "The env’s work"
 
 
 def test_a_header_of_collectors_is_no_class():

@@ -1,7 +1,10 @@
 """What the guide to collecting in the background says and does not run is so."""
 
+import contextlib
 import multiprocessing
+import shutil
 import signal
+import threading
 from unittest import mock
 
 import pytest
@@ -9,6 +12,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.collectors import MultiAsyncCollector
 from torchrl.data import (
+    LazyMemmapStorage,
     LazyTensorStorage,
     PrioritizedSampler,
     SliceSampler,
@@ -22,6 +26,7 @@ from tests.support.suites import recorded
 
 GUIDE = ROOT / "how-to" / "collect_in_background.py"
 FOREVER_S = 60  # a bound for a hang, not an expectation
+LOCKED_S = 5  # for what the other writer cannot reach
 
 
 @pytest.fixture
@@ -29,6 +34,13 @@ def guide():
     """What the guide defines before its first buffer; workers start by "fork" as there."""
     with defined_by("collect_in_background", "buffer, ahead = ") as page:
         yield page
+
+
+@pytest.fixture
+def start_method():
+    before = multiprocessing.get_start_method()
+    yield lambda method: multiprocessing.set_start_method(method, force=True)
+    multiprocessing.set_start_method(before, force=True)
 
 
 def make_rows(steps):
@@ -155,3 +167,58 @@ def test_workers_that_import_everything_again_start_later():
     spawn, fork = (f"start-{method}" for method in ("spawn", "fork"))
     latest = recorded("collectors", fork, "start_time", "q3")
     assert recorded("collectors", spawn, "start_time", "q1") > 10 * latest
+
+
+def write_ones(buffer, barrier=None):
+    """Extend the buffer; with a *barrier*, both writers read the cursor before one moves it."""
+    if barrier is None:
+        buffer.extend(make_rows([1, 1]))
+        return
+    cursor = type(buffer._writer)._cursor
+
+    def read(writer):
+        found = cursor.fget(writer)
+        with contextlib.suppress(threading.BrokenBarrierError):  # the other waits for the lock
+            barrier.wait(LOCKED_S)
+        return found
+
+    with mock.patch.object(type(buffer._writer), "_cursor", property(read, cursor.fset)):
+        buffer.extend(make_rows([1, 1]))
+
+
+@guards("own-processes-need-shared-init")
+@pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
+def test_storage_of_own_processes_has_to_be_made_by_the_first_writer(start_method, kind):
+    start_method("fork")
+    for shared_init in (False, True):
+        storage = kind(10, shared_init=shared_init)
+        buffer = TensorDictReplayBuffer(storage=storage, batch_size=2, shared=True)
+        writer = multiprocessing.Process(target=write_ones, args=(buffer,))
+        writer.start()
+        writer.join()
+        assert len(buffer) == 2
+        if shared_init:
+            assert (buffer[:]["step_count"] == 1).all()
+            shutil.rmtree(storage.scratch_dir)  # torchrl leaves it
+        else:
+            with pytest.raises(RuntimeError, match="non-initialized storage"):
+                buffer[:]
+    start_method("spawn")
+    buffer = TensorDictReplayBuffer(storage=kind(10), batch_size=2, shared=True)
+    with pytest.raises(RuntimeError, match="Cowardly refusing to share a storage"):
+        multiprocessing.Process(target=write_ones, args=(buffer,)).start()
+
+
+@guards("unshared-writers-lose-rows")
+@pytest.mark.parametrize(("shared", "n_rows"), [(True, 4), (False, 2)])
+def test_writers_without_a_lock_use_the_same_place(start_method, tmp_path, shared, n_rows):
+    start_method("fork")
+    storage = LazyMemmapStorage(10, scratch_dir=tmp_path, shared_init=True)
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=2, shared=shared)
+    barrier = multiprocessing.Barrier(2)
+    writers = [multiprocessing.Process(target=write_ones, args=(buffer, barrier)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert buffer[:]["step_count"].count_nonzero() == n_rows  # the files begin as zeros

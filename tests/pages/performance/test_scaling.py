@@ -1,5 +1,6 @@
 """What the page on a hundred collectors says: of the model, of its records, and of torchrl."""
 
+import inspect
 from types import SimpleNamespace
 from unittest import mock
 
@@ -8,6 +9,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.collectors.distributed import RayCollector
 from torchrl.collectors.distributed import ray as ray_module
+from torchrl.data.replay_buffers import ray_buffer
 from torchrl.weight_update._ray import RayTransport
 
 from docs._ext.records import scaling
@@ -16,7 +18,7 @@ from tests.support.suites import COMMITTED
 
 FOUND = {suite: COMMITTED.find(suite, "cpu") for suite in scaling.SUITES}
 COSTS = scaling.fit(FOUND)
-WORKERS, FEW, MANY = scaling.WORKERS, scaling.FEW, scaling.MANY
+COLLECTORS, FEW, MANY = scaling.COLLECTORS, scaling.FEW, scaling.MANY
 
 
 # -- The model -------------------------------------------------------------------
@@ -55,6 +57,10 @@ def test_the_rate_of_two_is_that_of_the_record():
     assert COSTS.rate(2, FEW) == pytest.approx(rate, rel=0.1)
 
 
+def test_the_code_on_the_page_says_collector_as_its_text_does():
+    assert "worker" not in inspect.getsource(scaling.Costs)
+
+
 def test_parts_grow_with_what_they_are_paid_for():
     costs = scaling.Costs(1.0, 10.0, 100.0, 1.0, 0.5, frame_bytes=3.0, link=6.0)
     assert costs.parts(2, 4, environments=2, weights=6) == {
@@ -68,16 +74,16 @@ def test_parts_grow_with_what_they_are_paid_for():
 
 @guards("hundred-collectors-are-held-up")
 def test_the_learner_holds_a_hundred_collectors_up():
-    parts = COSTS.parts(WORKERS, FEW)
-    assert COSTS.rate(WORKERS, FEW) * COSTS.step < WORKERS / 4
+    parts = COSTS.parts(COLLECTORS, FEW)
+    assert COSTS.rate(COLLECTORS, FEW) * COSTS.step < COLLECTORS / 4
     assert parts["fetching"] + parts["weights"] > 2 * parts["steps"]
-    assert COSTS.rate(WORKERS, MANY) > 2 * COSTS.rate(WORKERS, FEW)
+    assert COSTS.rate(COLLECTORS, MANY) > 2 * COSTS.rate(COLLECTORS, FEW)
 
 
 @guards("more-environments-help-long-batches")
 def test_more_environments_help_where_steps_take_the_time():
     for frames, low, high in ((FEW, 1.0, 1.1), (MANY, 1.2, 4.0)):
-        more = COSTS.rate(WORKERS, frames, environments=4) / COSTS.rate(WORKERS, frames)
+        more = COSTS.rate(COLLECTORS, frames, environments=4) / COSTS.rate(COLLECTORS, frames)
         assert low < more < high
 
 
@@ -139,3 +145,21 @@ def test_weights_are_sent_to_each_collector():
         transport.__dict__ |= {"_backend": "gloo", "_process_group": group, "_worker_idx": number}
         transport.send_weights_async(weights)
     assert sent == [(1, 3), (1, 2), (2, 3), (2, 2)]
+
+
+# -- A buffer in a process of Ray --------------------------------------------------
+
+
+@guards("remote-buffer-is-slower")
+def test_a_remote_buffer_takes_several_times_as_long():
+    found = COMMITTED.find("replay_ray", "cpu")["benchmarks"]
+    for content in ("cartpole", "pixels"):
+        for call in ("extend", "sample"):
+            assert found[f"{content}-{call}-ray"]["metrics"]["vs_local"]["q1"] > 3
+    # Each call of a client goes to the process of the buffer, and its result comes back.
+    actor, calls = SimpleNamespace(), []
+    actor.sample = SimpleNamespace(remote=lambda *args: calls.append(args) or "reference")
+    client = ray_buffer._RayReplayBufferClient(actor, has_gpu=False)
+    with mock.patch.object(ray_buffer, "ray", SimpleNamespace(get=lambda one: [one])):
+        assert client.sample(4) == ["reference"]
+    assert calls == [(4,)]

@@ -2,10 +2,11 @@
 
 import sys
 
-from tests.support.defects import elsewhere, kept_aside, planting, seen
+from tests.support.defects import elsewhere, planting
+from tests.support.defects.diagnoses import DEFECTS as MEASURED
 
 if __name__ == "__main__":
-    DEFECTS = seen.DEFECTS | kept_aside.DEFECTS | elsewhere.DEFECTS
+    DEFECTS = MEASURED | elsewhere.DEFECTS
     for name in sys.argv[1:]:
         said = planting.broken(DEFECTS[name]) if name in DEFECTS else planting.healthy(name)
         print(

@@ -14,10 +14,10 @@ import sys
 import traceback
 
 from tests.support import ROOT
-from tests.support.defects import elsewhere, kept_aside, planting, seen
+from tests.support.defects import elsewhere, kept_aside, newer, planting, seen
 from tests.support.forks import in_a_fork
 
-DEFECTS = seen.DEFECTS | kept_aside.DEFECTS
+DEFECTS = seen.DEFECTS | kept_aside.DEFECTS | newer.DEFECTS
 NAMES = (*planting.PIPELINES, *DEFECTS)
 AT_ONCE = min(2, os.cpu_count() or 1)
 IN_A_FORK = 6

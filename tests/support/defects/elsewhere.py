@@ -338,6 +338,29 @@ def workers_make_policies_of_their_own(script):
     script.does -= {"send weights"}
 
 
+@plant(EVALUATION, "ppo_running_norm", "good_in_training_poor_in_evaluation")
+def evaluations_use_a_fresh_running_norm(script):
+    def make():
+        transforms = [make() for make in script.transforms.values()]
+        return TransformedEnv(script.batched_env(0), Compose(*transforms))
+
+    script.make_eval_env = make
+    log = script.log_returns
+
+    def log_and_evaluate(batch):
+        log(batch)
+        with torch.no_grad():
+            script.eval_env.rollout(50, script.policy, break_when_any_done=False)
+
+    script.log_returns = log_and_evaluate
+
+
+@plant(AGENTS, "mappo_continuous", "advantages_leak_between_environments")
+def team_batch_that_ends_within_episodes_is_flattened(script):
+    script.frames = 90
+    script.collector_options["postproc"] = lambda batch: batch.reshape(-1)
+
+
 @plant(PROCESSES, "ppo_workers", "every_environment_starts_alike")
 def nobody_seeds_the_workers(script):
     script.does -= {"seed"}

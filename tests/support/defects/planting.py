@@ -28,14 +28,22 @@ class Defect(NamedTuple):
     words: tuple
     loud: bool | None  # whether it raises; None: it may
     alter: object
+    newer: bool = False
 
     @property
     def promised(self):
         return bool(self.slugs) and not self.words
 
     @property
-    def kept_aside(self):
-        return is_kept_aside(self.alter.__name__)
+    def group(self):
+        if self.newer:
+            return "newer"
+        return "kept aside" if is_kept_aside(self.alter.__name__) else "seen"
+
+    @property
+    def kind(self):
+        """One of `GROUPS`."""
+        return ("promised" if self.promised else "others", self.group)
 
     def names(self, finding):
         """Whether *finding* (a dictionary) tells what is wrong."""
@@ -47,6 +55,13 @@ class Defect(NamedTuple):
         )
 
 
+GROUPS = (
+    ("promised", "seen"),
+    ("promised", "kept aside"),
+    ("promised", "newer"),
+    ("others", "seen"),
+    ("others", "kept aside"),
+)
 MORE_ROUNDS = 6  # of training that is watched
 
 
@@ -58,13 +73,17 @@ def is_kept_aside(name):
 class Defects(dict):
     """Defects by name; `plant` adds one for each pipeline."""
 
+    newer = False
+
     def plant(self, subsystem, pipelines, *slugs, words=(), loud=False):
         def added(alter):
             for pipeline in pipelines.split():
                 name = f"{alter.__name__} in {pipeline}"
                 assert name not in self, name
                 words_ = (words,) if isinstance(words, str) else words
-                self[name] = Defect(name, subsystem, pipeline, slugs, words_, loud, alter)
+                self[name] = Defect(
+                    name, subsystem, pipeline, slugs, words_, loud, alter, self.newer
+                )
             return alter
 
         return added
@@ -158,31 +177,29 @@ def share(defects, results, looks=2):
 
 
 def table(defects, results):
-    """Shares by subsystem, of what the map promises and of the rest, seen and kept aside."""
-    columns = [("promised", False), ("promised", True), ("others", False), ("others", True)]
+    """Shares by subsystem, of what the map promises and of the rest, by `GROUPS`."""
     groups = collections.defaultdict(list)
     for one in defects:
-        kind = "promised" if one.promised else "others"
         for row in (one.subsystem, "all"):
-            groups[row, kind, one.kept_aside].append(one)
-    heads = [f"{kind}, {'aside' if aside else 'seen'}" for kind, aside in columns]
-    lines = [f"{'named of planted':30}" + "".join(f"{head:>18}" for head in heads)]
+            groups[row, one.kind].append(one)
+    heads = [f"{kind}, {group}" for kind, group in GROUPS]
+    lines = [f"{'named of planted':30}" + "".join(f"{head:>22}" for head in heads)]
     rows = [(row, row, 2) for row in sorted({one.subsystem for one in defects})]
     rows += [("all", "all", 2), ("all, without watching", "all", 1)]
     for title, row, looks in rows:
         cells = []
-        for kind, aside in columns:
-            named, planted = share(groups[row, kind, aside], results, looks)
+        for kind in GROUPS:
+            named, planted = share(groups[row, kind], results, looks)
             cells.append(f"{named} of {planted}" if planted else "")
-        lines.append(f"{title:30}" + "".join(f"{cell:>18}" for cell in cells))
+        lines.append(f"{title:30}" + "".join(f"{cell:>22}" for cell in cells))
     return "\n".join(lines)
 
 
 def misses(defects, results):
-    """What is not named, and which promised rows say ``clear``; nothing of what is kept aside."""
+    """What is not named, and which promised rows say ``clear``; of what is seen alone."""
     lines = []
     for one in sorted(defects, key=lambda one: (not one.promised, one.subsystem)):
-        if one.kept_aside:
+        if one.group != "seen":
             continue
         result = results[one.name]
         wanted = " or ".join(one.slugs) or " and ".join(f"/{word}/" for word in one.words)

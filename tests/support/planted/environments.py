@@ -5,7 +5,10 @@ import copy
 import gymnasium
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
+from tensordict import TensorDict
+from torchrl.data import Categorical, Composite, Unbounded
 from torchrl.envs import (
+    EnvBase,
     GymEnv,
     GymWrapper,
     RewardScaling,
@@ -48,6 +51,57 @@ def only_the_first_episode_is_long(pipeline):
     batch["next", "done"].fill_(True)
     order = torch.randperm(batch.shape[-1])
     yield in_batch(pipeline, batch[..., order])
+
+
+class _InPlace(Transform):
+    """What an environment does that returns its own tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.mine = None
+
+    def _reset(self, tensordict, tensordict_reset):
+        self.mine = tensordict_reset["observation"].clone()
+        return tensordict_reset.set("observation", self.mine)
+
+    def _step(self, tensordict, next_tensordict):
+        self.mine.copy_(next_tensordict["observation"])
+        return next_tensordict.set("observation", self.mine)
+
+
+def a_step_changes_the_last_one(pipeline):
+    if "recurrent_state_h" not in pipeline["batch"]:
+        yield only(pipeline, "policy") | {"env": TransformedEnv(_base(pipeline["env"]), _InPlace())}
+
+
+class _Together(EnvBase):
+    """Numbers that all begin anew when one of them does."""
+
+    def __init__(self):
+        super().__init__(batch_size=[3])
+        self.observation_spec = Composite(observation=Unbounded((3, 1)), shape=[3])
+        self.action_spec = Categorical(2, shape=[3])
+        self.reward_spec = Unbounded((3, 1))
+
+    def _data(self):
+        return {"observation": self.now.clone(), "done": self.now > 9}
+
+    def _reset(self, tensordict=None, **options):
+        self.now = torch.zeros(3, 1)
+        return TensorDict(self._data(), [3])
+
+    def _step(self, tensordict):
+        self.now = self.now + 1 + tensordict["action"].unsqueeze(-1)
+        return TensorDict({**self._data(), "reward": torch.ones(3, 1)}, [3])
+
+    def _set_seed(self, seed):
+        """Nothing in here is random."""
+
+
+def a_reset_of_one_resets_others(pipeline):
+    if "collector" in pipeline:
+        yield {"env": _Together()}
+        yield {"env": TransformedEnv(_Together(), RewardSum())}
 
 
 def specs_and_data_disagree(pipeline):

@@ -112,6 +112,18 @@ def target_updater_never_steps(pipeline):
         yield pipeline | {"target_updater": updater}
 
 
+def loaded_policy_gets_worse(pipeline):
+    if "target_updater" not in pipeline:
+        return
+    loss = pipeline["loss_module"]
+    with torch.no_grad():
+        for name, weights in loss.named_parameters():
+            if "value" in name:
+                weights.copy_(torch.randn_like(weights))
+    for make in (torch.optim.Adam, torch.optim.RMSprop):
+        yield only(pipeline, "loss_module") | {"optimizer": make(loss.parameters(), lr=1e-3)}
+
+
 def ppo_clips_before_the_first_update(pipeline):
     if "Clip" not in type(pipeline["loss_module"]).__name__:
         return

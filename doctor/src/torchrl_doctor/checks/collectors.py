@@ -145,7 +145,25 @@ def more_frames_than_asked_for(collector=None, error=None):
     total = getattr(collector, "total_frames", math.inf)
     if isinstance(frames, int) and frames and math.isfinite(total) and total % frames:
         return applies(f"batches have {frames} frames, and total_frames={total} is no multiple")
+    if not isinstance(frames, int) or not frames:
+        return None
+    if is_multi_process(collector, "MultiSyncCollector"):  # each worker rounds its part
+        workers = collector.num_workers
+        if frames % workers:
+            more = -(-frames // workers) * workers
+            return applies(f"{workers} workers collect {more} frames where {frames} are asked for")
+    places = getattr(getattr(collector, "env", None), "batch_size", torch.Size()).numel()
+    # Of what was asked for nothing is left; who asks takes a round number.
+    asked = [one for one in range(frames - places + 1, frames) if is_round(one)]
+    if asked and not is_round(frames) and not is_multi_process(collector):
+        said = f"batches have {frames} frames, of {places} environments; did you ask for {asked[0]}"
+        return undecided(f"{said}? Then pass the warning as error=")
     return None
+
+
+def is_round(number):
+    """Whether somebody chooses this number of frames."""
+    return number % 10 == 0 or number % 16 == 0
 
 
 @check(

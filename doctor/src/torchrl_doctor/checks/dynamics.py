@@ -123,12 +123,19 @@ def entropy_is_gone_early(log):
         if start <= 0:
             return None  # of a density, which knows no least value
         gone = next((n for n in range(len(values)) if max(values[n:]) < start / 20), len(values))
-        share = gone / len(values)
+        share, seen = gone / len(values), f"{one.name} went from {start:.3g} to {values[-1]:.3g}"
+        if start < LEAST_ENTROPY:
+            return undecided(f"{seen}: was it gone before this log begins?")
+        if share == 1:
+            return clear(seen)
         if share > 0.25:
-            return clear(f"{one.name} went from {start:.3g} to {values[-1]:.3g}")
+            return undecided(f"{seen}, in {share:.0%} of the run: has it learned by then?")
         found = f"{one.name} fell from {start:.3g} below {start / 20:.2g} in {share:.0%} of the run"
         return beside_the_return(found, rise_of_return(log))
     return None
+
+
+LEAST_ENTROPY = 0.05  # of a choice: the likeliest of two has 99 %
 
 
 @check("entropy_never_falls", "The entropy never falls", page=f"{LOOP_PAGE}#entropy")

@@ -52,8 +52,8 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
                     return undecided(f"no norm of {key!r} is seen in the evaluation environment")
                 return applies(f"nothing normalizes {key!r} in the evaluation environment")
             compared.append((key, train, test))
-    for key, _, test in compared:
-        if found := grown_in_evaluation(key, test, tests[::-1].index(test), since):
+    for key, train, test in compared:
+        if found := grown_in_evaluation(key, train, test, tests[::-1].index(test), since):
             return found
     for key, train, test in compared:
         if isinstance(train, ObservationNorm):
@@ -71,6 +71,8 @@ def good_in_training_poor_in_evaluation(env, eval_env, since=None):
             return applies(found)
         if not hasattr(test, "to_observation_norm") or apart(train, test, key):
             return undecided(f"the statistics of {key!r} differ: are those of training the newer?")
+        if is_apart_and_grows(train, test):
+            return undecided(f"{found}, which agree so far: should evaluation have a frozen copy?")
     return clear("the statistics of both agree") if compared else None
 
 
@@ -196,7 +198,13 @@ def of_another_scale(key, seen, given):
 OFF_SCALE = 10  # times the largest number
 
 
-def grown_in_evaluation(key, test, number, since):
+def is_apart_and_grows(train, test):
+    """Whether the evaluation has statistics of its own, and adds to them."""
+    seen = [steps_seen(one) for one in (train, test)]
+    return not getattr(test, "frozen", True) and None not in seen and seen[0] != seen[1]
+
+
+def grown_in_evaluation(key, train, test, number, since):
     """Whether an evaluation between two looks has added to statistics, of its own or of training.
 
     Where training and evaluation have the same ones, a look on either side of an evaluation tells.
@@ -207,7 +215,7 @@ def grown_in_evaluation(key, test, number, since):
         return None
     others = [has for name, has in since.changed("env").items() if has]
     then, now = since.number(f"eval_env.{number}", "eval_env") or (0, 0)
-    if not others:
+    if not others or is_apart_and_grows(train, test):
         return applies(f"evaluation added {now - then} steps to statistics of {key!r} of its own")
     frames = since.number("frames", "collector")
     if frames and frames[0] == frames[1]:

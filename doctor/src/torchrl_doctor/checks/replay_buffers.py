@@ -20,6 +20,7 @@ from torchrl_doctor.objects import (
     compares_answers,
     functions_of,
     learns_on_policy,
+    modules_of,
     next_key,
     observed_keys,
     says,
@@ -140,7 +141,14 @@ def rebuilt_by(transform):
 
 @check("samples_differ_from_what_the_policy_saw", "Samples differ from what the policy saw")
 def samples_differ_from_what_the_policy_saw(
-    replay_buffer, env=None, policy=None, sample=None, own_batch=None, batch=None
+    replay_buffer,
+    env=None,
+    policy=None,
+    sample=None,
+    own_batch=None,
+    batch=None,
+    collector=None,
+    loss_module=None,
 ):
     from torchrl.envs.transforms import CatFrames, ObservationNorm, RewardScaling, VecNormV2
 
@@ -156,6 +164,16 @@ def samples_differ_from_what_the_policy_saw(
                 return applies(f"{name} changes {min(twice, key=str)!r} again in the buffer")
     if (key := rounded_in(replay_buffer, policy, batch)) is not None:
         return applies(f"{key!r} has decimals in the batch, and none in the buffer")
+    if collector is not None and batch is not None:
+        read = set(getattr(policy, "in_keys", ())) & set(getattr(loss_module, "in_keys", ()))
+        parts = modules_of(policy)
+        written = {key for one in parts for key in getattr(one, "out_keys", ())}
+        # A policy that normalizes by itself reads what the loss does.
+        names = {type(one).__name__.lower() for one in parts} - {"normalparamextractor"}
+        itself = any("norm" in name for name in names)
+        for key in sorted(() if itself else read - written, key=str):
+            if normalized_after(replay_buffer, key, batches_of(batch)[-1]):
+                return applies(f"the policy reads {key!r} as it is stored, and the loss normalized")
     if sample is None or own_batch is None:
         changed = {key for one in transforms_of(replay_buffer) for key in one.out_keys}
         read = changed & set(getattr(policy, "in_keys", None) or changed)
@@ -178,6 +196,27 @@ def samples_differ_from_what_the_policy_saw(
     if unknown or not keys:
         return undecided(f"{unknown[0]}; {GIVE_ALL}" if unknown else GIVE_ALL)
     return clear(f"samples hold {', '.join(map(repr, keys))} as the batch does")
+
+
+def normalized_after(replay_buffer, key, rows):
+    """Whether a buffer stores what the policy read, and normalizes it when it is sampled.
+
+    A batch goes on from a next observation of the storage, which may be of an earlier episode.
+    """
+    seen, held = rows.get(key, None), stored_leaf(replay_buffer, next_key(key))
+    norms = [one for one in transforms_of(replay_buffer) if key in one.in_keys]
+    norms = [one for one in norms if key in one.out_keys and not one.in_keys_inv]
+    if seen is None or held is None or [type(one).__name__ for one in norms] != ["ObservationNorm"]:
+        return False
+    first = rows[..., :1].reshape(-1)
+    changed = copied(norms[0])(first.copy())[key]
+    if held.dtype != seen.dtype or held.shape[-1] != seen.shape[-1]:
+        return False
+    held = held.reshape(-1, held.shape[-1])
+    return any(
+        bool((held == before).all(-1).any()) and not torch.allclose(before, after)
+        for before, after in zip(first[key], changed, strict=True)
+    )
 
 
 def rounded_in(replay_buffer, policy, batch):

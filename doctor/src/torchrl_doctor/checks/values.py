@@ -575,6 +575,39 @@ def target_updater_never_steps(loss_module, target_updater=None, since=None):
     return undecided(f"there is an updater; is its step() called? {LOOK_TWICE}")
 
 
+@check("loaded_policy_gets_worse", "A loaded policy gets worse with the first updates")
+def loaded_policy_gets_worse(loss_module, optimizer):
+    pairs = target_networks(loss_module)
+    several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    sources = {id(one) for source, _ in pairs.values() for one in source.values(True, True)}
+    held = [
+        (one.state, weight, any(group.get(name) for name in ("betas", "momentum", "alpha")))
+        for one in several
+        for group in one.param_groups
+        for weight in group["params"]
+        if id(weight) in sources
+    ]
+    # Without moments, nothing tells whether there was a step.
+    if not held or any(weight in state or not moments for state, weight, moments in held):
+        return None
+    if not (left := targets_left(pairs)):
+        return clear("no step was taken, and each target network is equal to its network")
+    alike = {name: likeness(*pairs[name]) for name in left}
+    name = min(alike, key=alike.get)
+    seen = f"before the first step, the cosine of {name} and its network is {alike[name]:.2f}"
+    # One that followed in an earlier run is near.
+    return applies(seen) if alike[name] < 0.5 else None
+
+
+def likeness(*networks):
+    """The cosine of the angle between the weights of two networks, as long vectors."""
+    one, other = (
+        torch.cat([weight.flatten() for weight in net.detach().values(True, True, sort=True)])
+        for net in networks
+    )
+    return float(torch.cosine_similarity(one.double(), other.double(), dim=0))
+
+
 LEAST_SHARE = 1e-5  # of a weight in a step of an updater; a tenth of that of DQN on Atari
 
 
@@ -908,16 +941,18 @@ BY_DEFAULT = {"gamma": 0.99, "lmbda": 0.95}  # what make_value_estimator takes
 @check("a_new_gamma_changes_nothing", "A new gamma changes nothing")
 def a_new_gamma_changes_nothing(loss_module, value_estimator=None):
     inner = private(loss_module, "_value_estimator", None)  # the property would make one
-    if inner is None:
-        return None
+    whose, estimator = ("its", inner) if inner is not None else ("the", value_estimator)
     for name in ("gamma", "lmbda"):
-        written, used = vars(loss_module).get(name), getattr(inner, name, None)
-        if not isinstance(written, float) or used is None or reads(loss_module, name):
+        written = vars(loss_module).get(name) if hasattr(loss_module, "__dict__") else None
+        if not isinstance(written, float) or reads(loss_module, name):
             continue
-        if abs(float(used) - written) > 1e-6:
-            values = f"{written:.4g}, that of its value estimator {float(used):.4g}"
+        if estimator is None:
+            return undecided(f"{name} of the loss is {written:.4g}; pass the value_estimator=")
+        used = getattr(estimator, name, None)
+        if used is not None and abs(float(used) - written) > 1e-6:
+            values = f"{written:.4g}, that of {whose} value estimator {float(used):.4g}"
             return applies(f"{name} of the loss is {values}")
-    if inner is value_estimator or type(inner) is not type(value_estimator):
+    if inner is None or inner is value_estimator or type(inner) is not type(value_estimator):
         return None
     other = False
     for name in ("gamma", "lmbda"):
