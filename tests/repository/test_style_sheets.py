@@ -8,7 +8,7 @@ from tests.support import ROOT
 
 SHEETS = sorted((ROOT / "docs" / "_static").glob("*.css"))
 NO_RULES = re.compile(r"/\*.*?\*/|\"[^\"\n]*\"", re.DOTALL)
-AT_RULE = re.compile(r"@(media|page|keyframes|supports)\b")
+AT_RULE = re.compile(r"@(container|media|page|keyframes|supports)\b")
 
 
 def unclosed(text):
