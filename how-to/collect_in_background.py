@@ -358,9 +358,9 @@ with tempfile.TemporaryDirectory() as folder:
 # :measured:`collectors@cpu:throughput-n2-multi-async-sleep-1:vs_collector` times the frames per
 # second of one process. If each step computes for a short time, they give
 # :measured:`collectors@cpu:throughput-n2-multi-async-busy-1:vs_collector` times as many. Updates
-# were not part of this measurement. At best, you save the shorter of two times, collection or
-# update: :ref:`performance-collectors-check` prints your rate with and without the update. Small
-# batches cost more (:ref:`performance-collectors-batches`).
+# were not part of this measurement. Running collection and updates at once saves at most the
+# shorter of the two: :ref:`performance-collectors-check` prints your rate with and without the
+# update. Small batches cost more (:ref:`performance-collectors-batches`).
 #
 # .. dropdown:: To start workers, to write, and to update weights
 #

@@ -160,8 +160,9 @@ for file in sorted(scalars.glob("train/*.csv")):
 #   :claim:`workers-count` The age does not show all stale weights: :doc:`/performance/weight_sync`.
 # * ``frames_per_second``: falling. ``time/learn`` says whether learning takes longer.
 #
-# With DQN, log the mean of ``"chosen_action_value"`` instead of PPO's figures. No value may exceed
-# the largest discounted return that the task allows: :ref:`symptom-q-values-explode`.
+# With DQN, log the batch's mean ``"chosen_action_value"`` instead of the figures of PPO's loss. No
+# value may exceed the largest discounted return that the task allows:
+# :ref:`symptom-q-values-explode`.
 #
 # With what
 # ---------

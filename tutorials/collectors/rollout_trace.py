@@ -440,8 +440,8 @@ for options, touched, new in SWITCHES:
 # #. ``X.to(...) -> Y``, with another letter, copies each tensor that is on another device. Do you
 #    want that copy?
 # #. A ``sync`` line may wait for the device. Which cast does it follow?
-# #. If nothing was cast for the policy, and it is not compiled, an ``update`` after it means that
-#    the policy did not return the object that it got.
+# #. If the policy got no cast, and is neither compiled nor in a CUDA graph, an ``update`` after it
+#    means that it returned another object.
 #
 # The policy below returns a new object, which costs one ``update`` in each step. The transform of
 # the environment adds no line, because it runs inside ``step_and_maybe_reset``:

@@ -8,8 +8,8 @@ raises an error about vmap, batching rules or data-dependent control flow.
 :Subsystem: recurrent state
 :Effect: loud
 :Cause: By default, a value estimator runs its network on the observations and the next observations
-   at once, with ``torch.vmap``. PyTorch's recurrent layers and TorchRL's modules around them do not
-   support it.
+   at once, with ``torch.vmap``. PyTorch's recurrent layers do not support it, and TorchRL's modules
+   around them seldom do.
 :Fix: Pass ``deactivate_vmap=True`` to the estimator, and call it in recurrent mode. If the batch
    holds no hidden states from the critic's current weights, pass ``shifted=True`` instead.
    Otherwise V(s') is wrong.

@@ -3,7 +3,7 @@ A loaded policy gets worse with the first updates
 =================================================
 
 You continue with the trained weights of a value network. The first actions are as good as before.
-After a few updates, the Q-values are far from the loaded ones, and the policy has to learn again.
+Some updates later, the Q-values are far from the loaded ones, and the policy has to learn again.
 
 :Subsystem: value estimation and losses
 :Effect: silent

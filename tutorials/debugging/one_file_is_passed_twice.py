@@ -23,7 +23,7 @@ script works.
 # --------
 #
 # Two objects refer to one socket. With a collector, look for such pairs in what it sends to its
-# workers: environment functions, their arguments and the policy.
+# workers: ``create_env_kwargs``, the policy and the replay buffer.
 
 import multiprocessing
 import socket

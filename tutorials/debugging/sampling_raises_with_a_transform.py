@@ -73,7 +73,8 @@ assert "Failed to set the metadata" in str(broken["error"]), (
 # Check it
 # --------
 #
-# ``replay_buffer[:]`` goes through the transform, too. It does not raise, because it gets no index.
+# ``replay_buffer[:]`` goes through the transform, too. It writes no ``index``, so it does not
+# raise.
 
 
 def check(replay_buffer):

@@ -7,7 +7,7 @@ policy. Each sampled sequence has one trajectory id, but some jump from one epis
 
 :Subsystem: trajectories and slices
 :Effect: silent
-:Cause: Each collector counts its trajectories from zero, so both use the same ids. The sampler
+:Cause: A new collector counts its trajectories from zero, so both use the same ids. The sampler
    treats neighboring rows with equal ids as one trajectory.
 :Fix: Before you extend, add an offset to the ids of each collector after the first:
    ``batch["collector", "traj_ids"] += offset``.

@@ -23,7 +23,7 @@ ends of batches.
 # Break it
 # --------
 #
-# Batches are much shorter than episodes, so each mark would come from the collector.
+# No episode reaches the time limit, so each mark would come from the collector.
 
 import torch
 from torchrl.collectors import Collector

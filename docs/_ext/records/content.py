@@ -282,7 +282,7 @@ def stamp_line(env, record, outdated, full=True, values=None):
         text += f"{len(waiting)} more benchmarks of this suite are not measured yet. "
     if above := records.noisy(record):
         verb = "is" if len(above) == 1 else "are"
-        text += f"{len(above)} of the record's {records.spread(record)} values {verb} noisy. "
+        text += f"{len(above)} of {records.spread(record)} measured values {verb} noisy. "
     paragraph += nodes.Text(text)
     if full:
         paragraph += link_stamp(env, address, "Full stamp")

@@ -110,9 +110,12 @@ CODE = 0.6  # of its size: the width of each letter of code
 
 
 def _code_in_code_letters(match):
+    """A quoted word keeps the letters of the text, which its drawing has room for."""
     style = "font-family: var(--pst-font-family-monospace)"
     return "".join(
-        f'<tspan style="{style}">{escape(part)}</tspan>' if code else escape(part)
+        f'<tspan style="{style}">{escape(part)}</tspan>'
+        if code and part[0] not in "\"'(["
+        else escape(part)
         for part, code in identifiers.split(unescape(match[0]))
     )
 

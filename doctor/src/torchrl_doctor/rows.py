@@ -289,8 +289,8 @@ ROWS = {
     "gae_raises_with_lstm": Row(
         "loud",
         "By default, a value estimator runs its network on the observations and the next "
-        "observations at once, with `torch.vmap`. PyTorch's recurrent layers and TorchRL's "
-        "modules around them do not support it.",
+        "observations at once, with `torch.vmap`. PyTorch's recurrent layers do not support it, "
+        "and TorchRL's modules around them seldom do.",
         "Pass `deactivate_vmap=True` to the estimator, and call it in recurrent mode. If the "
         "batch holds no hidden states from the critic's current weights, pass `shifted=True` "
         "instead. Otherwise V(s') is wrong.",
@@ -787,7 +787,7 @@ ROWS = {
     ),
     "sequences_mix_two_runs": Row(
         "silent",
-        "Each collector counts its trajectories from zero, so both use the same ids. The sampler "
+        "A new collector counts its trajectories from zero, so both use the same ids. The sampler "
         "treats neighboring rows with equal ids as one trajectory.",
         "Before you extend, add an offset to the ids of each collector after the first: "
         '`batch["collector", "traj_ids"] += offset`.',
