@@ -2,14 +2,14 @@
 The entropy is gone early
 =========================
 
-Early in training the entropy of the policy falls almost to zero. From then on, the agent nearly
-always takes the same action in a state, and its return stays low.
+Early in training the entropy of the policy falls almost to zero. Then the agent nearly always takes
+the same action in a state, and its return stays low.
 
 :Subsystem: exploration
 :Effect: silent
 :Cause: The optimizer steps are too large, and the entropy bonus is zero or too small. The policy
-   becomes deterministic before it has learned. With discrete actions, the log-probability of its
-   action then has hardly any gradient.
+   becomes deterministic before it has learned. With discrete actions, its log-probability then has
+   hardly any gradient.
 :Fix: Lower the learning rate. If that is not enough, raise the entropy bonus: ``ClipPPOLoss(...,
    entropy_coeff=0.1)``.
 :Source: :source:`torchrl.objectives.PPOLoss._weighted_loss_entropy`

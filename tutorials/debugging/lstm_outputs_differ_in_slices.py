@@ -2,9 +2,9 @@
 LSTM outputs in slices differ from the collected ones
 =====================================================
 
-On slices from the middle of an episode, the outputs of the LSTM differ from those during
-collection, even before any update. The PPO ratio is usually furthest from one at the first step of
-a slice.
+On slices from the replay buffer, in the middle of an episode, the outputs of the LSTM differ from
+those during collection, even before any update. The PPO ratio is usually furthest from one at the
+first step of a slice.
 
 :Subsystem: recurrent state
 :Effect: silent

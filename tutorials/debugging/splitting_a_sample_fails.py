@@ -15,7 +15,8 @@ about sizes that do not sum up, or return sequences that are longer than a slice
 :Source: :source:`torchrl.collectors.utils.split_trajectories`
 :Behind it: :ref:`replay-strict`
 :Threads: :thread:`2588`
-:Also called: split_with_sizes expects split_sizes to sum exactly, duplicate trajectory ids
+:Also called: split_with_sizes expects split_sizes to sum exactly, duplicate trajectory ids,
+   the same trajectory sampled multiple times, unique IDs
 """
 
 # %%

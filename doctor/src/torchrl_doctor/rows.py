@@ -185,8 +185,8 @@ ROWS = {
     "entropy_is_gone_early": Row(
         "silent",
         "The optimizer steps are too large, and the entropy bonus is zero or too small. The "
-        "policy becomes deterministic before it has learned. With discrete actions, the "
-        "log-probability of its action then has hardly any gradient.",
+        "policy becomes deterministic before it has learned. With discrete actions, its "
+        "log-probability then has hardly any gradient.",
         "Lower the learning rate. If that is not enough, raise the entropy bonus: "
         "`ClipPPOLoss(..., entropy_coeff=0.1)`.",
     ),
