@@ -13,8 +13,8 @@ in most rows, as if the actions had no effect. ``check_env_specs`` finds nothing
 :Source: :source:`torchrl.envs.EnvBase.step`
 :Behind it: :doc:`/how-to/write_an_environment`
 :Threads: none found
-:Also called: in-place update of the state, self.state +=, aliased observation, rows change after the
-   step
+:Also called: in-place update of the state, self.state +=, aliased observation,
+   rows change after the step
 """
 
 # %%
