@@ -340,11 +340,7 @@ def workers_make_policies_of_their_own(script):
 
 @plant(EVALUATION, "ppo_running_norm", "good_in_training_poor_in_evaluation")
 def evaluations_use_a_fresh_running_norm(script):
-    def make():
-        transforms = [make() for make in script.transforms.values()]
-        return TransformedEnv(script.batched_env(0), Compose(*transforms))
-
-    script.make_eval_env = make
+    script.make_eval_env = script.fresh_env
     log = script.log_returns
 
     def log_and_evaluate(batch):

@@ -346,11 +346,7 @@ def evaluation_samples(script):
 
 @plant(EVALUATION, "ppo_running_norm", "good_in_training_poor_in_evaluation")
 def evaluation_has_a_fresh_running_norm(script):
-    def make():
-        transforms = [make() for make in script.transforms.values()]
-        return TransformedEnv(script.batched_env(0), Compose(*transforms))
-
-    script.make_eval_env = make
+    script.make_eval_env = script.fresh_env
 
 
 @plant(
@@ -371,8 +367,7 @@ def evaluation_does_not_normalize(script):
 )
 def evaluation_updates_the_statistics(script):
     def make():
-        transforms = [make() for make in script.transforms.values()]
-        env = TransformedEnv(script.batched_env(0), Compose(*transforms))
+        env = script.fresh_env()
         env.rollout(2)
         env.transform[0].load_state_dict(script.env.transform[0].state_dict())
         return env

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torchrl.collectors import MultiSyncCollector
 from torchrl.data import LazyMemmapStorage
-from torchrl.envs import Compose, MultiStepTransform, TransformedEnv
+from torchrl.envs import MultiStepTransform
 
 from tests.support.defects.building_blocks import (
     BUFFERS,
@@ -99,11 +99,7 @@ def workers_fill_the_prioritized_buffer(script):
 
 @plant(COLLECTORS, "dqn_dueling", "same_seed_different_start")
 def collector_is_seeded_after_it_is_built(script):
-    def make():
-        transforms = [make() for make in script.transforms.values()]
-        return TransformedEnv(script.batched_env(0), Compose(*transforms))
-
-    script.make_env = make
+    script.make_env = script.fresh_env
     script.then("collector", lambda script: script.collector.set_seed(0))
 
 

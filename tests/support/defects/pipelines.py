@@ -225,9 +225,13 @@ class Script:
         maker = self.env_maker()
         return self.batched(number, maker) if number else maker()
 
-    def make_env(self):
+    def fresh_env(self, number=0):
+        """*number* environments (0: a single one) with new transforms, not seeded, not fitted."""
         transforms = [make() for make in self.transforms.values()]
-        env = TransformedEnv(self.batched_env(self.number), Compose(*transforms))
+        return TransformedEnv(self.batched_env(number), Compose(*transforms))
+
+    def make_env(self):
+        env = self.fresh_env(self.number)
         env.set_seed(0)  # in some episodes 30 steps from rest are all alike
         fitted_norm(env)
         env.set_seed(0)

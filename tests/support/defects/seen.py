@@ -645,8 +645,7 @@ def evaluation_collector_in_a_context(script):
 @plant(EVALUATION, "ppo_normalized", "good_in_training_poor_in_evaluation")
 def evaluation_has_its_own_statistics(script):
     def make():
-        transforms = [make() for make in script.transforms.values()]
-        env = TransformedEnv(script.batched_env(0), Compose(*transforms))
+        env = script.fresh_env()
         env.transform[0].init_stats(num_iter=5, reduce_dim=0, cat_dim=0)
         return env
 
@@ -658,15 +657,11 @@ def evaluation_stops_with_the_first_environment(script):
     script.evaluates = True
     script.also = ("batch",)
 
-    def make():
-        transforms = [make() for make in script.transforms.values()]
-        return TransformedEnv(script.batched_env(4), Compose(*transforms))
-
     def change(script):
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
             script.batch = script.eval_env.rollout(200, script.policy)
 
-    script.make_eval_env = make
+    script.make_eval_env = lambda: script.fresh_env(4)
     script.then("train", change)
 
 

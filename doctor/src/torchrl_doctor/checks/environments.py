@@ -133,7 +133,7 @@ def some_steps(env, batch):
     """Of random actions, or with one in *batch*: some environments take those of a policy alone."""
     try:
         return env.rollout(2)
-    except Exception:
+    except Exception:  # raised again, unless the batch has an action to try
         rows = batches_of(batch)[-1:]
         if not rows or any(rows[0].get(key, None) is None for key in env.action_keys):
             raise
