@@ -88,9 +88,9 @@ assert unhealthy["transformed"] < unhealthy["stored"], (
 )
 
 # %%
-# A plain ``ReplayBuffer`` raises nothing, because it writes neither ``index`` nor the ends of the
-# slices to the sample. Use it with the transform that ``CatFrames.make_rb_transform_and_sampler``
-# returns, but not where you need these ends.
+# A plain ``ReplayBuffer`` raises nothing, because it writes no ``index``. It does not mark the last
+# row of a slice either. Use it with the transform that ``CatFrames.make_rb_transform_and_sampler``
+# returns, but not where you need these marks.
 
 sample = fill(transform=fold, kind=ReplayBuffer)["replay_buffer"].sample()
 ends = sample["next", "done"][:, -1].float().mean().item()

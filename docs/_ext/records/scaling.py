@@ -280,7 +280,8 @@ def costs_table(costs):
 
 def error_rows(found):
     for title, measured, modeled, seen in errors(found):
-        error = f"{100 * (modeled / measured - 1):+.0f} %".replace("-", "\N{MINUS SIGN}")
+        off = round(100 * (modeled / measured - 1))
+        error = f"{off:+d} %".replace("-", "\N{MINUS SIGN}") if off else "0 %"
         shown = (records.text("s", float(f"{seconds:.3g}")) for seconds in (measured, modeled))
         yield [title, *shown, error, "yes" if seen else "no"]
 

@@ -64,6 +64,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 from sphinx.util.nodes import make_refnode
 
+from docs._ext.site.claims import unmarked
 from docs._ext.site.term_hints import first_sentence
 from docs._ext.source import lookup as source_lookup
 from docs._ext.source import role as source_role
@@ -218,7 +219,7 @@ class Knob(SphinxDirective):
             source += [nodes.Text(", ")] if source else []
             source += [source_role.source_link(symbol, self.config.source_repositories)]
         if "default" in self.options:
-            return self.parse_inline(self.options["default"])[0], source
+            return self.parse_inline(unmarked(self.options["default"]))[0], source
         parameter = self.options.get("parameter", name)
         owners = {}
         for symbol in self.options["of"]:

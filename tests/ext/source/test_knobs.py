@@ -22,7 +22,7 @@ KNOB = """
 """
 PLAIN = KNOB.replace("no_cuda_sync", "SWITCH (driver)").replace(
     ":of: torchrl.collectors.Collector",
-    ":source: torchrl.collectors.Collector\n   :default: unset",
+    ":source: torchrl.collectors.Collector\n   :default: unset :claim:`a-default`",
 )
 PAGES = {
     "index.rst": "Home\n====\n\n:knob:`no_cuda_sync`, :knob:`a switch <SWITCH (driver)>`\n\n"
@@ -32,7 +32,7 @@ PAGES = {
 }
 
 
-EXTENSIONS = "docs._ext.source.knobs,docs._ext.site.search_index"
+EXTENSIONS = "docs._ext.source.knobs,docs._ext.site.search_index,docs._ext.site.claims"
 
 
 def text(site, name):
@@ -53,6 +53,7 @@ def test_an_entry_has_the_installed_default_and_its_source(site):
     assert 'id="knob-no-cuda-sync"' in site.page("page")
     assert "github.com/pytorch/rl/blob/v" in site.page("page")
     assert "SWITCH (driver) Leaves out a wait. Default: unset" in text(site, "other")
+    assert "Default: <span>unset</span>. When" in site.page("other")  # the mark leaves no blank
 
 
 def test_a_dotted_name_is_the_parameter_of_its_last_part(site):
