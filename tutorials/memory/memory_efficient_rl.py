@@ -24,7 +24,7 @@ torchrl.logger.setLevel("ERROR")  # it announces each storage
 # %%
 # For a loss on single transitions, such as DQN, copy this. It samples slices, because it rebuilds a
 # next observation from the row below. To compute GAE on the sample, take longer slices, and leave
-# out the four lines that drop rows (:ref:`memory-pipeline`).
+# out the four lines below "Drop rows" (:ref:`memory-pipeline`).
 
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
@@ -65,14 +65,14 @@ collector.shutdown()
 #      - reading several rows for each sampled one
 #    * - other pixels as ``uint8``
 #      - ``compact_obs``, and a :ref:`fill_value <memory-integers>` for the reconstructor
-#      - ``isnan`` finds no missing row, and GAE takes the filled frame for a real one: compare step
-#        counts
+#      - ``isnan`` finds no missing row, and GAE takes the filled frame for a real one. Find these
+#        rows :ref:`by their step counts <memory-integers>`
 #    * - float observations; you sample single rows, or need every next observation
-#      - :ref:`NextObservationDelta <memory-delta>`, which saves half as much
+#      - :ref:`NextObservationDelta <memory-delta>`, which saves up to a quarter
 #      - a rounding error
 #    * - n-step returns (``MultiStepTransform``)
-#      - :doc:`stored next observations <n_step_and_truncations>`: either option above makes them
-#        wrong, without an error
+#      - :doc:`stored next observations <n_step_and_truncations>`: ``compact_obs`` or a delta makes
+#        them wrong, without an error
 #      - no saving
 #    * - a buffer larger than memory
 #      - :doc:`LazyMemmapStorage with scratch_dir <buffers_on_disk>`, with any of these
@@ -86,14 +86,14 @@ collector.shutdown()
 #   The end of the loop drops these rows, about one in four with ``slice_len=4``. It keeps
 #   terminated ones, because their target does not use the value of the next observation. Truncated
 #   rows always go.
-# * The loss sees fewer terminated rows than the buffer has, because such a row can only be the last
-#   of its slice. ``SliceSampler(span=True)`` also draws slices that an end cuts short, and then it
-#   sees more. By default, a trajectory shorter than a slice :ref:`is never drawn
+# * Terminated rows are rarer in the sample than in the buffer, because such a row can only be the
+#   last of its slice. ``SliceSampler(span=True)`` also draws slices that an end cuts short, and then
+#   they are more frequent. By default, a trajectory shorter than a slice :ref:`is never drawn
 #   <symptom-short-episodes-are-never-replayed>`.
 # * If you compute GAE on a sample, keep the NaN rows: their done marks separate the slices.
 # * A batch of several environments, or of a ``MultiSyncCollector``, has the shape ``[N, T]``: pass
 #   ``ndim=2`` to the storage (:ref:`replay-slices`). :claim:`workers-rows-are-rebuilt` For a buffer
-#   on a GPU, pass ``device="cuda"`` to it.
+#   on a GPU, pass ``device="cuda"`` to the storage.
 # * For prioritized replay, use ``PrioritizedSliceSampler``. The rest stays as it is.
 #
 # Where the observation memory goes
@@ -142,9 +142,9 @@ print(f"{plain.bytes() // N_FRAMES:6} bytes a frame, {plain.bytes():,} in {N_FRA
 # Where a trajectory ends, the following row is the *reset* of another one. So the final observation
 # is stored only under ``"next"``. If the trajectory was :term:`truncated`, a target uses the value
 # of this observation. If it :term:`terminated`, the value counts as zero. The last row of a batch
-# has no following row either.
+# has no following row.
 #
-# From here on, ``StepCounter(max_steps=12)`` truncates some trajectories.
+# Where ends matter below, ``StepCounter(max_steps=12)`` truncates some trajectories.
 #
 # .. fold:: Compare each next observation with the row below
 
@@ -307,8 +307,8 @@ figure.set_label(
 # The done flags do not prevent this. The sampler marks the end of each slice as done, but the
 # buffer merges these marks *after* its transforms have run
 # (:source:`torchrl.data.TensorDictReplayBuffer.sample`). So an incorrect row has ``done=True`` in
-# your sample. :claim:`touching-rows-are-done-in-the-sample` To find incorrect rows before you drop
-# any, compare step counts: a row is wrong if its next observation is not NaN, and the step count of
+# your sample. :claim:`touching-rows-are-done-in-the-sample` To find such rows before you drop any,
+# compare step counts: a row is wrong if its next observation is not NaN, and the step count of
 # the row below is not one higher.
 #
 # If you call GAE or a TD estimator on a batch with NaN, the result is finite, but not always exact.
@@ -408,8 +408,8 @@ delta_batch, _ = ppo_step(restore, NextObservationDelta())
 
 # %%
 # The two samples have the same rows, but their advantages differ. At the end of a slice, GAE
-# bootstraps from the value of the next observation, unless the episode terminated there. Where that
-# is NaN, GAE takes the value of the current one. So with ``compact_obs``, the last advantage of a
+# bootstraps from the value of the next observation, unless the episode terminated there. Where the
+# next observation is NaN, GAE uses the current one. So with ``compact_obs``, the last advantage of a
 # slice is off by ``gamma`` times the change of the value in one step, and the error fades over the
 # rows before it. Longer slices have fewer ends. :doc:`n_step_and_truncations` measures how large
 # the error gets.
