@@ -87,8 +87,8 @@ collector.shutdown()
 #   terminated ones, because their target does not use the value of the next observation. Truncated
 #   rows always go.
 # * Terminated rows are rarer in the sample than in the buffer, because such a row can only be the
-#   last of its slice. ``SliceSampler(span=True)`` also draws slices that an end cuts short, and then
-#   they are more frequent. By default, a trajectory shorter than a slice :ref:`is never drawn
+#   last of its slice. ``SliceSampler(span=True)`` also draws slices that an end cuts short, and
+#   then they are more frequent. By default, a trajectory shorter than a slice :ref:`is never drawn
 #   <symptom-short-episodes-are-never-replayed>`.
 # * If you compute GAE on a sample, keep the NaN rows: their done marks separate the slices.
 # * A batch of several environments, or of a ``MultiSyncCollector``, has the shape ``[N, T]``: pass
@@ -409,9 +409,9 @@ delta_batch, _ = ppo_step(restore, NextObservationDelta())
 # %%
 # The two samples have the same rows, but their advantages differ. At the end of a slice, GAE
 # bootstraps from the value of the next observation, unless the episode terminated there. Where the
-# next observation is NaN, GAE uses the current one. So with ``compact_obs``, the last advantage of a
-# slice is off by ``gamma`` times the change of the value in one step, and the error fades over the
-# rows before it. Longer slices have fewer ends. :doc:`n_step_and_truncations` measures how large
+# next observation is NaN, GAE uses the current one. So with ``compact_obs``, the last advantage of
+# a slice is off by ``gamma`` times the change of the value in one step, and the error fades over
+# the rows before it. Longer slices have fewer ends. :doc:`n_step_and_truncations` measures how large
 # the error gets.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
