@@ -411,8 +411,8 @@ delta_batch, _ = ppo_step(restore, NextObservationDelta())
 # bootstraps from the value of the next observation, unless the episode terminated there. Where the
 # next observation is NaN, GAE uses the current one. So with ``compact_obs``, the last advantage of
 # a slice is off by ``gamma`` times the change of the value in one step, and the error fades over
-# the rows before it. Longer slices have fewer ends. :doc:`n_step_and_truncations` measures how large
-# the error gets.
+# the rows before it. Longer slices have fewer ends. :doc:`n_step_and_truncations` measures how
+# large the error gets.
 
 difference = (compact_batch["advantage"] - delta_batch["advantage"]).abs()
 assert difference.max() > DELTA_TOLERANCE
